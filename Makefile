@@ -1,0 +1,122 @@
+# creditscope: `make help` lists what can be made. Set-up happens by itself, once, in .venv.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+# The Python that makes .venv (3.10 or newer).
+PYTHON ?= python3
+# The index of a particular build of torch (CPU, CUDA, ROCm); empty: the default build.
+TORCH_INDEX ?=
+# Further arguments.
+DEMO_ARGS ?=
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
+# A stamp is written when its part of the set-up is complete, and never before.
+VENV_READY := $(VENV)/.ready-venv
+RUNTIME_READY := $(VENV)/.ready-runtime
+DEV_READY := $(VENV)/.ready-dev
+DOCS_READY := $(VENV)/.ready-docs
+# Exists while .venv is being changed, and names the make that does it. Found with that make gone, it betrays an
+# interrupted set-up, and .venv is made anew.
+BUSY := $(VENV)/.busy
+ifneq ($(filter demo test format bench docs setup,$(MAKECMDGOALS)),)
+OTHER := $(shell [ -e $(BUSY) ] || exit 0; other=$$(cat $(BUSY)); \
+	if [ -n "$$other" ] && kill -0 "$$other" 2>/dev/null; then echo "$$other"; else rm -rf $(VENV); fi)
+ifneq ($(OTHER),)
+$(error creditscope: process $(OTHER) is setting up $(VENV) at this moment; wait for it, or stop it and try again)
+endif
+endif
+
+# The pins; another build of torch brings its own CUDA libraries.
+PINS := $(VENV)/constraints.txt
+UNPINNED := $(if $(strip $(TORCH_INDEX)),/^nvidia-/d;/^cuda-/d;/^triton==/d)
+
+# $(call install,ARGUMENTS): pip install under the pins. If pip itself refuses (no network, no such version) an
+# environment that was complete before is kept; after anything else .venv counts as half-made.
+define install
+trap 'exit 130' INT TERM HUP; \
+echo $$PPID > $(BUSY) && sed '$(UNPINNED)' constraints.txt > $(PINS) || exit 1; \
+$(PIP) install -c $(PINS) $(1); status=$$?; \
+if [ $$status -eq 0 ] || { [ $$status -le 2 ] && [ -e $(RUNTIME_READY) ]; }; then rm -f $(BUSY); fi; \
+[ $$status -eq 0 ] || { echo "creditscope: set-up failed (see above); the next make tries again." >&2; exit 1; }
+endef
+
+.PHONY: help
+help: ## show this list
+	@echo "creditscope: make <target>"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
+		printf '  %-8s %s\n' "$$name" "$$text"; done
+	@echo "Variables: PYTHON=python3.12  TORCH_INDEX=<url of a torch build>  DEMO_ARGS=...  PYTEST_ARGS=..."
+
+.PHONY: demo
+demo: $(RUNTIME_READY) ## run the demonstration (arguments: DEMO_ARGS)
+	@$(BIN)/creditscope demo $(DEMO_ARGS)
+
+.PHONY: test
+test: $(DEV_READY) ## ruff, mypy and pytest (arguments: PYTEST_ARGS)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+.PHONY: format
+format: $(DEV_READY) ## settle questions of style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: bench
+bench: $(DEV_READY) ## run the benchmarks (arguments: BENCH_ARGS)
+	$(ONE_THREAD) $(BIN)/python -m pytest benchmarks --benchmark-enable $(BENCH_ARGS)
+
+.PHONY: docs
+docs: $(DOCS_READY) ## build the documentation in docs/_build/html
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+
+.PHONY: setup
+setup: $(DEV_READY) ## set up .venv for development, and nothing else
+
+.PHONY: clean
+clean: ## remove .venv, caches and build products (never results)
+	rm -rf $(VENV) build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks .coverage htmlcov
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(VENV_READY):
+	@version=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || { \
+		echo "creditscope: '$(PYTHON)' does not run; name a Python 3.10 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }; \
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+		echo "creditscope: needs Python 3.10 or newer, '$(PYTHON)' is $$version; name another: make PYTHON=python3.12 ..." >&2; \
+		exit 1; }; \
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "creditscope: this Python cannot make virtual environments; on Debian or Ubuntu: apt-get install python$$version-venv" >&2; \
+		exit 1; }; \
+	echo "Setting up $(VENV) (first time: a few minutes) ..."; \
+	trap 'rm -rf $(VENV); exit 130' INT TERM HUP; \
+	rm -rf $(VENV) && mkdir $(VENV) && echo $$PPID > $(BUSY) && $(PYTHON) -m venv $(VENV) && touch $@ || { \
+		rm -rf $(VENV); echo "creditscope: '$(PYTHON) -m venv $(VENV)' failed (see above)." >&2; exit 1; }
+
+$(RUNTIME_READY): pyproject.toml constraints.txt | $(VENV_READY)
+	@echo "Installing creditscope and what it needs ..."
+ifneq ($(strip $(TORCH_INDEX)),)
+	@$(call install,--no-deps --index-url $(TORCH_INDEX) torch)
+endif
+	@$(call install,hatchling editables)
+	@$(call install,--no-build-isolation -e .)
+	@touch $@
+
+$(DEV_READY): $(RUNTIME_READY)
+	@echo "Installing the development tools ..."
+	@$(call install,--no-build-isolation -e '.[dev]')
+	@touch $@
+
+$(DOCS_READY): $(RUNTIME_READY)
+	@echo "Installing the documentation tools ..."
+	@$(call install,--no-build-isolation -e '.[docs]')
+	@touch $@

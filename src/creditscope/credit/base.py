@@ -1,0 +1,136 @@
+"""What a credit rule is: given the hidden states, logits and labels of a batch, the credit a_l at every layer.
+
+Credit has the sign of a gradient (a step against it lowers the loss) and the scale of a per-sample loss. At each layer
+it is a [B, d_l] tensor: the vector that is read from the stream (token models: the read token; feature maps: flattened).
+A rule may also return the native shape of h_l.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from creditscope.errors import CreditscopeError
+from creditscope.stream import Stream
+
+RMS_EPS = 1e-6
+
+
+@dataclass
+class CreditBatch:
+    """What a rule may look at. All tensors are detached."""
+
+    stream: Stream
+    hiddens: list[Tensor]
+    """Native h_0..h_L."""
+    logits: Tensor
+    """[B, C]."""
+    y: Tensor
+    """[B]."""
+    output_grad: Tensor | None = None
+    """Exact per-sample gradient of the loss at h_L as it is read: [B, d_L]."""
+
+    @property
+    def error(self) -> Tensor:
+        """e = softmax(logits) - onehot(y), [B, C]."""
+        e = torch.softmax(self.logits.float(), dim=-1).to(self.logits.dtype)
+        return e - F.one_hot(self.y, self.logits.shape[-1]).to(e.dtype)
+
+
+class CreditRule:
+    """Base of every rule. Subclass it, give it a `name`, and implement `credit` (and `setup` if it owns tensors)."""
+
+    name: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    """One line for `creditscope rules`."""
+    is_exact: ClassVar[bool] = False
+    """True if the credit is the backpropagation gradient itself."""
+    uses_norm: ClassVar[bool] = True
+    """Whether credit_norm and credit_site apply to this rule."""
+    objective: ClassVar[str] = "local"
+    """`local`: blocks minimise <f_l(h_l), a>; `exact`: backpropagation end to end."""
+
+    def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
+        """Draw whatever the rule owns for this stream."""
+
+    def attach(self, stream: Stream) -> None:
+        """Called before a measurement: refuse a stream that the rule was not made for."""
+
+    def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
+        """[a_0, ..., a_L]."""
+        raise CreditscopeError(f"credit rule {self.name or type(self).__name__!r} does not implement credit()")
+
+    def descend(self, batch: CreditBatch) -> Iterator[Tensor]:
+        """a_L, ..., a_0: the order in which a backward pass meets them."""
+        yield from reversed(checked(self.credit(batch), batch, self.name or type(self).__name__))
+
+    def exact_layers(self, depth: int) -> tuple[int, ...]:
+        """Layers whose credit is the reference by construction."""
+        return tuple(range(depth + 1)) if self.is_exact else ()
+
+    def state(self) -> dict[str, Tensor]:
+        """Every tensor that the rule needs again: saved with the model, always."""
+        return {}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what `state` gave."""
+
+
+class CallableRule(CreditRule):
+    """A user's function `(hiddens, logits, y) -> [a_0, ..., a_L]` as a rule (for measuring)."""
+
+    name = "callable"
+
+    def __init__(self, function: Callable[[list[Tensor], Tensor, Tensor], Sequence[Tensor]]) -> None:
+        self.function = function
+
+    def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
+        return self.function(batch.hiddens, batch.logits, batch.y)
+
+
+def as_rule(credit: Any) -> CreditRule | None:
+    """None, a CreditRule, or a callable -> a rule (or None)."""
+    if credit is None or isinstance(credit, CreditRule):
+        return credit
+    if callable(credit):
+        return CallableRule(credit)
+    raise CreditscopeError(
+        f"credit is a {type(credit).__name__}; give a CreditRule or a callable (hiddens, logits, y) -> [a_0, ..., a_L]"
+    )
+
+
+def checked(credits: Any, batch: CreditBatch, name: str) -> list[Tensor]:
+    """Refuse credit with the wrong number of layers, the wrong shape, or a graph attached; one line names rule and layer."""
+    depth = batch.stream.depth
+    if not isinstance(credits, Sequence):
+        raise CreditscopeError(f"credit rule {name!r} returned {type(credits).__name__}; return a list [a_0, ..., a_L]")
+    if len(credits) != depth + 1:
+        raise CreditscopeError(f"credit rule {name!r} returned {len(credits)} layers for {depth} blocks; return {depth + 1}")
+    n = len(batch.y)
+    for layer, a in enumerate(credits):
+        if not isinstance(a, Tensor):
+            raise CreditscopeError(f"credit rule {name!r} returned {type(a).__name__} at layer {layer}; return tensors")
+        read = (n, batch.stream.widths[layer])
+        native = tuple(batch.hiddens[layer].shape)
+        if tuple(a.shape) not in (read, native):
+            raise CreditscopeError(
+                f"credit rule {name!r} returned shape {list(a.shape)} at layer {layer}; expected {list(read)} or {list(native)}"
+            )
+        if a.requires_grad:
+            raise CreditscopeError(f"credit rule {name!r} returned credit with a graph attached at layer {layer}; detach it")
+    return list(credits)
+
+
+def rms_normalised(a: Tensor) -> Tensor:
+    """a / (RMS(a) + 1e-6) per sample; [B, d] -> [B, d]."""
+    return a / (a.square().mean(dim=1, keepdim=True).sqrt() + RMS_EPS)
+
+
+def gaussian(shape: tuple[int, ...], scale: float, generator: torch.Generator) -> Tensor:
+    """N(0, scale^2), drawn from the rule's own generator (never the global RNG)."""
+    return torch.randn(shape, generator=generator) * scale

@@ -1,0 +1,51 @@
+"""DFA: direct feedback alignment (Nøkland 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from creditscope.credit.base import CreditBatch, CreditRule, gaussian
+from creditscope.errors import CreditscopeError
+from creditscope.stream import Stream
+
+
+class DFA(CreditRule):
+    """a_l = B_l^T e with B_l in R^{C x d_l} fixed, N(0, 1)/sqrt(C); e = softmax(logits) - onehot(y)."""
+
+    name = "dfa"
+    summary = "direct feedback alignment: the output error through one fixed random matrix per layer"
+
+    def __init__(self) -> None:
+        self.B: list[Tensor] = []
+
+    def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
+        self.B = [gaussian((n_classes, width), n_classes**-0.5, generator) for width in stream.widths]
+
+    def attach(self, stream: Stream) -> None:
+        require_shapes(self.name, [b.shape[1] for b in self.B], list(stream.widths))
+
+    def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
+        e = batch.error
+        return [e @ b.to(e) for b in self.B]
+
+    def descend(self, batch: CreditBatch) -> Iterator[Tensor]:
+        e = batch.error
+        return (e @ b.to(e) for b in reversed(self.B))
+
+    def state(self) -> dict[str, Tensor]:
+        return {f"B.{layer}": b for layer, b in enumerate(self.B)}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self.B = [state[f"B.{layer}"] for layer in range(len(state))]
+
+
+def require_shapes(name: str, have: list[int], need: list[int]) -> None:
+    """One line where a rule's matrices do not fit the stream (or were never drawn)."""
+    if have != need:
+        raise CreditscopeError(
+            f"the feedback matrices of {name!r} have widths {have} and the stream has {need}; "
+            "load the rule that was saved with this model, or call rule.setup(...)"
+        )

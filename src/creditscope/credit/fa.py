@@ -1,0 +1,95 @@
+"""FA: feedback alignment (Lillicrap et al. 2016) on a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from creditscope.credit.base import CreditBatch, CreditRule, gaussian
+from creditscope.credit.dfa import require_shapes
+from creditscope.errors import CreditscopeError
+from creditscope.stream import InterfaceStream, Stream
+
+
+class FA(CreditRule):
+    """a_L = dLoss/dh_L exact, a_l = B_l a_{l+1}; B_l in R^{d_l x d_{l+1}} fixed, N(0, 1)/sqrt(d_{l+1}).
+
+    A block with a `linear_twin` (a convolution stage) sends credit back through the transpose of that twin, whose kernels
+    have the forward shape and are drawn N(0, 1)/sqrt(fan-out of the kernel), in place of B_l. The chain is raw:
+    credit_norm, where used, comes after it.
+    """
+
+    name = "fa"
+    summary = "feedback alignment: the exact output gradient sent back through fixed random matrices, layer by layer"
+
+    def __init__(self) -> None:
+        self.B: list[Tensor] = []
+        self._twins: list[nn.Module | None] = []
+
+    def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
+        self._find_twins(stream)
+        widths = stream.widths
+        self.B = []
+        for layer in range(stream.depth):
+            kernel = _kernel(self._twins[layer])
+            if kernel is None:
+                self.B.append(gaussian((widths[layer], widths[layer + 1]), widths[layer + 1] ** -0.5, generator))
+            else:
+                fan_out = kernel.shape[0] * kernel[0, 0].numel()
+                self.B.append(gaussian(tuple(kernel.shape), fan_out**-0.5, generator))
+
+    def _find_twins(self, stream: Stream) -> None:
+        blocks = stream.blocks if isinstance(stream, InterfaceStream) else [None] * stream.depth
+        self._twins = [block.linear_twin() if hasattr(block, "linear_twin") else None for block in blocks]  # type: ignore[union-attr,operator]
+
+    def attach(self, stream: Stream) -> None:
+        self._find_twins(stream)
+        have = [list(b.shape) for b in self.B]
+        need = [
+            [stream.widths[layer], stream.widths[layer + 1]] if (k := _kernel(twin)) is None else list(k.shape)
+            for layer, twin in enumerate(self._twins)
+        ]
+        require_shapes(self.name, [n for shape in have for n in shape], [n for shape in need for n in shape])
+
+    def descend(self, batch: CreditBatch) -> Iterator[Tensor]:
+        if batch.output_grad is None:
+            raise CreditscopeError("credit rule 'fa' needs the exact gradient at h_L and none was given")
+        a = batch.output_grad
+        yield a
+        for layer in reversed(range(len(self.B))):
+            a = self._back(layer, a, batch)
+            yield a
+
+    def _back(self, layer: int, a: Tensor, batch: CreditBatch) -> Tensor:
+        twin, b = self._twins[layer], self.B[layer].to(a)
+        if _kernel(twin) is None:
+            return a @ b.t()
+        assert twin is not None
+        shape = (len(a), *batch.stream.shapes[layer])
+        with torch.enable_grad():
+            zero = torch.zeros(shape, dtype=a.dtype, requires_grad=True)
+            out = torch.func.functional_call(twin, {_kernel_name(twin): b}, (zero,))
+            (back,) = torch.autograd.grad(out, zero, a.reshape(out.shape))
+        return back.flatten(1)
+
+    def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
+        return list(self.descend(batch))[::-1]
+
+    def exact_layers(self, depth: int) -> tuple[int, ...]:
+        return (depth,)
+
+    def state(self) -> dict[str, Tensor]:
+        return {f"B.{layer}": b for layer, b in enumerate(self.B)}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self.B = [state[f"B.{layer}"] for layer in range(len(state))]
+
+
+def _kernel_name(twin: nn.Module) -> str:
+    return next(name for name, _ in twin.named_parameters())
+
+
+def _kernel(twin: nn.Module | None) -> Tensor | None:
+    return None if twin is None else next(twin.parameters())

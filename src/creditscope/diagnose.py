@@ -1,0 +1,82 @@
+"""`diagnose`: measure a network, judge it, report; in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import nn
+
+from creditscope.credit.base import as_rule
+from creditscope.errors import CreditscopeError
+from creditscope.measure.depth import accuracies, depth
+from creditscope.measure.sweep import LossFn, dtype_of, sweep
+from creditscope.protocol import DiagnosticThresholds, get_policy, judge, walk_back_chain
+from creditscope.protocol.report import DiagnosticReport
+
+
+def diagnose(
+    model: nn.Module,
+    eval_batches: Iterable[Any],
+    headline_acc: float | Iterable[float] | None = None,
+    frozen_baseline_acc: float | Iterable[float] | Mapping[str, Any] | None = None,
+    method_name: str = "",
+    notes: str = "",
+    thresholds: DiagnosticThresholds | None = None,
+    credit: Any = None,
+    blocks: Any = None,
+    n_test: int | None = None,
+    protocol: str = "three-check",
+    *,
+    bp_acc: float | Iterable[float] | None = None,
+    read: str | None = None,
+    loss_fn: LossFn | None = None,
+    evidence: Mapping[str, str] | None = None,
+    checkpoint: str = "final",
+    run: str = "",
+) -> DiagnosticReport:
+    """Measure `model` on `eval_batches` and judge it by `protocol`.
+
+    model: a module with the interface embed / blocks / readout, or any module together with `blocks`.
+    eval_batches: batches (x, y); 8 disjoint ones of 128 are advised (stability needs 2).
+    headline_acc: the accuracy that would be published; a list has one number per seed.
+    frozen_baseline_acc: accuracy of the frozen-blocks null: a number or a list (kind unstated), or a mapping
+        {"matched": ..., "bp": ...}. None leaves D3 unmeasured.
+    credit: a CreditRule, or a callable (hiddens, logits, y) -> [a_0, ..., a_L]; None leaves alignment unmeasured.
+    blocks: names, patterns or modules of the residual blocks, for a model without the interface.
+    n_test: size of the test set behind the accuracies (gives the binomial interval for a single network).
+    bp_acc: accuracy of backpropagation on the same task; where it does not beat the `bp` null, D3 is not measurable.
+    loss_fn: (logits, y) -> loss per sample; cross-entropy if None.
+
+    The model, its gradients, mode, hooks and every RNG are left as found.
+    """
+    thresholds = thresholds or DiagnosticThresholds()
+    policy = get_policy(protocol)
+    if not isinstance(model, nn.Module):
+        raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+    claimed = accuracies(headline_acc, "headline_acc") if headline_acc is not None else ()
+    if frozen_baseline_acc is not None and not claimed:
+        raise CreditscopeError("frozen_baseline_acc is given without headline_acc; give both, or neither")
+    margins = depth(claimed or None, frozen_baseline_acc, n_test, bp_acc)  # type: ignore[arg-type]
+    facts = sweep(
+        model,
+        eval_batches,
+        as_rule(credit),
+        blocks=blocks,
+        read=read,
+        loss_fn=loss_fn,
+        floor=thresholds.floor_for(dtype_of(model)),
+        checkpoint=checkpoint,
+    ).model_copy(update={"depth": margins})
+    verdict = judge(facts, thresholds, policy)
+    mean_acc = sum(claimed) / len(claimed) if claimed else None
+    return DiagnosticReport(
+        method_name=method_name,
+        notes=notes,
+        run=run,
+        headline_acc=claimed,
+        n_test=n_test,
+        facts=facts,
+        verdict=verdict,
+        chain=walk_back_chain(facts, verdict, headline_acc=mean_acc, evidence=evidence),
+    )

@@ -1,0 +1,286 @@
+"""Any unmodified module as a stream: forward hooks on its blocks, and what they do is detected and verified."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from creditscope.batch import call_model, logits_of, map_samples
+from creditscope.errors import CreditscopeError
+from creditscope.stream import Stream, Tap, _same, no_parameter_grads
+
+LINEAR_MAPS = ("addmm", "mm", "bmm", "convolution", "linear", "attention", "embedding", "einsum", "matmul", "mv")
+"""Autograd nodes that mix features: a skip connection passes none of them."""
+
+
+class HookedStream(Stream):
+    """h_l is the input of the l-th call of a block; h_L is what follows the last one.
+
+    A block may return h + f ("full") or only f ("branch", the model adds it): which, is read off the example batch.
+    """
+
+    def __init__(self, model: nn.Module, inputs: Any, batch_size: int, blocks: Any, read: str | None = None) -> None:
+        self.model = model
+        self._blocks = resolve_blocks(model, blocks)
+        self._verify(inputs, batch_size, read)
+
+    # ---- what is there -----------------------------------------------------------------------------------------
+
+    def _verify(self, inputs: Any, batch_size: int, read: str | None) -> None:
+        probe = self._probe(map_samples(inputs, batch_size, lambda t: t[:3]))
+        ins, outs = probe.inputs, probe.outputs
+        self.depth = len(ins)
+        self.names = tuple(probe.names)
+        n = min(3, batch_size)
+        self.batch_dim = self._find_batch_dim(inputs, batch_size, ins[0], n)
+        notes: list[str] = []
+        self._returns = self._find_returns(ins, outs, probe.names, notes)
+        residual = self._returns == "branch" or (
+            self._returns == "full"
+            and all(has_skip(o, i) for i, o in zip(ins, outs, strict=True) if i.shape == o.shape)
+            and any(i.shape == o.shape for i, o in zip(ins, outs, strict=True))
+        )
+        self.kind = "residual" if residual else "plain"
+        changed = [name for name, i, o in zip(probe.names, ins, outs, strict=True) if i.shape != o.shape]
+        if residual and changed:
+            notes.append(f"projection shortcut (shape changes) at {', '.join(changed)}")
+        last = ins[-1] + outs[-1] if self._returns == "branch" else outs[-1]
+        self.shapes = [self._shape(h) for h in [*ins, last]]
+        self.read = read or self._find_read(probe)
+        self.notes = tuple(notes)
+
+    def _shape(self, h: Tensor) -> tuple[int, ...]:
+        shape = list(h.shape)
+        shape.pop(self.batch_dim)
+        return tuple(shape)
+
+    def _probe(self, inputs: Any) -> _Probe:
+        probe = _Probe()
+
+        def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
+            h = first_tensor(args, kwargs, self._name(module))
+            leaf = h.detach().clone().requires_grad_()
+            probe.inputs.append(leaf)
+            probe.names.append(self._name(module))
+            return replace_first(args, kwargs, leaf)
+
+        def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+            probe.outputs.append(tensor_of(out, self._name(module)))
+
+        with torch.enable_grad(), no_parameter_grads(self.model), self._hooks(before, after):
+            logits = logits_of(call_model(self.model, inputs))
+        never = [name for name, _ in self._blocks if name not in probe.names]
+        if never:
+            raise CreditscopeError(f"block {never[0]!r} was not called by the model's forward pass; name blocks that run")
+        if len(probe.outputs) != len(probe.inputs):
+            raise CreditscopeError("a block lies inside another block; name blocks that follow each other")
+        if not logits.requires_grad:
+            raise CreditscopeError(f"the logits do not depend on the output of {probe.names[-1]!r} by a gradient")
+        # the read token: where the gradient of the logits at the last output is not zero
+        weights = torch.linspace(1.0, 2.0, logits.numel(), device=logits.device).view_as(logits).to(logits.dtype)
+        (probe.grad,) = torch.autograd.grad((logits * weights).sum(), probe.outputs[-1], allow_unused=True)
+        if probe.grad is None:
+            raise CreditscopeError(f"the logits do not depend on the output of {probe.names[-1]!r}; name the residual blocks")
+        return probe
+
+    def _find_batch_dim(self, inputs: Any, batch_size: int, h: Tensor, n: int) -> int:
+        candidates = [d for d in range(min(2, h.dim())) if h.shape[d] == n]
+        if candidates == [0] or batch_size < 3 or len(candidates) < 1:
+            if not candidates:
+                raise CreditscopeError(f"a block sees a state of shape {list(h.shape)} for {n} samples: no batch dimension")
+            return candidates[0]
+        if len(candidates) == 1:
+            return candidates[0]
+        smaller = self._probe(map_samples(inputs, batch_size, lambda t: t[:2])).inputs[0]
+        return 0 if smaller.shape[0] == 2 else 1
+
+    def _find_returns(self, ins: list[Tensor], outs: list[Tensor], names: list[str], notes: list[str]) -> str:
+        links = []
+        for k in range(len(ins) - 1):
+            if _same(ins[k + 1], outs[k]):
+                links.append("full")
+            elif ins[k].shape == outs[k].shape and _same(ins[k + 1], ins[k] + outs[k]):
+                links.append("branch")
+            elif ins[k + 1].shape != outs[k].shape:
+                raise CreditscopeError(
+                    f"blocks do not chain: {names[k]!r} gives {list(outs[k].shape)} and {names[k + 1]!r} takes "
+                    f"{list(ins[k + 1].shape)}; name blocks that include what lies between"
+                )
+            else:
+                links.append("between")
+        if not links:
+            return "full"
+        if len(set(links)) == 1 and links[0] != "between":
+            return links[0]
+        k = next(k for k, link in enumerate(links) if link != links[0] or link == "between")
+        notes.append(
+            f"between {names[k]} and {names[k + 1]} something else changes the stream; h_l is read at the inputs of the blocks"
+        )
+        return "between"
+
+    def _find_read(self, probe: _Probe) -> str:
+        assert probe.grad is not None
+        g = probe.grad.transpose(0, self.batch_dim) if self.batch_dim else probe.grad
+        if g.dim() == 2:
+            return "vector"
+        if g.dim() != 3:
+            return "flatten"
+        used = g.abs().sum((0, 2)) > 0
+        if bool(used[0]) and int(used.sum()) == 1:
+            return "cls"
+        if bool(used[-1]) and int(used.sum()) == 1:
+            return "last"
+        return "mean"
+
+    # ---- running it --------------------------------------------------------------------------------------------
+
+    def _name(self, module: nn.Module) -> str:
+        return next(name for name, m in self._blocks if m is module)
+
+    @contextmanager
+    def _hooks(self, before: Any, after: Any) -> Iterator[None]:
+        handles = []
+        try:
+            for _, module in self._blocks:
+                handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+                handles.append(module.register_forward_hook(after, with_kwargs=True))
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def forward(self, inputs: Any, tap: Tap) -> Tensor:
+        calls = 0
+        state: list[Tensor] = []
+
+        def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
+            h = first_tensor(args, kwargs, self._name(module))
+            if calls == 0:  # the graph starts here; the copy keeps an in-place block off the leaf
+                leaf = h.detach().requires_grad_()
+                tap(0, leaf, leaf)
+                state[:] = [leaf]
+                return replace_first(args, kwargs, leaf.clone())
+            tap(calls, h, h)
+            state[:] = [h]
+            return None
+
+        def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == self.depth:
+                h = tensor_of(out, self._name(module))
+                # where the model adds the branch itself, dLoss/dh_L = dLoss/df_{L-1}
+                tap(calls, state[0].detach() + h.detach() if self._returns == "branch" else h, h)
+
+        with self._hooks(before, after):
+            return logits_of(call_model(self.model, inputs))
+
+    def logits_from(self, layer: int, h: Tensor, inputs: Any) -> Tensor:
+        calls = 0
+        entered: list[Tensor] = []
+
+        def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
+            entered[:] = [first_tensor(args, kwargs, self._name(module))]
+            return replace_first(args, kwargs, h) if calls == layer else None
+
+        def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if layer == self.depth and calls == layer:
+                return replace_output(out, h - entered[0] if self._returns == "branch" else h)
+            return None
+
+        with self._hooks(before, after):
+            return logits_of(call_model(self.model, inputs))
+
+
+class _Probe:
+    def __init__(self) -> None:
+        self.inputs: list[Tensor] = []
+        self.outputs: list[Tensor] = []
+        self.names: list[str] = []
+        self.grad: Tensor | None = None
+
+
+def resolve_blocks(model: nn.Module, blocks: Any) -> list[tuple[str, nn.Module]]:
+    """Names or patterns ("encoder.layers.*"), modules, or a container of modules -> [(name, module)] in model order."""
+    named = dict(model.named_modules())
+    names_of = {id(module): name for name, module in named.items()}
+    wanted = [blocks] if isinstance(blocks, str) else list(blocks)
+    if not wanted:
+        raise CreditscopeError("blocks is empty; name at least one block, for example blocks='layers.*'")
+    found: list[tuple[str, nn.Module]] = []
+    for item in wanted:
+        if isinstance(item, nn.Module):
+            if id(item) not in names_of:
+                raise CreditscopeError(f"a block of type {type(item).__name__} is not a part of the model")
+            found.append((names_of[id(item)], item))
+            continue
+        if not isinstance(item, str):
+            raise CreditscopeError(f"a block is given as {type(item).__name__}; give module names, patterns or modules")
+        matches = [name for name in named if name and fnmatch.fnmatchcase(name, item)]
+        if not matches:
+            near = ", ".join([name for name, _ in model.named_children()][:6])
+            raise CreditscopeError(f"no module is named {item!r}; the model's children are: {near}")
+        outermost = [n for n in matches if not any(n.startswith(m + ".") for m in matches)]
+        found += [(name, named[name]) for name in outermost]
+    unique: dict[int, tuple[str, nn.Module]] = {}
+    for name, module in found:
+        unique.setdefault(id(module), (name, module))
+    return list(unique.values())
+
+
+def first_tensor(args: Sequence[Any], kwargs: dict[str, Any], name: str) -> Tensor:
+    """The state that enters a block: its first floating-point tensor argument."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Tensor) and value.is_floating_point():
+            return value
+    raise CreditscopeError(f"block {name!r} was called without a floating-point tensor; name blocks that take the stream")
+
+
+def replace_first(args: Sequence[Any], kwargs: dict[str, Any], new: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    for k, value in enumerate(args):
+        if isinstance(value, Tensor) and value.is_floating_point():
+            return (*args[:k], new, *args[k + 1 :]), kwargs
+    key = next(k for k, v in kwargs.items() if isinstance(v, Tensor) and v.is_floating_point())
+    return tuple(args), {**kwargs, key: new}
+
+
+def tensor_of(out: Any, name: str) -> Tensor:
+    """The state that leaves a block: its output, or the first element of a tuple."""
+    if isinstance(out, tuple | list) and out:
+        out = out[0]
+    if not isinstance(out, Tensor):
+        raise CreditscopeError(f"block {name!r} returns {type(out).__name__}; it must return a tensor (or a tuple with one first)")
+    return out
+
+
+def replace_output(out: Any, new: Tensor) -> Any:
+    if isinstance(out, Tensor):
+        return new
+    return type(out)((new, *out[1:]))
+
+
+def has_skip(out: Tensor, leaf: Tensor) -> bool:
+    """Is there a way from `leaf` to `out` that passes an addition and no map that mixes features?"""
+    seen: set[tuple[Any, bool]] = set()
+    stack: list[tuple[Any, bool]] = [(out.grad_fn, False)]
+    while stack:
+        node, added = stack.pop()
+        if node is None or (node, added) in seen:
+            continue
+        seen.add((node, added))
+        if getattr(node, "variable", None) is leaf:
+            if added:
+                return True
+            continue
+        name = node.name().lower().removesuffix("0").removesuffix("backward")
+        if any(word in name for word in LINEAR_MAPS):
+            continue
+        stack += [(parent, added or name == "add") for parent, _ in node.next_functions]
+    return False

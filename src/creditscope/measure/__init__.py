@@ -1,0 +1,1 @@
+"""Facts about a network: one file per fact, plain functions, no thresholds."""

@@ -1,0 +1,100 @@
+"""Alignment: the per-sample, per-layer cosine between credit and reference, and every aggregate of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from creditscope.measure.facts import GROUP, Aggregate, Alignment, Concentration
+from creditscope.measure.reference import COSINE_EPS
+
+Array = NDArray[np.float64]
+SIGN_MATTERS = 0.01
+"""Two aggregates with opposite signs are called a sign flip only if both exceed this."""
+
+
+def inner_products(a: Tensor, g: Tensor) -> tuple[Array, Array, Array]:
+    """a, g: [B, d] -> per-sample <a, g>, <a, a>, <g, g> in float64, [B] each."""
+    a, g = a.double(), g.double()
+    return (a * g).sum(1).cpu().numpy(), (a * a).sum(1).cpu().numpy(), (g * g).sum(1).cpu().numpy()
+
+
+def clamped_cosine(a: Tensor, g: Tensor) -> Array:
+    """What the usual call prints for the mean-reduced gradient at batch 128, in the network's own dtype; [B]."""
+    # the library call itself, because its clamp is what is being shown
+    return F.cosine_similarity(a.to(g.dtype), g / GROUP, dim=1, eps=COSINE_EPS).double().cpu().numpy()
+
+
+def cosine(dot: Array, aa: Array, gg: Array) -> Array:
+    """Cosine where both vectors are non-zero and finite, NaN (not measurable) elsewhere."""
+    size = np.sqrt(aa) * np.sqrt(gg)
+    ok = (size > 0) & np.isfinite(size) & np.isfinite(dot)
+    return np.divide(dot, size, out=np.full(dot.shape, np.nan), where=ok)
+
+
+def mean_or_none(values: Array) -> float | None:
+    values = values[np.isfinite(values)]
+    return float(values.mean()) if values.size else None
+
+
+def alignment(dot: Array, aa: Array, gg: Array, floor: float) -> Alignment:
+    """dot, aa, gg: [L+1, N]. `floor` (for ‖g_l‖ / 128) only counts samples under it; nothing is dropped for it."""
+    cos = cosine(dot, aa, gg)
+    counts = np.isfinite(cos).sum(axis=1)
+    return Alignment(
+        mean=tuple(mean_or_none(row) for row in cos),
+        std=tuple(float(np.nanstd(row, ddof=1)) if n > 1 else None for row, n in zip(cos, counts, strict=True)),
+        measurable=tuple(map(int, counts)),
+        under_floor=tuple(float((np.sqrt(row) / GROUP < floor).mean()) for row in gg),
+        floor=floor,
+        credit_norm=tuple(float(np.sqrt(row).mean()) for row in aa),
+    )
+
+
+def aggregate(dot: Array, aa: Array, gg: Array, clamped: Array) -> Aggregate:
+    """Γ under five aggregations; clamped: [L+1, N] from `clamped_cosine`."""
+    cos = cosine(dot, aa, gg)
+    layers = [mean_or_none(row) for row in cos]
+    measured = [(c, float(np.sqrt(row).mean())) for c, row in zip(layers, gg, strict=True) if c is not None]
+    weight = sum(w for _, w in measured)
+    values = {
+        "headline": float(np.mean([c for c, _ in measured])) if measured else None,
+        "concat": mean_or_none(cosine(dot.sum(0), aa.sum(0), gg.sum(0))),
+        "norm_weighted": sum(c * w for c, w in measured) / weight if weight > 0 and np.isfinite(weight) else None,
+        "flattened": mean_or_none(cosine(dot.sum(1), aa.sum(1), gg.sum(1))),
+        "clamped_128": mean_or_none(np.array([np.nan if (m := mean_or_none(row)) is None else m for row in clamped])),
+    }
+    known = [v for v in values.values() if v is not None]
+    return Aggregate(
+        **values,
+        spread=max(known) - min(known) if known else None,
+        sign_flips=bool(known) and max(known) > SIGN_MATTERS and min(known) < -SIGN_MATTERS,
+    )
+
+
+def concentration(layer_means: tuple[float | None, ...], exact_layers: tuple[int, ...]) -> Concentration:
+    """How the layer means are spread over depth; `exact_layers`: layers whose credit is the reference by construction."""
+    total = sum(abs(c) for c in layer_means if c is not None)
+    share = tuple(c / total if c is not None and total > 0 else None for c in layer_means)
+    top = max(((abs(s), layer) for layer, s in enumerate(share) if s is not None), default=None)
+
+    def mean_of(layers: list[int]) -> float | None:
+        known = [c for layer in layers if (c := layer_means[layer]) is not None]
+        return float(np.mean(known)) if known else None
+
+    deep = list(range(1, len(layer_means)))
+    return Concentration(
+        share=share,
+        top_layer=top[1] if top else None,
+        top_share=top[0] if top else None,
+        deep_mean=mean_of(deep),
+        deep_mean_without_exact=mean_of([layer for layer in deep if layer not in exact_layers]),
+        exact_layers=tuple(sorted(exact_layers)),
+    )
+
+
+def finite(t: Tensor) -> bool:
+    return bool(torch.isfinite(t).all())

@@ -1,0 +1,192 @@
+"""What a measurement leaves behind: plain numbers, each with the convention under which it was taken.
+
+Nothing here judges: thresholds live in `creditscope.protocol`. Per-layer lists are indexed by l = 0..L, where h_0 is the
+output of the embedding and h_L is what the readout reads. `None` in a list means "not measurable at this layer".
+Non-finite numbers are kept (and written to JSON as the strings "NaN", "Infinity", "-Infinity").
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+GROUP = 128
+"""Samples per group wherever a fact needs batches (stability, intervals): the batch size that papers quote."""
+
+
+class Fact(BaseModel):
+    """Base of every fact: immutable, no unknown fields, non-finite floats survive JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class Convention(Fact):
+    """How the numbers of one report were taken."""
+
+    n_samples: int
+    samples: str
+    """Hash of the evaluation samples (inputs and labels, independent of batching)."""
+    batch_sizes: tuple[int, ...]
+    """Distinct sizes of the evaluation batches as they were given."""
+    group_size: int = GROUP
+    """Samples per group for stability and for the intervals of D1 and D2."""
+    loss: str = "cross-entropy"
+    reduction: str = "sum over samples: g_l is the gradient of each sample's own loss"
+    dtype: str = "float32"
+    """dtype of the network (the reference gradient is computed in it)."""
+    cosine_dtype: str = "float64, no eps clamp"
+    mode: str = "eval"
+    layers: str = "h_0 = output of the embedding, h_l = input of block l, h_L = output of the last block"
+    checkpoint: str = "final"
+
+
+class StreamInfo(Fact):
+    """What the network looked like to the instrument."""
+
+    kind: str
+    """`residual` (h_{l+1} = h_l + f_l(h_l)) or `plain` (h_{l+1} = f_l(h_l))."""
+    depth: int
+    """L, the number of blocks."""
+    read: str
+    """How a hidden state becomes one vector per sample: `vector`, `cls`, `mean`, `last`, `flatten`."""
+    widths: tuple[int, ...]
+    """Length of the vector that is read at each layer."""
+    blocks: tuple[str, ...] = ()
+    """Names of the blocks in the model, where it was seen through hooks."""
+    notes: tuple[str, ...] = ()
+
+
+class Scale(Fact):
+    """Norm of the hidden states, raw (never renormalised)."""
+
+    mean: tuple[float, ...]
+    """Per layer: mean over samples of the per-sample L2 norm of h_l."""
+    median: tuple[float, ...]
+    growth: float
+    """max over l of mean‖h_{l+1}‖ / mean‖h_l‖."""
+    growth_at: int | None
+    """The l of that maximum."""
+    total_growth: float
+    """mean‖h_L‖ / mean‖h_0‖."""
+    growth_by_group: tuple[float, ...]
+    """growth of each group of `group_size` samples (for the interval of D1)."""
+
+
+class Reference(Fact):
+    """Norm of the backpropagation gradient g_l = d(loss of the sample)/d(h_l)."""
+
+    per_sample: tuple[float, ...]
+    """Per layer: mean over samples of ‖g_l‖, loss summed over samples (does not depend on the batch size)."""
+    batch_mean_128: tuple[float, ...]
+    """per_sample / 128: what a mean-reduced loss would show at batch size 128."""
+    clamp_batch_size: tuple[float, ...]
+    """Per layer: the batch size B at which per_sample / B reaches 10 x 1e-8; beyond it a cosine with eps 1e-8 is clamped."""
+    deepest_by_group: tuple[float, ...]
+    """mean ‖g_L‖ (per_sample) of each group of `group_size` samples (for the interval of D2)."""
+    zero_samples: tuple[int, ...]
+    """Per layer: number of samples whose g_l is exactly zero."""
+
+
+class Alignment(Fact):
+    """Per-sample cosine between the credit a_l and the reference g_l, float64, no clamp."""
+
+    mean: tuple[float | None, ...]
+    std: tuple[float | None, ...]
+    """Standard deviation over samples (ddof 1)."""
+    measurable: tuple[int, ...]
+    """Per layer: samples with two non-zero finite vectors; the others are counted out, never set to 0 or 1."""
+    under_floor: tuple[float, ...]
+    """Per layer: share of samples with ‖g_l‖ / 128 below `floor`."""
+    floor: float
+    credit_norm: tuple[float, ...]
+    """Per layer: mean over samples of ‖a_l‖."""
+
+
+class Aggregate(Fact):
+    """The same cosines under every aggregation in use, side by side."""
+
+    headline: float | None
+    """Mean over layers of the layer means."""
+    concat: float | None
+    """Per-sample cosine of the vectors concatenated over layers, mean over samples."""
+    norm_weighted: float | None
+    """Layer means weighted by the layer's mean ‖g_l‖."""
+    flattened: float | None
+    """Per layer: cosine of the [samples x features] arrays flattened to one vector; mean over layers."""
+    clamped_128: float | None
+    """What F.cosine_similarity (eps 1e-8) prints in the network's dtype for the mean-reduced gradient at batch 128."""
+    spread: float | None
+    """Largest minus smallest of the five."""
+    sign_flips: bool
+    """True if two of the five have opposite signs and both exceed .01 in size."""
+
+
+class Concentration(Fact):
+    """How the headline is spread over depth."""
+
+    share: tuple[float | None, ...]
+    """cos_l / sum over layers of |cos_l|."""
+    top_layer: int | None
+    top_share: float | None
+    """Largest |share| and its layer."""
+    deep_mean: float | None
+    """Mean of the layer means over layers 1..L."""
+    deep_mean_without_exact: float | None
+    """The same without the layers whose credit is exact by construction (None if none is left)."""
+    exact_layers: tuple[int, ...]
+
+
+class Stability(Fact):
+    """Mean pairwise cosine of the batch-mean gradient directions over disjoint groups of 128 samples."""
+
+    deepest: float | None
+    per_layer: tuple[float | None, ...]
+    groups: int
+    reason: str = ""
+    """Why it was not measured, if it was not."""
+
+
+class DepthMargin(Fact):
+    """Accuracy of the trained network minus accuracy of a frozen-blocks null, in percentage points."""
+
+    null: str
+    """`matched`, `bp`, or `kind unstated`."""
+    accuracy: float
+    null_accuracy: float
+    margin_pp: float
+    low_pp: float | None
+    high_pp: float | None
+    """95 % interval, or None where only a point comparison is possible."""
+    interval: str
+    """Which interval it is: "paired t over n seeds", "Welch t ...", "binomial, this network only", "point comparison"."""
+    n: int
+    """Number of trained networks behind `accuracy`."""
+    binomial_se_pp: float | None = None
+    """Binomial standard error of the difference from the size of the test set; printed, not added."""
+
+
+class Depth(Fact):
+    """Depth margins to every null that was given, and whether the task can show depth utility at all."""
+
+    margins: tuple[DepthMargin, ...]
+    bp_margin: DepthMargin | None = None
+    """Margin of backpropagation itself over its null (the `bp` null), where known."""
+
+
+class Facts(Fact):
+    """Everything measured on one network."""
+
+    convention: Convention
+    stream: StreamInfo
+    accuracy: float | None = None
+    """Accuracy on the evaluation samples of this report (not the headline accuracy)."""
+    loss: float | None = None
+    """Mean loss on the evaluation samples."""
+    scale: Scale
+    reference: Reference
+    alignment: Alignment | None = None
+    aggregate: Aggregate | None = None
+    concentration: Concentration | None = None
+    stability: Stability
+    depth: Depth | None = None
+    non_finite: tuple[str, ...] = ()
+    """Where NaN or Inf was met (weights, logits, h_3, g_2, credit a_1, ...)."""

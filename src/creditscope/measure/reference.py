@@ -1,0 +1,24 @@
+"""Reference: how large the backpropagation gradient is, in both conventions that papers use."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from creditscope.measure.facts import GROUP, Reference
+from creditscope.measure.scale import groups_of
+
+COSINE_EPS = 1e-8
+"""Denominator floor of torch.nn.functional.cosine_similarity."""
+
+
+def reference(norms: NDArray[np.float64]) -> Reference:
+    """norms: [L+1, N], the per-sample L2 norm of g_l from the summed loss."""
+    means = norms.mean(axis=1)
+    return Reference(
+        per_sample=tuple(map(float, means)),
+        batch_mean_128=tuple(map(float, means / GROUP)),
+        clamp_batch_size=tuple(map(float, means / (10 * COSINE_EPS))),
+        deepest_by_group=tuple(float(norms[-1, part].mean()) for part in groups_of(norms.shape[1])),
+        zero_samples=tuple(int((row == 0).sum()) for row in norms),
+    )

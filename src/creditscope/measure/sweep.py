@@ -1,0 +1,235 @@
+"""One forward and one backward pass per batch: everything that is measured at every layer is taken on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from creditscope.batch import split_batch, tensors_of
+from creditscope.credit.base import CreditBatch, CreditRule, as_rule
+from creditscope.errors import CreditscopeError
+from creditscope.measure.alignment import aggregate, alignment, clamped_cosine, concentration, inner_products
+from creditscope.measure.facts import Convention, Facts, StreamInfo
+from creditscope.measure.reference import reference
+from creditscope.measure.scale import scale
+from creditscope.measure.stability import GroupMeans, stability
+from creditscope.stream import Stream, make_stream, no_parameter_grads, untouched
+
+LossFn = Callable[[Tensor, Tensor], Tensor]
+"""loss_fn(logits, y) -> the loss of each sample, [B]."""
+Array = NDArray[np.float64]
+
+
+def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """Per-sample cross-entropy [B]; half-precision logits are lifted to float32 for the loss itself."""
+    return F.cross_entropy(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits, y, reduction="none")
+
+
+def check_labels(y: Tensor, n_classes: int) -> None:
+    if y.is_floating_point() or y.dtype == torch.bool:
+        raise CreditscopeError(f"labels have dtype {y.dtype}; give integer class indices")
+    if y.numel() and (int(y.min()) < 0 or int(y.max()) >= n_classes):
+        bad = int(y.min()) if int(y.min()) < 0 else int(y.max())
+        raise CreditscopeError(f"label {bad} is out of range for logits with {n_classes} classes (0 to {n_classes - 1})")
+
+
+@dataclass
+class Collected:
+    """Raw per-sample numbers of a sweep; lists are per layer, each entry an array per batch."""
+
+    depth: int
+    h: list[list[Array]] = field(init=False)
+    g: list[list[Array]] = field(init=False)
+    dot: list[list[Array]] = field(init=False)
+    aa: list[list[Array]] = field(init=False)
+    clamped: list[list[Array]] = field(init=False)
+    groups: list[GroupMeans] = field(init=False)
+    correct: int = 0
+    n: int = 0
+    loss: float = 0.0
+    batch_sizes: set[int] = field(default_factory=set)
+    non_finite: dict[str, None] = field(default_factory=dict)
+    digest: Any = field(default_factory=lambda: (hashlib.sha256(), hashlib.sha256()))
+
+    def __post_init__(self) -> None:
+        for name in ("h", "g", "dot", "aa", "clamped"):
+            setattr(self, name, [[] for _ in range(self.depth + 1)])
+        self.groups = [GroupMeans() for _ in range(self.depth + 1)]
+
+    def array(self, name: str) -> Array:
+        """[L+1, N]."""
+        return np.stack([np.concatenate(rows) for rows in getattr(self, name)])
+
+    def note(self, place: str, t: Tensor | Array) -> None:
+        ok = bool(torch.isfinite(t).all()) if isinstance(t, Tensor) else bool(np.isfinite(t).all())
+        if not ok:
+            self.non_finite[place] = None
+
+    def hash_samples(self, inputs: Any, y: Tensor) -> None:
+        """Two running digests (inputs, labels): the same whatever the batch boundaries are."""
+        for t in (tensors_of(inputs) or [y])[:1]:
+            self.digest[0].update(t.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        self.digest[1].update(y.detach().cpu().to(torch.int64).contiguous().numpy().tobytes())
+
+    @property
+    def samples(self) -> str:
+        return hashlib.sha256(self.digest[0].digest() + self.digest[1].digest()).hexdigest()[:16]
+
+
+def collect(stream: Stream, batches: Iterable[tuple[Any, Tensor]], credit: CreditRule | None, loss_fn: LossFn) -> Collected:
+    """Run the batches through the stream and keep what every fact needs. Call inside `untouched(model)`."""
+    got = Collected(stream.depth)
+    for inputs, y in batches:
+        _one_batch(stream, inputs, y, credit, loss_fn, got)
+    return got
+
+
+def _one_batch(stream: Stream, inputs: Any, y: Tensor, credit: CreditRule | None, loss_fn: LossFn, got: Collected) -> None:
+    hiddens: list[Tensor] = []
+    credits: Iterator[Tensor] | None = None
+    batch: CreditBatch | None = None
+
+    def arrived(layer: int, native: Tensor) -> None:
+        """g_l has come by on the backward pass (layers arrive from L down to 0)."""
+        nonlocal credits
+        g = stream.read_grad(native.detach())
+        g64 = g.double()
+        gg = (g64 * g64).sum(1).cpu().numpy()
+        got.g[layer].append(np.sqrt(gg))
+        got.note(f"g_{layer}", gg)
+        got.groups[layer].add(g64)
+        if credit is None or batch is None:
+            return
+        if credits is None:
+            batch.output_grad = g
+            credits = credit.descend(batch)
+        a = g if credit.is_exact else stream.read_grad(next(credits).detach())
+        dot, aa, _ = inner_products(a, g)
+        got.dot[layer].append(dot)
+        got.aa[layer].append(aa)
+        got.clamped[layer].append(clamped_cosine(a, g))
+        got.note(f"credit a_{layer}", aa)
+
+    def tap(layer: int, value: Tensor, handle: Tensor) -> None:
+        h = stream.read_state(value.detach())
+        norm = h.double().norm(dim=1).cpu().numpy()
+        got.h[layer].append(norm)
+        got.note(f"h_{layer}", norm)
+        if credit is not None:
+            hiddens.append(value.detach())
+        if layer > 0:
+            handle.register_hook(lambda g: arrived(layer, g))
+        else:
+            leaf.append(handle)
+
+    leaf: list[Tensor] = []
+    with torch.enable_grad():
+        with no_parameter_grads(stream.model):
+            logits = stream.forward(inputs, tap)
+        check_labels(y, logits.shape[-1])
+        losses = loss_fn(logits, y)
+        if losses.shape != y.shape:
+            raise CreditscopeError(
+                f"the loss has shape {list(losses.shape)} for {len(y)} samples; loss_fn must return one loss per sample"
+            )
+        if credit is not None:
+            batch = CreditBatch(stream=stream, hiddens=hiddens, logits=logits.detach(), y=y)
+        (g0,) = torch.autograd.grad(losses.sum(), leaf[0])
+    arrived(0, g0)
+    got.note("logits", logits.detach())
+    got.correct += int((logits.detach().argmax(-1) == y).sum())
+    got.n += len(y)
+    got.loss += float(losses.detach().double().sum())
+    got.batch_sizes.add(len(y))
+    got.hash_samples(inputs, y)
+
+
+def facts_from(
+    got: Collected,
+    stream: Stream,
+    credit: CreditRule | None,
+    floor: float,
+    loss_name: str = "cross-entropy",
+    checkpoint: str = "final",
+) -> Facts:
+    """Turn the raw numbers of a sweep into facts."""
+    for name, p in stream.model.named_parameters():
+        if not bool(torch.isfinite(p).all()):
+            got.non_finite[f"weights {name}"] = None
+            break
+    aligned = aggregated = concentrated = None
+    if credit is not None:
+        dot, aa, gg = got.array("dot"), got.array("aa"), got.array("g") ** 2
+        aligned = alignment(dot, aa, gg, floor)
+        aggregated = aggregate(dot, aa, gg, got.array("clamped"))
+        concentrated = concentration(aligned.mean, credit.exact_layers(stream.depth))
+    return Facts(
+        convention=Convention(
+            n_samples=got.n,
+            samples=got.samples,
+            batch_sizes=tuple(sorted(got.batch_sizes)),
+            loss=loss_name,
+            dtype=dtype_of(stream.model),
+            checkpoint=checkpoint,
+        ),
+        stream=StreamInfo(
+            kind=stream.kind,
+            depth=stream.depth,
+            read=stream.read,
+            widths=stream.widths,
+            blocks=stream.names,
+            notes=stream.notes,
+        ),
+        accuracy=got.correct / got.n,
+        loss=got.loss / got.n if math.isfinite(got.loss) else float("nan"),
+        scale=scale(got.array("h")),
+        reference=reference(got.array("g")),
+        alignment=aligned,
+        aggregate=aggregated,
+        concentration=concentrated,
+        stability=stability(got.groups),
+        non_finite=tuple(got.non_finite),
+    )
+
+
+def dtype_of(model: nn.Module) -> str:
+    """Name of the dtype of the model's (first floating-point) parameters."""
+    for p in model.parameters():
+        if p.is_floating_point():
+            return str(p.dtype).removeprefix("torch.")
+    return "float32"
+
+
+def sweep(
+    model: nn.Module,
+    eval_batches: Iterable[Any],
+    credit: Any = None,
+    *,
+    blocks: Any = None,
+    read: str | None = None,
+    loss_fn: LossFn | None = None,
+    floor: float = 1e-7,
+    checkpoint: str = "final",
+) -> Facts:
+    """Measure `model` on `eval_batches`; the model, its gradients, its mode and every RNG are left as found."""
+    credit = as_rule(credit)
+    batches = [split_batch(item) for item in eval_batches]
+    if not batches or not any(len(y) for _, y in batches):
+        raise CreditscopeError("eval_batches is empty; give at least one batch (8 disjoint batches of 128 are advised)")
+    batches = [(x, y) for x, y in batches if len(y)]
+    with untouched(model):
+        stream = make_stream(model, batches[0][0], len(batches[0][1]), blocks, read)
+        if credit is not None:
+            credit.attach(stream)
+        got = collect(stream, batches, credit, loss_fn or cross_entropy)
+    name = "cross-entropy" if loss_fn is None else getattr(loss_fn, "__name__", type(loss_fn).__name__)
+    return facts_from(got, stream, credit, floor, name, checkpoint)

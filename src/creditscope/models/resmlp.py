@@ -1,0 +1,41 @@
+"""ResMLP: the network of the primary audit."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from creditscope.models.parts import FlatLinear, StreamModel, small_output
+
+
+class MLPBranch(nn.Module):
+    """f_l: LayerNorm, Linear d -> d*ratio, GELU, Linear back; [B, d] -> [B, d]."""
+
+    def __init__(self, width: int, ratio: int = 1) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.linear1 = nn.Linear(width, width * ratio)
+        self.act = nn.GELU()
+        self.linear2 = nn.Linear(width * ratio, width)
+        small_output(self.linear2)
+
+    def reset_parameters(self) -> None:
+        self.norm.reset_parameters()
+        self.linear1.reset_parameters()
+        small_output(self.linear2)
+
+    def forward(self, h: Tensor) -> Tensor:
+        out: Tensor = self.linear2(self.act(self.linear1(self.norm(h))))
+        return out
+
+
+class ResMLP(StreamModel):
+    """embed Linear n_in -> d; L branches; terminal LayerNorm (optional); head Linear d -> C."""
+
+    def __init__(
+        self, n_in: int, n_classes: int, width: int = 256, depth: int = 4, ratio: int = 1, terminal_norm: bool = True
+    ) -> None:
+        super().__init__()
+        self.embed = FlatLinear(n_in, width)
+        self.blocks = nn.ModuleList(MLPBranch(width, ratio) for _ in range(depth))
+        self.out_ln = nn.LayerNorm(width) if terminal_norm else nn.Identity()
+        self.out_head = nn.Linear(width, n_classes)

@@ -1,0 +1,265 @@
+"""Checks: one fact, one threshold, one answer, and the sentence that explains it.
+
+A check raises where even the interval of its fact lies on the wrong side of the threshold; where the interval straddles
+the threshold the answer is `inconclusive`. Exactly at a threshold nothing is raised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+
+from creditscope.measure.depth import BP, MATCHED, UNSTATED
+from creditscope.measure.facts import GROUP, DepthMargin, Facts
+from creditscope.protocol.intervals import t_interval
+from creditscope.protocol.thresholds import DiagnosticThresholds
+from creditscope.protocol.wording import between, compared, number
+
+CheckId: TypeAlias = Literal["D1", "D2", "D3", "C"]
+Answer: TypeAlias = Literal["pass", "fail", "inconclusive", "not measurable", "not measured"]
+
+DIVERGED = "diverged"
+NULL_ORDER = (MATCHED, UNSTATED, BP)
+"""Which null D3 uses: the first of these that was given."""
+
+STABILITY_NEEDS = "needs 2 batches, 8 advised"
+
+
+class Judgement(BaseModel):
+    """Base of everything the protocol says: immutable, no unknown fields, non-finite floats survive JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class Check(Judgement):
+    """One check, answered."""
+
+    id: CheckId
+    name: str
+    source: str
+    """The letter that the v1 and v2 papers gave it: (a), (b), (c), (d)."""
+    answer: Answer
+    value: float | None
+    threshold: float
+    interval: tuple[float, float] | None = None
+    """95 % interval of the value, where there is one."""
+    interval_kind: str
+    convention: str
+    """How the value was taken."""
+    sentence: str
+    reason: str = ""
+    """Why it is not a pass, in a few words."""
+
+    @property
+    def diverged(self) -> bool:
+        """True if NaN or Inf decided the answer."""
+        return self.reason.startswith(DIVERGED)
+
+
+def non_finite(facts: Facts) -> tuple[str, ...]:
+    """Where NaN or Inf was met: what the measurement noted, plus every judged number that is not finite."""
+    return tuple(dict.fromkeys((*facts.non_finite, *_non_finite_values(facts))))
+
+
+def _non_finite_values(facts: Facts) -> Iterator[str]:
+    scale, reference = facts.scale, facts.reference
+    judged: dict[str, tuple[float | None, ...]] = {
+        "accuracy": (facts.accuracy,),
+        "‖h‖": scale.mean,
+        "growth": (scale.growth, scale.total_growth, *scale.growth_by_group),
+        "‖g‖": (*reference.per_sample, *reference.batch_mean_128, *reference.deepest_by_group),
+        "cosine": facts.alignment.mean if facts.alignment else (),
+        "headline Γ": (facts.aggregate.headline,) if facts.aggregate else (),
+        "stability": (facts.stability.deepest,),
+    }
+    for name, values in judged.items():
+        if any(value is not None and not math.isfinite(value) for value in values):
+            yield name
+
+
+def check_scale(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
+    """D1, raised if growth = max_l mean‖h_{l+1}‖ / mean‖h_l‖ > `h_norm_explosion_ratio`."""
+    limit, value = thresholds.h_norm_explosion_ratio, facts.scale.growth
+    interval = t_interval(facts.scale.growth_by_group)
+    convention = f"raw norms, mean over {facts.convention.n_samples:,} samples, {facts.convention.dtype}"
+    broken = non_finite(facts)
+    if broken:
+        answer: Answer = "fail"
+        sentence, reason = _diverged(f"growth = {number(value)}", broken)
+    else:
+        answer = _answer(value, interval, lambda growth: growth > limit)
+        at = "" if facts.scale.growth_at is None else f" at l = {facts.scale.growth_at}"
+        finding, reason = {
+            "pass": ("the scale of the stream is stable", ""),
+            "fail": ("the stream explodes within one block", "growth above the threshold"),
+        }.get(answer, _straddles(interval))
+        sentence = f"growth max_l ‖h_l+1‖/‖h_l‖{at} = {compared(value, limit)} ({convention}): {finding}"
+    return Check(
+        id="D1",
+        name="scale stability",
+        source="(a)",
+        answer=answer,
+        value=value,
+        threshold=limit,
+        interval=interval,
+        interval_kind=_group_kind(facts, len(facts.scale.growth_by_group), interval),
+        convention=convention,
+        sentence=sentence,
+        reason=reason,
+    )
+
+
+def check_reference(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
+    """D2, raised if mean per-sample ‖g_L‖ / 128 < `floor_for(dtype)`."""
+    dtype = facts.convention.dtype
+    floor, value = thresholds.floor_for(dtype), facts.reference.batch_mean_128[-1]
+    interval = t_interval([norm / GROUP for norm in facts.reference.deepest_by_group])
+    convention = f"batch-mean convention, B = {GROUP}, {dtype}"
+    broken = non_finite(facts)
+    if broken:
+        answer: Answer = "fail"
+        sentence, reason = _diverged(f"mean per-sample ‖g_L‖ / {GROUP} = {number(value)}", broken)
+    else:
+        answer = _answer(value, interval, lambda norm: norm < floor)
+        finding, reason = {
+            "pass": ("the reference gradient is above the numerical floor", ""),
+            "fail": ("the reference gradient sits at the numerical floor", "reference under the floor"),
+        }.get(answer, _straddles(interval))
+        sentence = f"mean per-sample ‖g_L‖ / {GROUP} = {compared(value, floor)} ({convention}): {finding}"
+    return Check(
+        id="D2",
+        name="reference validity",
+        source="(b)",
+        answer=answer,
+        value=value,
+        threshold=floor,
+        interval=interval,
+        interval_kind=_group_kind(facts, len(facts.reference.deepest_by_group), interval),
+        convention=convention,
+        sentence=sentence,
+        reason=reason,
+    )
+
+
+def chosen_margin(facts: Facts) -> DepthMargin | None:
+    """The depth margin that D3 judges: to the `matched` null, else `kind unstated`, else `bp`; None without a null."""
+    by_null = {margin.null: margin for margin in (facts.depth.margins if facts.depth else ())}
+    return next((by_null[null] for null in NULL_ORDER if null in by_null), None)
+
+
+def check_depth(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
+    """D3, raised if the depth margin < `frozen_acc_margin_pp`; not measurable where BP itself does not clear it."""
+    needed = thresholds.frozen_acc_margin_pp
+    margin = chosen_margin(facts)
+    bp = facts.depth.bp_margin if facts.depth else None
+    answer: Answer
+    if margin is None:
+        value, interval, kind, convention = None, None, "none", "no frozen-blocks null"
+        answer, reason = "not measured", "no frozen-blocks accuracy was given"
+        sentence = f"depth margin not measured (threshold {number(needed)} pp): {reason}"
+    else:
+        value, kind = margin.margin_pp, margin.interval
+        interval = None if margin.low_pp is None or margin.high_pp is None else (margin.low_pp, margin.high_pp)
+        convention = f"null: {margin.null}; {kind}"
+        difference = f"accuracy {margin.accuracy:.4g} - frozen blocks {margin.null_accuracy:.4g}"
+        if not all(math.isfinite(v) for v in (value, *(interval or ()))):
+            answer = "fail"
+            sentence, reason = _diverged(f"depth margin = {number(value)} pp", ("depth margin",))
+        elif bp is not None and not bp.margin_pp >= needed:
+            answer, reason = "not measurable", f"BP itself does not beat its null by {number(needed)} pp"
+            sentence = (
+                f"{difference} = {number(value)} pp ({convention}), but backpropagation has only "
+                f"{compared(bp.margin_pp, needed)} pp over its own null: the task cannot show depth utility"
+            )
+        else:
+            answer = _answer(value, interval, lambda pp: pp < needed)
+            finding, reason = {
+                "pass": ("the trained blocks beat random blocks", ""),
+                "fail": ("the trained blocks do not beat random blocks", "margin below the threshold"),
+            }.get(answer, _straddles(interval))
+            sentence = f"{difference} = {compared(value, needed)} pp ({convention}): {finding}"
+    return Check(
+        id="D3",
+        name="depth utility",
+        source="(d)",
+        answer=answer,
+        value=value,
+        threshold=needed,
+        interval=interval,
+        interval_kind=kind,
+        convention=convention,
+        sentence=sentence,
+        reason=reason,
+    )
+
+
+def check_stability(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
+    """C, raised (drift-dominated) if stability > `stability_drift_ceiling`. Interpretive: it decides no verdict."""
+    ceiling, fact = thresholds.stability_drift_ceiling, facts.stability
+    convention = f"deepest layer, {fact.groups} groups of {facts.convention.group_size} samples"
+    broken = non_finite(facts)
+    answer: Answer
+    if broken:
+        answer = "not measurable"
+        sentence, reason = _diverged("direction stability not measurable", broken)
+    elif fact.deepest is None:
+        answer = "not measured" if fact.groups < 2 else "not measurable"
+        reason = fact.reason or (STABILITY_NEEDS if fact.groups < 2 else "a group has no gradient direction")
+        sentence = f"direction stability {answer} ({convention}): {reason}"
+    else:
+        answer = "fail" if fact.deepest > ceiling else "pass"
+        reason = "drift-dominated" if answer == "fail" else ""
+        finding = "drift-dominated" if answer == "fail" else "noise-dominated or sample-specific"
+        sentence = (
+            f"direction stability = {compared(fact.deepest, ceiling)} ({convention}): "
+            f"the reference direction is {finding} (interpretive only)"
+        )
+    return Check(
+        id="C",
+        name="direction stability",
+        source="(c)",
+        answer=answer,
+        value=fact.deepest,
+        threshold=ceiling,
+        interval_kind="point comparison" if fact.deepest is not None else "none",
+        convention=convention,
+        sentence=sentence,
+        reason=reason,
+    )
+
+
+def run_checks(facts: Facts, thresholds: DiagnosticThresholds) -> tuple[Check, ...]:
+    """D1, D2, D3, C, in this order."""
+    return (
+        check_scale(facts, thresholds),
+        check_reference(facts, thresholds),
+        check_depth(facts, thresholds),
+        check_stability(facts, thresholds),
+    )
+
+
+def _answer(value: float, interval: tuple[float, float] | None, raised: Callable[[float], bool]) -> Answer:
+    """fail (pass) where the value and both ends of its interval are raised (not raised); otherwise inconclusive."""
+    flags = {raised(point) for point in (value, *(interval or ()))}
+    if len(flags) == 2:
+        return "inconclusive"
+    return "fail" if flags == {True} else "pass"
+
+
+def _straddles(interval: tuple[float, float] | None) -> tuple[str, str]:
+    where = "" if interval is None else f" {between(interval)}"
+    return f"the 95 % interval{where} does not decide", "interval straddles the threshold"
+
+
+def _diverged(subject: str, broken: tuple[str, ...]) -> tuple[str, str]:
+    where = ", ".join(broken)
+    return f"{subject}: NaN or Inf was met in {where}; nothing was measured on a finite network", f"{DIVERGED}: {where}"
+
+
+def _group_kind(facts: Facts, groups: int, interval: tuple[float, float] | None) -> str:
+    if interval is None:
+        return "point comparison"
+    return f"t over {groups} groups of {facts.convention.group_size} samples"

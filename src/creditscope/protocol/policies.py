@@ -1,0 +1,192 @@
+"""Verdict policies: named, versioned rules that turn the answers of the checks into one line.
+
+A policy reads answers, never numbers. A pass means "no audited failure found", a minimum bar. To add a policy, write
+one `Policy` and put it in `POLICIES`; a change of rule is a new version string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from creditscope.errors import CreditscopeError
+from creditscope.measure.facts import Facts
+from creditscope.protocol.checks import DIVERGED, Check, Judgement, non_finite, run_checks
+from creditscope.protocol.thresholds import DiagnosticThresholds
+from creditscope.protocol.warnings import warnings_for
+
+Status: TypeAlias = Literal["pass", "fail", "inconclusive", "incomplete"]
+
+MODE_1 = "Mode 1: measurement degenerate"
+MODE_2 = "Mode 2: alignment concentrated in one layer"
+SCALE_EXPLODES = "scale explodes"
+DEPTH_UNUSED = "depth unused"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a policy concludes from the answers: what fails, and what could still turn the verdict."""
+
+    failed: tuple[str, ...] = ()
+    """Readable names of the failures, as they stand in the verdict line."""
+    open: tuple[str, ...] = ()
+    """Readable names of the inconclusive checks that could turn a pass into a failure."""
+    deciding: tuple[str, ...] = ()
+    """Ids of the checks behind `failed`."""
+    mode: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A named, versioned verdict rule over the checks by id."""
+
+    name: str
+    version: str
+    rule: str
+    """The rule in one sentence."""
+    find: Callable[[Mapping[str, Check]], Findings]
+    without_depth: bool = False
+    """Also give the reading that leaves D3 out."""
+
+
+class Verdict(Judgement):
+    """The judgement of one network under one policy."""
+
+    policy: str
+    """Version of the policy, e.g. three-check/1.0."""
+    status: Status
+    line: str
+    """The last line that is printed: `VERDICT: ...`."""
+    failed: tuple[str, ...] = ()
+    """What failed, in the words of the line."""
+    reasons: tuple[str, ...] = ()
+    """The sentences of the checks that decided the failure, each with number, threshold and convention."""
+    warnings: tuple[str, ...] = ()
+    gamma_withheld: bool = False
+    """True where Γ is not interpretable: the reference is at the numerical floor, or the network diverged."""
+    mode: str = ""
+    """Which failure it is (Mode 2 is a warning on Γ, not a failure of the verdict); "" where nothing was found."""
+    alternative: str | None = None
+    """The same policy without D3 (four-diagnostic only)."""
+    checks: tuple[Check, ...]
+
+
+def _three_check(checks: Mapping[str, Check]) -> Findings:
+    d1, d2, d3 = checks["D1"], checks["D2"], checks["D3"]
+    failed: list[str] = []
+    undecided: list[str] = []
+    deciding: list[str] = []
+    mode: list[str] = []
+    raised = {d1.answer, d2.answer}
+    if raised == {"fail"}:
+        failed.append(f"{_d_name(d1)} + {_d_name(d2)} (Mode 1)")
+        deciding += ["D1", "D2"]
+        mode.append(MODE_1)
+    elif raised <= {"fail", "inconclusive"}:
+        undecided += [_d_name(check) for check in (d1, d2) if check.answer == "inconclusive"]
+    if d3.answer == "fail":
+        failed.append(_d_name(d3))
+        deciding.append("D3")
+        mode.append(DEPTH_UNUSED)
+    elif d3.answer == "inconclusive":
+        undecided.append(_d_name(d3))
+    return Findings(tuple(failed), tuple(undecided), tuple(deciding), tuple(mode))
+
+
+def _four_diagnostic(checks: Mapping[str, Check]) -> Findings:
+    letters = {"D1": "(a) scale", "D2": "(b) reference", "D3": "(d) depth"}
+    answers = {id_: checks[id_].answer for id_ in letters if id_ in checks}
+    deciding = tuple(id_ for id_, answer in answers.items() if answer == "fail")
+    mode = []
+    if "D2" in deciding:
+        sub_mode = {"fail": " (drift-dominated)", "pass": " (noise-dominated)"}.get(checks["C"].answer, "")
+        mode.append(MODE_1 + sub_mode)
+    elif "D1" in deciding:
+        mode.append(SCALE_EXPLODES)
+    if "D3" in deciding:
+        mode.append(DEPTH_UNUSED)
+    return Findings(
+        failed=tuple(letters[id_] for id_ in deciding),
+        open=tuple(letters[id_] for id_, answer in answers.items() if answer == "inconclusive"),
+        deciding=deciding,
+        mode=tuple(mode),
+    )
+
+
+def _d_name(check: Check) -> str:
+    return f"{check.id} {check.name}"
+
+
+POLICIES: Mapping[str, Policy] = MappingProxyType(
+    {
+        "three-check": Policy(
+            name="three-check",
+            version="three-check/1.0",
+            rule="fails if D1 and D2 (Mode 1: measurement degenerate) or D3 (depth unused)",
+            find=_three_check,
+        ),
+        "four-diagnostic": Policy(
+            name="four-diagnostic",
+            version="four-diagnostic/1.0",
+            rule="walked back if any of (a) scale, (b) reference, (d) depth; (c) names the sub-mode",
+            find=_four_diagnostic,
+            without_depth=True,
+        ),
+    }
+)
+"""The policies by name. `three-check` (final paper) is the default."""
+
+
+def get_policy(name: str) -> Policy:
+    """The policy of this name (`three-check`) or version (`three-check/1.0`)."""
+    for policy in POLICIES.values():
+        if name in (policy.name, policy.version):
+            return policy
+    raise CreditscopeError(f"unknown protocol {name!r}: use one of {', '.join(POLICIES)}")
+
+
+def judge(facts: Facts, thresholds: DiagnosticThresholds, policy: str | Policy = "three-check") -> Verdict:
+    """Run the checks on `facts` and judge them under `policy` (a Policy, or its name)."""
+    if isinstance(policy, str):
+        policy = get_policy(policy)
+    checks = run_checks(facts, thresholds)
+    by_id: dict[str, Check] = {check.id: check for check in checks}
+    findings = policy.find(by_id)
+    diverged = non_finite(facts) or by_id["D3"].diverged
+    mode = findings.mode
+    if diverged:
+        deciding = tuple(check.id for check in checks if check.answer == "fail" and check.diverged)
+        findings = Findings(failed=(DIVERGED,), deciding=deciding)
+        mode = (DIVERGED,)
+    warnings, concentrated = warnings_for(facts, thresholds, by_id, decided=findings.deciding)
+    if concentrated and not diverged:
+        mode = (*mode, MODE_2)
+    status, conclusion = _conclude(findings, by_id["D3"])
+    alternative = None
+    if policy.without_depth:
+        without = findings if diverged else policy.find({id_: c for id_, c in by_id.items() if id_ != "D3"})
+        alternative = f"without (d): {_conclude(without, None)[1]}"
+    return Verdict(
+        policy=policy.version,
+        status=status,
+        line=f"VERDICT: {conclusion}",
+        failed=findings.failed,
+        reasons=tuple(by_id[id_].sentence for id_ in findings.deciding),
+        warnings=warnings,
+        gamma_withheld=bool(diverged) or by_id["D2"].answer == "fail",
+        mode="; ".join(mode),
+        alternative=alternative,
+        checks=checks,
+    )
+
+
+def _conclude(findings: Findings, d3: Check | None) -> tuple[Status, str]:
+    """Status and the words after `VERDICT: `; `d3` None where D3 is left out."""
+    if findings.failed:
+        return "fail", f"needs walk-back: {', '.join(findings.failed)}"
+    missing = f" (D3 {d3.answer})" if d3 is not None and d3.answer in ("not measured", "not measurable") else ""
+    if findings.open:
+        return "inconclusive", f"inconclusive: {', '.join(findings.open)}{missing}"
+    return ("incomplete" if missing else "pass"), f"trustworthy{missing}"

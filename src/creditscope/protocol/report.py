@@ -1,0 +1,94 @@
+"""The report: everything about one audited network, in one object that prints, saves and loads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, ValidationError
+
+from creditscope.errors import CreditscopeError
+from creditscope.files import dump_json, read_json, write_atomic
+from creditscope.measure.facts import Facts
+from creditscope.protocol.chain import ChainStep
+from creditscope.protocol.checks import Check, Judgement
+from creditscope.protocol.policies import Status, Verdict
+
+REPORT_SCHEMA = 1
+
+
+class DiagnosticReport(Judgement):
+    """What was claimed, what was measured, and what the protocol concludes.
+
+    `report.status` is "pass", "fail", "inconclusive" or "incomplete". Non-finite numbers stand as strings in JSON.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    schema_version: int = REPORT_SCHEMA
+    method_name: str = ""
+    notes: str = ""
+    run: str = ""
+    """Hash of the run's spec, where the network comes from a bundle."""
+    headline_acc: tuple[float, ...] = ()
+    """Accuracy as it was claimed, one number per network."""
+    n_test: int | None = None
+    facts: Facts
+    verdict: Verdict
+    chain: tuple[ChainStep, ...] = ()
+
+    @property
+    def status(self) -> Status:
+        return self.verdict.status
+
+    @property
+    def checks(self) -> dict[str, Check]:
+        """The answered checks by id: D1, D2, D3, C."""
+        return {check.id: check for check in self.verdict.checks}
+
+    @property
+    def protocol(self) -> str:
+        """Version of the policy that judged, e.g. three-check/1.0."""
+        return self.verdict.policy
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        data: dict[str, Any] = json.loads(self.model_dump_json())
+        return data
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """JSON text; also written to `path` (atomically) where one is given."""
+        data = dump_json(self.to_dict())
+        if path is not None:
+            write_atomic(Path(path), data)
+        return data.decode()
+
+    def to_markdown(self) -> str:
+        from creditscope.render.markdown import report_markdown  # noqa: PLC0415  (drawing is loaded when used)
+
+        return report_markdown(self)
+
+    def __str__(self) -> str:
+        from creditscope.render.text import report_text  # noqa: PLC0415
+
+        return report_text(self)
+
+    @classmethod
+    def from_dict(cls, data: Any, source: str = "the report") -> DiagnosticReport:
+        """A report from JSON data; what does not fit is one line."""
+        version = data.get("schema_version") if isinstance(data, dict) else None
+        if isinstance(version, int) and version > REPORT_SCHEMA:
+            raise CreditscopeError(
+                f"{source} has schema version {version} and this creditscope reads up to {REPORT_SCHEMA}; upgrade creditscope"
+            )
+        try:
+            return cls.model_validate_json(json.dumps(data))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise CreditscopeError(f"{source} is not a creditscope report: {where}: {first['msg']}") from None
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> DiagnosticReport:
+        return cls.from_dict(read_json(Path(path), "a report"), str(path))

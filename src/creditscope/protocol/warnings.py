@@ -1,0 +1,143 @@
+"""Warnings: what a reader must know beside the verdict, one sentence each, in the order in which they weigh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from creditscope.measure.facts import Facts
+from creditscope.protocol.checks import Check, chosen_margin
+from creditscope.protocol.thresholds import DiagnosticThresholds
+from creditscope.protocol.wording import compared, number, signed
+
+LARGEST_QUOTED_BATCH = 1024
+"""Papers quote ‖g‖ and Γ at batch sizes from 128 to about 1,024."""
+
+GROUPS_ADVISED = 8
+
+
+def warnings_for(
+    facts: Facts, thresholds: DiagnosticThresholds, checks: Mapping[str, Check], decided: tuple[str, ...]
+) -> tuple[tuple[str, ...], bool]:
+    """All warnings, and whether alignment is concentrated in one layer (Mode 2).
+
+    `decided` are the ids of the checks that already fail the verdict: they are reasons, not warnings.
+    """
+    concentration = tuple(_concentration(facts, thresholds))
+    sentences = (
+        *_lone_checks(checks, decided),
+        *concentration,
+        *_aggregations(facts),
+        *_clamp(facts),
+        *_dtype(facts, thresholds),
+        *_depth(facts, thresholds, checks["D3"]),
+        *_stability(facts, checks["C"]),
+        *_unmeasurable(facts),
+    )
+    return sentences, bool(concentration)
+
+
+def _lone_checks(checks: Mapping[str, Check], decided: tuple[str, ...]) -> Iterator[str]:
+    d1, d2 = checks["D1"], checks["D2"]
+    if d1.answer == "fail" and "D1" not in decided:
+        if d2.answer == "pass":
+            yield f"D1 alone: {d1.sentence}; scale growth without a degenerate reference leaves Γ measurable"
+        else:
+            yield f"D1: {d1.sentence}"
+    if d2.answer == "fail" and "D2" not in decided:
+        alone = " alone" if d1.answer == "pass" else ""
+        yield f"D2{alone}: {d2.sentence}; Γ is withheld: it is not interpretable here"
+    for check in (d1, d2):
+        if check.answer == "inconclusive":
+            yield f"{check.id} inconclusive: {check.sentence}"
+
+
+def _concentration(facts: Facts, thresholds: DiagnosticThresholds) -> Iterator[str]:
+    fact = facts.concentration
+    if fact is None or fact.top_layer is None or fact.top_share is None:
+        return
+    share = abs(fact.top_share)
+    if share > thresholds.concentration_share:
+        exact = " (its credit is exact by construction)" if fact.top_layer in fact.exact_layers else ""
+        versus = compared(share, thresholds.concentration_share)
+        yield (
+            f"Mode 2: layer {fact.top_layer}{exact} carries a share of {versus} of Σ|cos_l|: "
+            "read the per-layer cosines, not Γ"
+        )
+
+
+def _aggregations(facts: Facts) -> Iterator[str]:
+    fact = facts.aggregate
+    if fact is None or not fact.sign_flips:
+        return
+    named = {
+        "headline": fact.headline,
+        "concat": fact.concat,
+        "norm-weighted": fact.norm_weighted,
+        "flattened": fact.flattened,
+        "clamped at 128": fact.clamped_128,
+    }
+    values = ", ".join(f"{name} {signed(value)}" for name, value in named.items() if value is not None)
+    yield f"the sign of Γ depends on the aggregation: {values}"
+
+
+def _clamp(facts: Facts) -> Iterator[str]:
+    sizes = dict(enumerate(facts.reference.clamp_batch_size))
+    touched = {layer: size for layer, size in sizes.items() if size < LARGEST_QUOTED_BATCH}
+    if not touched:
+        return
+    layer = min(touched, key=lambda key: touched[key])
+    where = f"beyond batch size {number(touched[layer])}" if touched[layer] >= 1 else "at any batch size"
+    yield (
+        f"clamp: {where}, ‖g_{layer}‖ of a mean-reduced loss is under 10 x 1e-8, "
+        "where a cosine with eps 1e-8 mixes the angle with the clamp"
+    )
+
+
+def _dtype(facts: Facts, thresholds: DiagnosticThresholds) -> Iterator[str]:
+    dtype = facts.convention.dtype
+    floor = thresholds.floor_for(dtype)
+    if floor > thresholds.g_norm_floor:
+        yield (
+            f"{dtype}: the floor of D2 is raised from {number(thresholds.g_norm_floor)} to {number(floor)} "
+            "(10 x the smallest subnormal); the reference may underflow in this dtype, measure in float32"
+        )
+
+
+def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iterator[str]:
+    margin = chosen_margin(facts)
+    if margin is None or facts.depth is None:
+        return
+    if margin.null == "kind unstated":
+        yield "D3 uses a null whose kind is unstated: how its embedding was trained changes its accuracy"
+    elif margin.null != "matched":
+        yield f"D3 uses the `{margin.null}` null: no matched null was given"
+    if margin.n == 1:
+        how = "a point comparison without an interval" if margin.low_pp is None else margin.interval
+        yield f"D3 speaks of this network only: n = 1 ({how})"
+    elif margin.low_pp is None:
+        yield f"D3 is a point comparison without an interval: {margin.n} networks against one null"
+    needed = thresholds.frozen_acc_margin_pp
+    for other in facts.depth.margins:
+        below = other.margin_pp < needed
+        if other is not margin and check.value is not None and below != (check.value < needed):
+            yield (
+                f"the null decides D3: {compared(check.value, needed)} pp over `{margin.null}`, "
+                f"{compared(other.margin_pp, needed)} pp over `{other.null}`"
+            )
+
+
+def _stability(facts: Facts, check: Check) -> Iterator[str]:
+    if check.answer == "fail":
+        yield f"C: {check.sentence}; Γ may measure alignment to a drift shared by all samples"
+    if check.answer in ("pass", "fail") and facts.stability.groups < GROUPS_ADVISED:
+        yield f"C rests on {facts.stability.groups} groups, {GROUPS_ADVISED} advised"
+
+
+def _unmeasurable(facts: Facts) -> Iterator[str]:
+    if facts.alignment is None:
+        return
+    total = facts.convention.n_samples
+    missing = {layer: total - n for layer, n in enumerate(facts.alignment.measurable) if n < total}
+    if missing:
+        counts = ", ".join(f"layer {layer}: {n:,}" for layer, n in missing.items())
+        yield f"samples without a measurable cosine (zero or not finite), left out of {total:,}: {counts}"

@@ -1,0 +1,1 @@
+"""Drawing of finished reports and studies; nothing is measured here."""

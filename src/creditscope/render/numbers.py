@@ -1,0 +1,55 @@
+"""How numbers look, everywhere."""
+
+from __future__ import annotations
+
+import math
+
+
+def num(value: float | None, digits: int = 3) -> str:
+    """4.2e-09, 0.0123, 104, 1.8e+04; NaN and infinities in words; "–" for what was not measured."""
+    if value is None:
+        return "–"
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if value == 0:
+        return "0"
+    if 1e-3 <= abs(value) < 1e4:
+        return f"{value:.{digits}g}" if abs(value) < 1000 else f"{value:.0f}"
+    return f"{value:.{digits - 1}e}"
+
+
+def signed(value: float | None, digits: int = 3) -> str:
+    """Cosines and margins: the sign is always there."""
+    if value is None:
+        return "–"
+    return f"{value:+.{digits}f}" if math.isfinite(value) else num(value)
+
+
+def accuracy(values: tuple[float, ...]) -> str:
+    """.306, or mean ± sample standard deviation over n networks."""
+    if not values:
+        return "–"
+    mean = sum(values) / len(values)
+    if len(values) == 1:
+        return f"{mean:.3f}"
+    std = math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1))
+    return f"{mean:.3f} ± {std:.3f} (n={len(values)})"
+
+
+MARKS = {
+    "pass": "✓ pass",
+    "fail": "✗ fail",
+    "inconclusive": "? inconclusive",
+    "incomplete": "… incomplete",
+    "not measurable": "– not measurable",
+    "not measured": "– not measured",
+}
+"""Answers in words and with a mark: never by colour alone."""
+
+STYLES = {"pass": "green", "fail": "bold red", "inconclusive": "yellow", "incomplete": "yellow"}
+
+
+def mark(answer: str) -> str:
+    return MARKS.get(answer, answer)

@@ -1,0 +1,168 @@
+"""A report as text: coloured in a terminal, plain when piped."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from creditscope.measure.facts import Facts
+from creditscope.protocol.report import DiagnosticReport
+from creditscope.render.numbers import STYLES, accuracy, mark, num, signed
+
+WIDTH = 118
+
+
+def to_text(content: RenderableType) -> str:
+    """Render for standard output as it is now: colour only if it is a terminal."""
+    colour = sys.stdout.isatty()
+    buffer = io.StringIO()
+    console = Console(file=buffer, width=WIDTH, force_terminal=colour, no_color=not colour or None, highlight=False)
+    console.print(content)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
+
+
+def report_text(report: DiagnosticReport) -> str:
+    return to_text(report_renderable(report))
+
+
+def report_renderable(report: DiagnosticReport) -> Group:
+    facts, parts = report.facts, []  # type: Facts, list[RenderableType]
+    parts.append(_heading(report))
+    parts += [Text(), _claimed(report), Text(), _checks(report), Text(), _layers(facts)]
+    parts += [Text(line) for line in _below_layers(facts)]
+    if facts.depth is not None:
+        parts += [Text(), Text("Depth margin (accuracy of the trained network minus frozen-blocks null)", style="bold")]
+        parts += [Text(f"  {line}") for line in margin_lines(facts)]
+    if report.chain:
+        parts += [Text(), Text("From the claim to what holds", style="bold")]
+        parts += [Text(f"  {k}. {step.title}: {step.answer}. {step.sentence}") for k, step in enumerate(report.chain, 1)]
+    if report.verdict.warnings:
+        parts += [Text(), Text("Warnings", style="bold yellow")]
+        parts += [Text(f"  ! {warning}", style="yellow") for warning in report.verdict.warnings]
+    if report.verdict.alternative:
+        parts += [Text(), Text(f"Without (d): {report.verdict.alternative}")]
+    parts += [Text(), Text(report.verdict.line, style=STYLES.get(report.status, ""), no_wrap=True, overflow="ignore")]
+    return Group(*parts)
+
+
+def _heading(report: DiagnosticReport) -> Text:
+    facts, c = report.facts, report.facts.convention
+    title = report.method_name or "network"
+    head = Text(f"creditscope · {title}" + (f" · {report.notes}" if report.notes else ""), style="bold")
+    lines = [
+        f"protocol {report.protocol} · {c.n_samples} samples ({c.samples}) in batches of {_sizes(c.batch_sizes)} · "
+        f"{c.dtype} · {c.mode} mode · {c.checkpoint} checkpoint" + (f" · run {report.run[:10]}" if report.run else ""),
+        f"{facts.stream.kind} stream, L = {facts.stream.depth}, read: {facts.stream.read}; {c.layers}",
+    ]
+    lines += [f"note: {note}" for note in facts.stream.notes]
+    return Text.assemble(head, "\n", "\n".join(lines))
+
+
+def _sizes(sizes: tuple[int, ...]) -> str:
+    return ", ".join(map(str, sizes))
+
+
+def gamma_text(report: DiagnosticReport) -> str:
+    """Headline Γ, or why it is not shown as a result."""
+    aggregate = report.facts.aggregate
+    if aggregate is None:
+        return "not measured (no credit given)"
+    if report.verdict.gamma_withheld:
+        return f"withheld: not interpretable here (raw {signed(aggregate.headline)})"
+    return signed(aggregate.headline)
+
+
+def _claimed(report: DiagnosticReport) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table.add_column("accuracy + Γ would have claimed", style="dim")
+    table.add_column("the protocol finds")
+    raw = report.facts.aggregate.headline if report.facts.aggregate else None
+    rows = [
+        (f"accuracy {accuracy(report.headline_acc)}", _found_accuracy(report)),
+        (f"headline Γ {signed(raw)}", f"Γ {gamma_text(report)}"),
+    ]
+    for claimed, found in rows:
+        table.add_row(Text(claimed), Text(found))
+    return table
+
+
+def _found_accuracy(report: DiagnosticReport) -> str:
+    d3 = report.checks["D3"]
+    return f"D3 {mark(d3.answer)}" + (f": margin {signed(d3.value, 1)} pp" if d3.value is not None else "")
+
+
+def _checks(report: DiagnosticReport) -> Table:
+    table = Table(title="Checks", title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("", "check", "answer", "value", "95 % interval", "what it says"):
+        table.add_column(name)
+    for check in report.verdict.checks:
+        interval = f"[{num(check.interval[0])}, {num(check.interval[1])}]" if check.interval else "–"
+        style = STYLES.get(check.answer, "dim")
+        table.add_row(
+            check.id, check.name, Text(mark(check.answer), style=style), num(check.value), Text(interval), Text(check.sentence)
+        )
+    return table
+
+
+def _layers(facts: Facts) -> Table:
+    table = Table(title="Layers", title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    columns = ["l", "mean ‖h_l‖", "‖g_l‖ per sample", "‖g_l‖ / 128"]
+    if facts.alignment is not None:
+        columns += ["cos(a_l, g_l)", "sd over samples", "measurable", "under floor"]
+    for name in columns:
+        table.add_column(name, justify="right")
+    exact = facts.concentration.exact_layers if facts.concentration else ()
+    for layer in range(facts.stream.depth + 1):
+        ref = facts.reference
+        row = [str(layer), num(facts.scale.mean[layer]), num(ref.per_sample[layer]), num(ref.batch_mean_128[layer])]
+        if (al := facts.alignment) is not None:
+            cos = signed(al.mean[layer]) + ("*" if layer in exact else "")
+            row += [cos, num(al.std[layer], 2), str(al.measurable[layer]), f"{al.under_floor[layer]:.0%}"]
+        table.add_row(*row)
+    return table
+
+
+def _below_layers(facts: Facts) -> list[str]:
+    lines = []
+    if facts.concentration and facts.concentration.exact_layers:
+        lines.append("* exact by construction: the credit is the reference itself")
+    lines.append(
+        f"growth {num(facts.scale.growth)} (largest step between layers), total {num(facts.scale.total_growth)}; "
+        f"a cosine with eps 1e-8 is clamped at h_L from batch size {num(facts.reference.clamp_batch_size[-1])} on"
+    )
+    if (al := facts.aggregate) is not None and facts.concentration is not None:
+        lines.append(
+            f"Γ by aggregation: mean of layers {signed(al.headline)} · concatenated {signed(al.concat)} · norm-weighted "
+            f"{signed(al.norm_weighted)} · flattened {signed(al.flattened)} · clamped at B=128 {signed(al.clamped_128)}"
+        )
+        c = facts.concentration
+        lines.append(
+            f"deep mean (layers 1..L) {signed(c.deep_mean)}, without exact layers {signed(c.deep_mean_without_exact)}; "
+            f"largest share {num(c.top_share, 2)} at layer {c.top_layer if c.top_layer is not None else '–'}"
+        )
+    s = facts.stability
+    if s.deepest is None:
+        lines.append(f"stability not measured: {s.reason}")
+    else:
+        lines.append(f"stability of the direction of g_L {signed(s.deepest)} over {s.groups} groups of 128 samples")
+    return lines
+
+
+def margin_lines(facts: Facts) -> list[str]:
+    """One line per null, then what backpropagation itself gains."""
+    lines = []
+    if facts.depth is None:
+        return lines
+    named = [(f"to {m.null} null", m) for m in facts.depth.margins]
+    named += [("of backpropagation to its null", facts.depth.bp_margin)] if facts.depth.bp_margin else []
+    for name, m in named:
+        interval = f" [{signed(m.low_pp, 1)}, {signed(m.high_pp, 1)}]" if m.low_pp is not None else ""
+        binomial = f"; binomial se {m.binomial_se_pp:.2f} pp" if m.binomial_se_pp is not None else ""
+        lines.append(
+            f"{name}: {m.accuracy:.3f} - {m.null_accuracy:.3f} = {signed(m.margin_pp, 1)} pp{interval} ({m.interval}{binomial})"
+        )
+    return lines

@@ -1,0 +1,285 @@
+"""How any model is seen: h_0 = embed(x), h_{l+1} = h_l + f_l(h_l) (or plain h_{l+1} = f_l(h_l)), logits = readout(h_L).
+
+`make_stream` gives a `Stream` for a model with the papers' interface (`InterfaceStream`, here) or for any unmodified
+module whose blocks are named (`creditscope.hooked.HookedStream`). A stream never changes the model; `untouched` puts
+mode, requires_grad, .grad and RNG state back exactly as they were, also after an error.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from creditscope.batch import call_model, logits_of, map_samples
+from creditscope.errors import CreditscopeError
+
+Tap = Callable[[int, Tensor, Tensor], None]
+"""tap(l, value, handle): `value` is h_l; a gradient hook on `handle` receives g_l."""
+
+READS = ("vector", "cls", "last", "mean", "flatten")
+
+
+@contextmanager
+def untouched(model: nn.Module, train: bool = False) -> Iterator[None]:
+    """Run with the model in eval (or train) mode; put mode, requires_grad, .grad and every RNG back afterwards."""
+    modes = [(m, m.training) for m in model.modules()]
+    params = [(p, p.requires_grad, p.grad) for p in model.parameters()]
+    python_rng, numpy_rng, torch_rng = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    cuda_rng = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    try:
+        model.train(train)
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for p, requires_grad, grad in params:
+            p.requires_grad_(requires_grad)
+            p.grad = grad
+        random.setstate(python_rng)
+        np.random.set_state(numpy_rng)
+        torch.set_rng_state(torch_rng)
+        if cuda_rng is not None:
+            torch.cuda.set_rng_state_all(cuda_rng)
+
+
+@contextmanager
+def no_parameter_grads(model: nn.Module) -> Iterator[None]:
+    """Build a graph through the hidden states only: faster, and nothing is kept for weight gradients."""
+    flags = [(p, p.requires_grad) for p in model.parameters()]
+    try:
+        for p, _ in flags:
+            p.requires_grad_(False)
+        yield
+    finally:
+        for p, flag in flags:
+            p.requires_grad_(flag)
+
+
+class Stream(ABC):
+    """A model seen as a chain of hidden states. Shapes: native h_l is [B, d], [B, T, d] or [B, C, H, W]."""
+
+    model: nn.Module
+    kind: str
+    read: str
+    depth: int
+    shapes: list[tuple[int, ...]]
+    """Native shape of each h_l without the batch dimension."""
+    names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    batch_dim: int = 0
+
+    @abstractmethod
+    def forward(self, inputs: Any, tap: Tap) -> Tensor:
+        """Logits [B, C], with a graph that starts at h_0; `tap` sees every h_l on the way."""
+
+    @abstractmethod
+    def logits_from(self, layer: int, h: Tensor, inputs: Any) -> Tensor:
+        """Logits when the native hidden state of `layer` is replaced by `h`."""
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Length of the vector read at each layer."""
+        return tuple(
+            shape[-1] if self.read in ("cls", "last", "mean") and len(shape) == 2 else int(np.prod(shape))
+            for shape in self.shapes
+        )
+
+    def read_state(self, h: Tensor) -> Tensor:
+        """Native h_l -> [B, d], the vector that norms are taken of."""
+        h = h.transpose(0, self.batch_dim) if self.batch_dim else h
+        if h.dim() == 3 and self.read in ("cls", "last", "mean"):
+            return h[:, 0] if self.read == "cls" else h[:, -1] if self.read == "last" else h.mean(1)
+        return h.flatten(1)
+
+    def read_grad(self, g: Tensor) -> Tensor:
+        """Native g_l (or credit) -> [B, d]. For a mean-pooled stream: the sum over tokens, the gradient of a common shift."""
+        g = g.transpose(0, self.batch_dim) if self.batch_dim else g
+        if g.dim() == 3 and self.read in ("cls", "last", "mean"):
+            return g[:, 0] if self.read == "cls" else g[:, -1] if self.read == "last" else g.sum(1)
+        return g.flatten(1)
+
+    def write_credit(self, a: Tensor, layer: int) -> Tensor:
+        """[B, d] -> something that broadcasts to the native shape of h_l (token models: every token gets the same credit)."""
+        if len(self.shapes[layer]) == 2 and self.read in ("cls", "last", "mean"):
+            return a.unsqueeze(0 if self.batch_dim else 1)
+        return a.reshape(len(a), *self.shapes[layer])
+
+
+class InterfaceStream(Stream):
+    """The duck-typed interface: `embed|patch_embed`, `blocks` (returning the branch), `out_ln`+`out_head` or `norm`+`head`.
+
+    `model(x, return_hidden=True)`, where it exists, decides: embedding, blocks and readout must reproduce its hidden
+    states and logits on the example, otherwise the model is refused.
+    """
+
+    def __init__(self, model: nn.Module, example: Any, read: str | None = None) -> None:
+        self.model = model
+        self.blocks: Sequence[nn.Module] = list(model.blocks)  # type: ignore[arg-type]
+        if not self.blocks:
+            raise CreditscopeError("the model's `blocks` is empty; a stream needs at least one block")
+        self.depth = len(self.blocks)
+        self._norm, self._head = readout_parts(model)
+        self._embed = getattr(model, "embed", None) or getattr(model, "patch_embed", None)
+        self._verify(example, read)
+
+    def _verify(self, example: Any, read: str | None) -> None:
+        with torch.no_grad():
+            logits, hiddens = self._own_forward(example)
+            if hiddens is not None and (self._embed is None or not _same(self._embed(example), hiddens[0])):
+                self._embed = None  # the model adds something (positions, tokens) to its embed module
+            h = self.embed(example)
+            self.kind = self._find_kind(h, hiddens)
+            states = [h]
+            for layer in range(self.depth):
+                states.append(self.advance(layer, states[-1]))
+            if hiddens is not None:
+                if len(hiddens) != self.depth + 1:
+                    raise CreditscopeError(
+                        f"model(x, return_hidden=True) gives {len(hiddens)} hidden states for {self.depth} blocks; "
+                        f"it must give {self.depth + 1} (h_0 to h_L)"
+                    )
+                for layer, (ours, theirs) in enumerate(zip(states, hiddens, strict=True)):
+                    if not _same(ours, theirs):
+                        raise CreditscopeError(
+                            f"h_{layer} of model(x, return_hidden=True) is not what its embed and blocks give; `blocks` "
+                            "must return the branch f_l(h_l), or set stream_kind = 'plain' on the model"
+                        )
+            self.shapes = [tuple(s.shape[1:]) for s in states]
+            self._find_readout(states[-1], logits, read)
+
+    def _own_forward(self, x: Any) -> tuple[Tensor, list[Tensor] | None]:
+        try:
+            logits, hiddens = call_model(self.model, x, return_hidden=True)
+        except TypeError as error:
+            if "return_hidden" not in str(error):
+                raise
+            return logits_of(call_model(self.model, x)), None
+        return logits, list(hiddens)
+
+    def _find_kind(self, h: Tensor, hiddens: list[Tensor] | None) -> str:
+        declared = getattr(self.model, "stream_kind", None)
+        if declared is not None:
+            return str(declared)
+        if hiddens is not None and len(hiddens) > 1 and _same(self.blocks[0](h), hiddens[1]):
+            return "plain"
+        return "residual"
+
+    def _find_readout(self, h: Tensor, logits: Tensor, read: str | None) -> None:
+        if h.dim() == 2:
+            candidates: tuple[str, ...] = ("vector" if all(len(s) == 1 for s in self.shapes) else "flatten",)
+        elif h.dim() == 3:
+            candidates = ("cls", "mean", "last") if read is None else (read,)
+        else:
+            candidates = ("flatten",)
+        for candidate in candidates:
+            for pool_first in (True, False):
+                self.read, self._pool_first = candidate, pool_first
+                out = self.readout(h)
+                if _same(out, logits):
+                    return
+        raise CreditscopeError(
+            f"readout of h_L does not reproduce the model's logits (tried to read {', '.join(candidates)}); "
+            "pass blocks= so that the model is seen through hooks instead"
+        )
+
+    def embed(self, x: Any) -> Tensor:
+        """h_0."""
+        if self._embed is None:
+            hiddens: list[Tensor] = call_model(self.model, x, return_hidden=True)[1]
+            return hiddens[0]
+        h: Tensor = self._embed(x)
+        return h
+
+    def branch(self, layer: int, h: Tensor) -> Tensor:
+        """f_l(h_l)."""
+        f: Tensor = self.blocks[layer](h)
+        return f
+
+    def advance(self, layer: int, h: Tensor) -> Tensor:
+        """h_{l+1}."""
+        f = self.branch(layer, h)
+        if self.kind == "plain":
+            return f
+        if f.shape != h.shape:
+            raise CreditscopeError(
+                f"block {layer} maps {list(h.shape)} to {list(f.shape)}; the blocks of a residual stream keep the shape "
+                "(set stream_kind = 'plain' on the model if h_{l+1} = f_l(h_l))"
+            )
+        return h + f
+
+    def readout(self, h: Tensor) -> Tensor:
+        """h_L -> logits [B, C]."""
+        if h.dim() == 3 and self._pool_first:
+            h = self.read_state(h)
+        h = self._norm(h)
+        if h.dim() == 3:
+            h = self.read_state(h)
+        out: Tensor = self._head(h)
+        return out
+
+    def forward(self, inputs: Any, tap: Tap) -> Tensor:
+        with torch.no_grad():
+            h = self.embed(inputs)
+        h = h.detach().requires_grad_()
+        tap(0, h, h)
+        for layer in range(self.depth):
+            h = self.advance(layer, h)
+            tap(layer + 1, h, h)
+        return self.readout(h)
+
+    def logits_from(self, layer: int, h: Tensor, inputs: Any = None) -> Tensor:
+        for block in range(layer, self.depth):
+            h = self.advance(block, h)
+        return self.readout(h)
+
+
+def readout_parts(model: nn.Module) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """(terminal norm, head) of the interface: `out_ln`+`out_head` or `norm`+`head`; a missing norm is the identity."""
+    for norm, head in (("out_ln", "out_head"), ("norm", "head")):
+        if callable(getattr(model, head, None)):
+            found = getattr(model, norm, None)
+            return (found if callable(found) else nn.Identity()), getattr(model, head)
+    raise CreditscopeError("the model has `blocks` but no readout; it needs `out_ln`+`out_head` or `norm`+`head`")
+
+
+def has_interface(model: nn.Module) -> bool:
+    head = any(callable(getattr(model, name, None)) for name in ("out_head", "head"))
+    embed = any(hasattr(model, name) for name in ("embed", "patch_embed"))
+    return head and embed and isinstance(getattr(model, "blocks", None), nn.ModuleList | nn.Sequential | list | tuple)
+
+
+def make_stream(model: nn.Module, inputs: Any, batch_size: int, blocks: Any = None, read: str | None = None) -> Stream:
+    """See `model` as a stream. `inputs` is a batch of `batch_size` samples, used to verify what was found.
+
+    Call inside `untouched(model)`.
+    """
+    if read is not None and read not in READS:
+        raise CreditscopeError(f"read={read!r} is unknown; choose one of {', '.join(READS)}")
+    if not isinstance(model, nn.Module):
+        raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+    if blocks is None and has_interface(model):
+        return InterfaceStream(model, map_samples(inputs, batch_size, lambda t: t[:3]), read)
+    if blocks is None:
+        raise CreditscopeError(
+            f"{type(model).__name__} has no embed / blocks / readout interface; name its residual blocks, for example "
+            "blocks='layers.*' or blocks=list(model.layers)"
+        )
+    from creditscope.hooked import HookedStream  # noqa: PLC0415  (it imports this module)
+
+    return HookedStream(model, inputs, batch_size, blocks, read)
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Equal up to rounding (relative to the size of b); NaN equals NaN, so that a diverged network can still be seen."""
+    if a.shape != b.shape:
+        return False
+    a, b = a.detach().double(), b.detach().double()
+    scale = b[b.isfinite()].abs().max().item() if bool(b.isfinite().any()) else 0.0
+    return torch.allclose(a, b, rtol=1e-3, atol=1e-5 * scale + 1e-30, equal_nan=True)

@@ -1,0 +1,1 @@
+"""Training: one spec, one loop, one local objective, one bundle."""

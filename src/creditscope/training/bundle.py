@@ -1,0 +1,155 @@
+"""A bundle: one directory that holds a trained network and everything that is needed to measure it again.
+
+    spec.json            schema version, full spec and its hash, library versions, sha256 of the other files
+    model.safetensors    weights and buffers
+    credit.safetensors   the rule's whole state (feedback matrices, auxiliary networks)
+    trajectory.jsonl     one line per epoch
+    report.json          basic report of the final network, without a null
+
+It appears under its name only when it is whole. Loading verifies every checksum; a missing or altered part is an error.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from creditscope.errors import CreditscopeError
+from creditscope.files import dump_json, read_json, read_tensors, sha256_file, write_atomic
+from creditscope.training.spec import SCHEMA_VERSION, RunSpec, make_spec
+
+if TYPE_CHECKING:
+    from creditscope.credit.base import CreditRule
+    from creditscope.data import Dataset
+    from creditscope.models.parts import StreamModel
+
+MODEL, CREDIT, TRAJECTORY, REPORT, SPEC = (
+    "model.safetensors",
+    "credit.safetensors",
+    "trajectory.jsonl",
+    "report.json",
+    "spec.json",
+)
+PARTS = (MODEL, CREDIT, TRAJECTORY, REPORT)
+LIBRARIES = ("creditscope", "torch", "numpy", "safetensors")
+
+
+def versions() -> dict[str, str]:
+    """Versions of the libraries that decide the bits of a result."""
+    return {name: metadata.version(name) for name in LIBRARIES}
+
+
+def write_spec(directory: Path, spec: RunSpec, with_files: bool) -> None:
+    """spec.json; with the checksums of the parts once they are all there."""
+    content: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "spec": spec.model_dump(),
+        "spec_hash": spec.hash,
+        "versions": versions(),
+    }
+    if with_files:
+        content["files"] = {name: sha256_file(directory / name) for name in (*PARTS, *checkpoints_in(directory))}
+    write_atomic(directory / SPEC, dump_json(content))
+
+
+def checkpoints_in(directory: Path) -> list[str]:
+    return sorted(p.name for p in directory.glob("epoch-*.safetensors"))
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A finished run on disk."""
+
+    path: Path
+    spec: RunSpec
+    versions: dict[str, str]
+    files: dict[str, str]
+
+    @cached_property
+    def trajectory(self) -> list[dict[str, Any]]:
+        return read_trajectory(self.path / TRAJECTORY)
+
+    @property
+    def accuracy(self) -> float:
+        """Test accuracy after the last epoch."""
+        return float(self.trajectory[-1]["accuracy"])
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The report that training wrote (basic level, no null), as JSON data."""
+        content: dict[str, Any] = read_json(self.path / REPORT, "the report of a bundle")
+        return content
+
+    def model(self, dataset: Dataset) -> StreamModel:
+        """The trained network."""
+        from creditscope.training.build import build_model  # noqa: PLC0415  (torch is slow to import)
+
+        model = build_model(self.spec, dataset.input_shape, dataset.n_classes)
+        tensors = read_tensors(self.path / MODEL, "the weights of a bundle")
+        expected = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+        found = {name: tuple(t.shape) for name, t in tensors.items()}
+        if expected != found:
+            wrong = sorted(k for k in expected.keys() | found.keys() if expected.get(k) != found.get(k))
+            raise CreditscopeError(f"{self.path / MODEL} does not fit its spec at {wrong[0]!r}; train the run again")
+        model.load_state_dict(tensors)
+        return model
+
+    def rule(self) -> CreditRule:
+        """The credit rule with the state it had at the end of training."""
+        from creditscope.credit.registry import make_rule  # noqa: PLC0415
+
+        rule = make_rule(self.spec.method)
+        try:
+            rule.load(read_tensors(self.path / CREDIT, f"the state of credit rule {self.spec.method!r}"))
+        except KeyError as error:
+            raise CreditscopeError(f"{self.path / CREDIT} lacks {error} of rule {self.spec.method!r}; train it again") from None
+        return rule
+
+
+def is_bundle(path: Path) -> bool:
+    return (path / SPEC).is_file()
+
+
+def load_bundle(path: str | Path, verify: bool = True) -> Bundle:
+    """Open a bundle and check that every part is there and unaltered."""
+    path = Path(path)
+    if not path.is_dir():
+        raise CreditscopeError(f"{path} is not a directory; give the directory of a bundle (it holds {SPEC})")
+    content = read_json(path / SPEC, "the spec of a bundle")
+    if not isinstance(content, dict) or not isinstance(content.get("spec"), dict):
+        raise CreditscopeError(f"{path / SPEC} is not the spec of a bundle; it has no 'spec' entry")
+    version = content.get("schema_version")
+    if not isinstance(version, int) or version < 1:
+        raise CreditscopeError(f"{path / SPEC} has schema_version {version!r}; a whole number from 1 is expected")
+    if version > SCHEMA_VERSION:
+        raise CreditscopeError(
+            f"{path / SPEC} has schema version {version} and this creditscope reads up to {SCHEMA_VERSION}; upgrade creditscope"
+        )
+    spec = make_spec(content["spec"])
+    if content.get("spec_hash") != spec.hash:
+        raise CreditscopeError(f"{path / SPEC} was altered: its spec does not have the hash that it states; train it again")
+    files = content.get("files")
+    if not isinstance(files, dict):
+        raise CreditscopeError(f"{path} is not finished: {SPEC} lists no files; run the same train command to resume it")
+    for name in PARTS:
+        if name not in files or not (path / name).is_file():
+            raise CreditscopeError(f"{path / name} is missing; a bundle without it cannot be measured: train it again")
+    for name, digest in files.items():
+        if Path(name).name != name:
+            raise CreditscopeError(f"{path / SPEC} names a file outside the bundle: {name!r}")
+        if verify and (not (path / name).is_file() or sha256_file(path / name) != digest):
+            raise CreditscopeError(f"{path / name} is missing or was altered (checksum differs); train or copy it again")
+    return Bundle(path, spec, dict(content.get("versions", {})), dict(files))
+
+
+def read_trajectory(path: Path) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines() if line]
+    except FileNotFoundError:
+        raise CreditscopeError(f"{path} is missing") from None
+    except (OSError, ValueError) as error:
+        raise CreditscopeError(f"{path} cannot be read as JSON lines ({error}); it may be truncated") from None

@@ -1,0 +1,240 @@
+"""The one training loop: any architecture, any credit rule; resumes after an interruption to the same bits."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from creditscope.credit.base import CreditRule
+from creditscope.credit.registry import make_rule
+from creditscope.data import Dataset, load_dataset
+from creditscope.data.dataset import epoch_batches, eval_batches, normalise, test_batches
+from creditscope.diagnose import diagnose
+from creditscope.errors import CreditscopeError
+from creditscope.models.parts import StreamModel
+from creditscope.monitor import snapshot
+from creditscope.stream import InterfaceStream
+from creditscope.training import bundle as bundles
+from creditscope.training.build import EPOCH, FEEDBACK, TARGETS, build_model, build_stream, derived_seed
+from creditscope.training.bundle import Bundle
+from creditscope.files import dump_line, read_metadata, read_tensors, write_atomic, write_tensors
+from creditscope.training.objective import Objective, freeze_first
+from creditscope.training.spec import RunSpec
+
+RESUME = "resume.safetensors"
+LOCK = ".lock"
+TEST_BATCH = 1000
+
+Progress = Callable[[int, int, dict[str, Any]], None]
+"""progress(epochs done, epochs in all, the trajectory line of the last one)."""
+
+
+def train(
+    spec: RunSpec, out: str | Path, *, data_dir: str | Path | None = None, progress: Progress | None = None
+) -> Bundle:
+    """Train one run into the directory `out`; an interrupted run goes on where it stopped, a finished one is loaded."""
+    out = Path(out)
+    if bundles.is_bundle(out):
+        done = bundles.load_bundle(out)
+        if done.spec.hash != spec.hash:
+            raise CreditscopeError(f"{out} holds another run ({done.spec.slug}); choose another --out or remove it")
+        return done
+    if out.exists() and any(out.iterdir()):
+        raise CreditscopeError(f"{out} exists and is not a bundle; choose another --out or empty it")
+    dataset = load_dataset(spec.dataset, data_dir)
+    partial = out.with_name(f".{out.name}.partial")
+    try:
+        partial.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CreditscopeError(f"cannot create {partial}: {error.strerror}; choose another --out") from None
+    with _locked(partial), _one_thread():
+        _Run(spec, dataset, partial).go(progress)
+        if out.exists():
+            out.rmdir()
+        os.replace(partial, out)
+    return bundles.load_bundle(out)
+
+
+class _Run:
+    """The state of a run between two epochs; all of it is in the resume file."""
+
+    def __init__(self, spec: RunSpec, dataset: Dataset, directory: Path) -> None:
+        self.spec, self.dataset, self.directory = spec, dataset, directory
+        self.batches = eval_batches(dataset)
+        self.model: StreamModel = build_model(spec, dataset.input_shape, dataset.n_classes)
+        example = normalise(dataset, dataset.test_x[:3])
+        self.stream: InterfaceStream = build_stream(self.model, example)
+        self.rule: CreditRule = make_rule(spec.method)
+        generator = torch.Generator().manual_seed(derived_seed(spec.seed, FEEDBACK))
+        self.rule.setup(self.stream, dataset.n_classes, generator)
+        first = freeze_first(self.stream, spec.train_last)
+        self.objective = Objective(self.stream, self.rule, spec.credit_norm, spec.credit_site, spec.penalty, first)
+        self.params = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+        assert spec.lr is not None
+        self.optimizer = torch.optim.AdamW(
+            self.params.values(), lr=spec.lr, weight_decay=spec.weight_decay, fused=True
+        )
+        self.lines: list[dict[str, Any]] = []
+
+    def go(self, progress: Progress | None) -> None:
+        spec, directory = self.spec, self.directory
+        epochs = spec.epochs or 0
+        start = self._resume()
+        if start is None:
+            bundles.write_spec(directory, spec, with_files=False)
+            self._record(0, float("nan"))
+            start = 0
+        if progress is not None:
+            progress(start, epochs, self.lines[-1])
+        for epoch in range(start + 1, epochs + 1):
+            loss = self._epoch(epoch)
+            self._record(epoch, loss)
+            if epoch < epochs:
+                self._save_resume(epoch)
+            if progress is not None:
+                progress(epoch, epochs, self.lines[-1])
+        self._finish()
+
+    # ---- one epoch ----------------------------------------------------------------------------------------------
+
+    def _epoch(self, epoch: int) -> float:
+        """Train one epoch; the mean training loss over its samples."""
+        spec = self.spec
+        steps = math.ceil(len(self.dataset.train_y) / spec.batch_size)
+        total = Total()
+        targets = torch.Generator().manual_seed(derived_seed(spec.seed, TARGETS, epoch))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derived_seed(spec.seed, EPOCH, epoch))
+            self.model.train()
+            batches = epoch_batches(self.dataset, spec.batch_size, spec.seed, epoch, bool(spec.augment))
+            for step, (x, y) in enumerate(batches):
+                if spec.targets == "random":
+                    y = torch.randint(0, self.dataset.n_classes, y.shape, generator=targets)
+                self._set_lr((epoch - 1) * steps + step, steps)
+                self.optimizer.zero_grad(set_to_none=True)
+                loss = self.objective.backward(x, y)
+                self.optimizer.step()
+                total.add(loss, len(y))
+        return total.mean()
+
+    def _set_lr(self, step: int, steps_per_epoch: int) -> None:
+        """Cosine schedule in closed form: nothing to save, nothing to restore."""
+        assert self.spec.lr is not None and self.spec.schedule_epochs is not None
+        fraction = step / (self.spec.schedule_epochs * steps_per_epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.spec.lr * 0.5 * (1 + math.cos(math.pi * fraction))
+
+    @torch.no_grad()
+    def _accuracy(self) -> float:
+        self.model.eval()
+        correct = sum(
+            int((self.model(x).argmax(1) == y).sum()) for x, y in test_batches(self.dataset, TEST_BATCH)
+        )
+        return correct / len(self.dataset.test_y)
+
+    def _record(self, epoch: int, train_loss: float) -> None:
+        """Add the trajectory line of this epoch (0: the initialisation)."""
+        line = {"epoch": epoch, "accuracy": self._accuracy(), "train_loss": train_loss}
+        line |= snapshot(self.model, self.batches, self.rule, stream=self.stream)
+        self.lines.append(line)
+        write_atomic(self.directory / bundles.TRAJECTORY, b"".join(dump_line(x) for x in self.lines))
+
+    # ---- stop and go on -----------------------------------------------------------------------------------------
+
+    def _save_resume(self, epoch: int) -> None:
+        tensors: dict[str, Tensor] = {f"model.{n}": t for n, t in self.model.state_dict().items()}
+        tensors |= {f"credit.{n}": t for n, t in self.rule.state().items()}
+        for name, p in self.params.items():
+            tensors |= {f"optim.{key}.{name}": t for key, t in self.optimizer.state[p].items()}
+        write_tensors(self.directory / RESUME, tensors, {"epoch": str(epoch), "spec_hash": self.spec.hash})
+
+    def _resume(self) -> int | None:
+        """Take up the last saved epoch; None if there is none."""
+        path = self.directory / RESUME
+        if not path.exists():
+            return None
+        tensors = read_tensors(path, "the state of an interrupted run")
+        stated = read_metadata(path)
+        if stated.get("spec_hash") != self.spec.hash:
+            raise CreditscopeError(f"{path} belongs to another run; remove {self.directory} to start again")
+        part = {kind: {} for kind in ("model", "credit", "optim")}  # type: dict[str, dict[str, Tensor]]
+        for key, t in tensors.items():
+            kind, _, name = key.partition(".")
+            part[kind][name] = t
+        self.model.load_state_dict(part["model"])
+        self.rule.load(part["credit"])
+        for key, t in part["optim"].items():
+            what, _, name = key.partition(".")
+            self.optimizer.state[self.params[name]][what] = t
+        epoch = int(stated["epoch"])
+        self.lines = bundles.read_trajectory(self.directory / bundles.TRAJECTORY)[: epoch + 1]
+        return epoch
+
+    def _finish(self) -> None:
+        spec, directory = self.spec, self.directory
+        write_tensors(directory / bundles.MODEL, self.model.state_dict())
+        write_tensors(directory / bundles.CREDIT, self.rule.state())
+        report = diagnose(
+            self.model,
+            self.batches,
+            headline_acc=self.lines[-1]["accuracy"],
+            n_test=len(self.dataset.test_y),
+            method_name=spec.label,
+            credit=self.rule,
+        )
+        report.to_json(directory / bundles.REPORT)
+        bundles.write_spec(directory, spec, with_files=True)
+        for name in (RESUME, LOCK):
+            (directory / name).unlink(missing_ok=True)
+
+
+class Total:
+    """Running mean of a loss over samples, in float64, without a device round trip per step."""
+
+    def __init__(self) -> None:
+        self._sum = torch.zeros((), dtype=torch.float64)
+        self._n = 0
+
+    def add(self, mean: Tensor, n: int) -> None:
+        self._sum += mean.double() * n
+        self._n += n
+
+    def mean(self) -> float:
+        return float(self._sum) / self._n
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Results do not depend on the number of cores: training always runs with one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Two processes never train the same run."""
+    with open(directory / LOCK, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise CreditscopeError(f"{directory} is being trained by another process; wait for it or stop it") from None
+        yield
+
+
+def discard_partial(out: str | Path) -> None:
+    """Forget an interrupted run."""
+    out = Path(out)
+    shutil.rmtree(out.with_name(f".{out.name}.partial"), ignore_errors=True)

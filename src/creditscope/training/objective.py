@@ -1,0 +1,100 @@
+"""How one batch becomes gradients: the local objective for every rule, and backpropagation end to end.
+
+Local: block l minimises <f_l(h_l), a> with detached input (sum over features, mean over the batch) plus
+λ‖f_l(h_l)‖² (sum over features, mean over the batch); the embedding minimises <h_0, a_0>; terminal norm and head get the
+exact gradient of the loss on detached h_L. No gradient crosses a block boundary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from creditscope.credit.base import CreditBatch, CreditRule, checked, rms_normalised
+from creditscope.stream import InterfaceStream
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is fixed during a run."""
+
+    stream: InterfaceStream
+    rule: CreditRule
+    credit_norm: str | None
+    credit_site: str | None
+    penalty: float
+    first_trained: int
+    """Index of the first trained block; blocks in front of it are frozen (L: all are)."""
+
+    def backward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Leave the gradients of one batch in .grad; returns the mean loss (detached scalar)."""
+        if self.rule.objective == "exact":
+            return self._exact(x, y)
+        return self._local(x, y)
+
+    def _exact(self, x: Tensor, y: Tensor) -> Tensor:
+        stream = self.stream
+        h = stream.embed(x)
+        branches = []
+        for layer in range(stream.depth):
+            f = stream.branch(layer, h)
+            branches.append(f)
+            h = f if stream.kind == "plain" else h + f
+        loss = F.cross_entropy(stream.readout(h), y)
+        if self.penalty:
+            # d/df of λ‖f‖² / B, handed to autograd as the gradient at f: end to end, without building the term
+            push = [f.detach() * (2 * self.penalty / len(y)) for f in branches]
+            torch.autograd.backward([loss, *branches], [None, *push])
+        else:
+            loss.backward()
+        return loss.detach()
+
+    def _local(self, x: Tensor, y: Tensor) -> Tensor:
+        stream, n = self.stream, len(y)
+        h0 = stream.embed(x)
+        hiddens = [h0.detach()]
+        branches: list[Tensor] = []
+        for layer in range(stream.depth):
+            with torch.set_grad_enabled(layer >= self.first_trained):
+                f = stream.branch(layer, hiddens[-1])
+            branches.append(f)
+            hiddens.append(f.detach() if stream.kind == "plain" else hiddens[-1] + f.detach())
+        top = hiddens[-1].requires_grad_()
+        logits = stream.readout(top)
+        loss = F.cross_entropy(logits, y)
+        loss.backward()
+        assert top.grad is not None
+        output_grad = stream.read_grad(top.grad) * n
+        batch = CreditBatch(stream, [h.detach() for h in hiddens], logits.detach(), y, output_grad)
+        credits = checked(self.rule.credit(batch), batch, self.rule.name)
+        shift = 1 if self.credit_site == "output" else 0
+        roots, pushes = [h0], [self._push(credits[0], 0, n, h0)]
+        for layer in range(self.first_trained, stream.depth):
+            f = branches[layer]
+            # plain stages have no state of their own shape but the next one, so their credit lives at their output
+            at = layer + (1 if stream.kind == "plain" else shift)
+            push = self._push(credits[at], at, n, f)
+            if self.penalty:
+                push = push + f.detach() * (2 * self.penalty / n)
+            roots.append(f)
+            pushes.append(push)
+        torch.autograd.backward(roots, pushes)
+        return loss.detach()
+
+    def _push(self, a: Tensor, layer: int, n: int, like: Tensor) -> Tensor:
+        """Gradient of the mean over the batch of <output, a> with respect to the output, in its native shape."""
+        a = self.stream.read_grad(a) if a.dim() > 2 else a
+        if self.credit_norm == "rms":
+            a = rms_normalised(a)
+        return (self.stream.write_credit(a, layer) / n).expand_as(like)
+
+
+def freeze_first(stream: InterfaceStream, train_last: int | None) -> int:
+    """Switch off the gradients of all but the last `train_last` blocks; index of the first trained one."""
+    first = 0 if train_last is None else stream.depth - train_last
+    for block in list(stream.blocks)[:first]:
+        block.requires_grad_(False)
+    return first

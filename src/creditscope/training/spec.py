@@ -1,0 +1,189 @@
+"""The specification of a run: everything that decides its result, and nothing else. Its hash names the run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from creditscope.errors import CreditscopeError
+
+SCHEMA_VERSION = 1
+
+SHARED: dict[str, Any] = {"epochs": 100, "lr": 1e-3, "augment": True}
+"""The shared recipe of the primary audit (AdamW, weight decay .01, cosine schedule, batch 128)."""
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "quadratic": {"arch": "resmlp", "width": 128, "epochs": 25, "lr": 2e-3, "augment": False},
+    "cifar10": SHARED,
+    "cifar100": SHARED,
+    "student": {"arch": "student", "epochs": 30, "lr": 1e-3, "augment": False},
+}
+"""What a dataset's name stands for where the user is silent."""
+
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "resmlp": {"width": 256, "depth": 4, "ratio": 1, "terminal_norm": True},
+    "vit-mini": {"width": 128, "depth": 4, "ratio": 2, "terminal_norm": True},
+    "student": {"width": 128, "depth": 4, "ratio": 1, "terminal_norm": False},
+    "small-cnn": {"width": 256, "depth": 3, "ratio": 1, "terminal_norm": False},
+}
+
+DatasetName = Literal["quadratic", "cifar10", "cifar100", "student"]
+ArchName = Literal["resmlp", "vit-mini", "student", "small-cnn"]
+
+
+class RunSpec(BaseModel):
+    """One training run. Fields left at None take the recipe of the dataset and the architecture.
+
+    Two options change the conclusion and therefore have no default for the rules that use them: `credit_norm` must be
+    given; `credit_site` is `input` (as in the papers) unless said otherwise.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: DatasetName = "quadratic"
+    arch: ArchName | None = None
+    width: int | None = Field(None, ge=1, le=65536)
+    """d, the width of the stream."""
+    depth: int | None = Field(None, ge=1, le=1024)
+    """L, the number of blocks."""
+    ratio: int | None = Field(None, ge=1, le=64)
+    """Hidden width of a branch as a multiple of d."""
+    terminal_norm: bool | None = None
+    """LayerNorm in front of the head."""
+    method: str = "bp"
+    """Name of the credit rule."""
+    credit_norm: Literal["none", "rms"] | None = None
+    """Credit as it is, or divided by its RMS per sample."""
+    credit_site: Literal["input", "output"] | None = None
+    """Block l learns from a_l (input) or from a_{l+1} (output)."""
+    penalty: float = Field(0.0, ge=0, le=1e6)
+    """λ of the per-block penalty λ‖f_l(h_l)‖²."""
+    train_last: int | None = Field(None, ge=0)
+    """Train only the last k blocks; 0 is the frozen-blocks null; None trains all."""
+    targets: Literal["labels", "random"] = "labels"
+    """`random`: labels redrawn for every batch (growth without signal)."""
+    epochs: int | None = Field(None, ge=1, le=100_000)
+    schedule_epochs: int | None = Field(None, ge=1, le=100_000)
+    """Length of the cosine schedule (the number of epochs unless said otherwise)."""
+    batch_size: int = Field(128, ge=1, le=1_000_000)
+    lr: float | None = Field(None, gt=0, le=1e3)
+    weight_decay: float = Field(0.01, ge=0, le=1e3)
+    augment: bool | None = None
+    """Random crop (pad 4) and horizontal flip; images only."""
+    seed: int = Field(42, ge=0, lt=2**31)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, data: Any) -> Any:
+        """Resolve every None, so that a spec means the same whether or not a default was typed."""
+        if not isinstance(data, dict):
+            return data
+        data = dict(data)
+        recipe = RECIPES.get(data.get("dataset", "quadratic"))
+        if recipe is None:
+            return data  # the field's own error is the better one
+        if data.get("arch") is None:
+            data["arch"] = recipe.get("arch", "resmlp")
+        shape = dict(ARCHITECTURES.get(data["arch"], {}))
+        shape |= {k: v for k, v in recipe.items() if k != "arch" and (k not in shape or data["arch"] == recipe.get("arch"))}
+        for key, value in shape.items():
+            if data.get(key) is None:
+                data[key] = value
+        if data.get("schedule_epochs") is None:
+            data["schedule_epochs"] = data.get("epochs")
+        return data
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RunSpec:
+        from creditscope.credit.registry import rule_class  # noqa: PLC0415  (torch is slow to import)
+
+        rule = rule_class(self.method)
+        if rule.uses_norm:
+            if self.credit_norm is None:
+                raise ValueError(
+                    f"method {self.method} needs credit_norm (none or rms): it changes the conclusion, so it has no default"
+                )
+            plain = self.arch == "small-cnn"
+            if self.credit_site is None:
+                object.__setattr__(self, "credit_site", "output" if plain else "input")
+            if plain and self.credit_site == "input":
+                raise ValueError("small-cnn is a plain stream: a stage learns from the credit at its output (credit_site output)")
+        elif self.credit_norm is not None or self.credit_site is not None:
+            raise ValueError(f"credit_norm and credit_site do not apply to method {self.method}; leave them out")
+        depth = self.depth or 0
+        if self.train_last is not None and self.train_last >= depth:
+            if self.train_last > depth:
+                raise ValueError(f"train_last={self.train_last} is more than the {depth} blocks there are")
+            object.__setattr__(self, "train_last", None)
+        if self.arch == "small-cnn" and (self.depth != 3 or self.ratio != 1 or self.terminal_norm):
+            raise ValueError("small-cnn has a fixed shape (3 stages, no terminal norm); only its width can be chosen")
+        if self.arch in ("vit-mini", "small-cnn") and self.dataset not in ("cifar10", "cifar100"):
+            raise ValueError(f"arch {self.arch} needs images; dataset {self.dataset} has none (use cifar10 or cifar100)")
+        if self.arch == "vit-mini" and (self.width or 0) % 4:
+            raise ValueError(f"vit-mini has 4 heads; width {self.width} is not a multiple of 4")
+        if self.augment and self.dataset not in ("cifar10", "cifar100"):
+            raise ValueError(f"augment needs images; dataset {self.dataset} has none")
+        if (self.schedule_epochs or 0) < (self.epochs or 0):
+            raise ValueError(f"schedule_epochs {self.schedule_epochs} is shorter than epochs {self.epochs}")
+        return self
+
+    @property
+    def frozen(self) -> bool:
+        """True for a frozen-blocks null."""
+        return self.train_last == 0
+
+    @property
+    def hash(self) -> str:
+        """Name of the run: sha256 of the schema version and every resolved field that is not at its default."""
+        content = {"schema_version": SCHEMA_VERSION, **self.model_dump(exclude_defaults=True)}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def label(self) -> str:
+        """How a person calls the run's method: `dfa(rms)`, `frozen(fa, none)`, `bp`."""
+        inside = [self.credit_norm] if self.credit_norm else []
+        inside += ["site output"] if self.credit_site == "output" else []
+        inside += [f"λ={self.penalty:g}"] if self.penalty else []
+        inside += [f"last {self.train_last}"] if self.train_last else []
+        inside += ["random targets"] if self.targets == "random" else []
+        if self.frozen:
+            return f"frozen({', '.join([self.method, *map(str, inside)])})"
+        return f"{self.method}({', '.join(map(str, inside))})" if inside else self.method
+
+    @property
+    def slug(self) -> str:
+        """A directory name for the run: readable, and unique by its hash."""
+        parts = ["frozen"] if self.frozen else []
+        parts += [self.method, *([self.credit_norm] if self.credit_norm else []), str(self.dataset), str(self.arch)]
+        return "-".join([*parts, f"s{self.seed}", self.hash[:10]])
+
+    def null(self, kind: Literal["matched", "bp"]) -> RunSpec:
+        """The spec of this run's frozen-blocks null: the same rule and recipe, or backpropagation for `bp`."""
+        change: dict[str, Any] = {"train_last": 0, "penalty": 0.0}
+        if kind == "bp":
+            change |= {"method": "bp", "credit_norm": None, "credit_site": None}
+        return make_spec({**self.model_dump(), **change})
+
+
+def make_spec(data: dict[str, Any]) -> RunSpec:
+    """A spec from a mapping; what is wrong comes as one line."""
+    try:
+        return RunSpec(**data)
+    except ValidationError as error:
+        raise CreditscopeError(one_line(error)) from None
+
+
+def one_line(error: ValidationError) -> str:
+    """The first complaints of a validation as one line."""
+    parts = []
+    for item in error.errors()[:3]:
+        where = ".".join(str(p) for p in item["loc"])
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            message = f"unknown field; known: {', '.join(RunSpec.model_fields)}"
+        given = f" (got {item['input']!r})" if where and item["type"] != "extra_forbidden" else ""
+        parts.append(f"{where}: {message}{given}" if where else message)
+    return "; ".join(parts)

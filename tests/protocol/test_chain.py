@@ -1,0 +1,64 @@
+"""The walk-back chain on the published DFA (degenerate) and on a healthy network."""
+
+import pytest
+
+from creditscope.errors import CreditscopeError
+from creditscope.measure.facts import Depth
+from creditscope.protocol import DiagnosticThresholds, judge, walk_back_chain
+
+from .factory import make_facts, margin
+
+T = DiagnosticThresholds()
+DFA = make_facts(
+    growth=2043.0,
+    g_128=4.2e-9,
+    cosines=(0.42, 0.006, -0.015, -0.004, -0.004),
+    depth=Depth(margins=(margin(-4.3, interval=(-6.0, -3.0)),)),
+)
+
+
+def test_chain_of_a_degenerate_network():
+    verdict = judge(DFA, T)
+    claim, reference, blocks, mode = walk_back_chain(DFA, verdict, headline_acc=0.306)
+    assert claim.answer == "credit aligned"
+    assert claim.sentence.startswith("accuracy 0.306 and Γ = +0.081: ")
+    assert reference.answer == "no"
+    assert "4.2e-09 < 1e-07" in reference.sentence
+    assert reference.sentence.endswith("Γ is not interpretable here")
+    assert (blocks.answer, blocks.sentence) == ("no", verdict.checks[2].sentence)
+    assert mode.answer == verdict.mode
+    assert mode.answer.startswith("Mode 1: measurement degenerate; depth unused")
+    assert mode.sentence.startswith("no such evidence was given")
+
+
+def test_chain_of_a_healthy_network():
+    facts = make_facts(cosines=(0.9,) * 5)
+    steps = walk_back_chain(facts, judge(facts, T))
+    assert [step.answer for step in steps] == ["credit aligned", "yes", "yes", "no audited failure found"]
+    assert steps[0].sentence.startswith("accuracy 0.4 and Γ = +0.900")  # accuracy of the depth margin
+
+
+def test_chain_without_credit_null_or_decision():
+    facts = make_facts(depth=None, accuracy=0.5, g_128=1e-7, g_128_by_group=(0.9e-7, 1.1e-7))
+    steps = walk_back_chain(facts, judge(facts, T))
+    assert [step.answer for step in steps[:3]] == ["no claim on credit", "inconclusive", "not measured"]
+    assert steps[0].sentence.startswith("accuracy 0.5: ")
+    nothing = make_facts(depth=None)
+    assert walk_back_chain(nothing, judge(nothing, T))[0].sentence.startswith("Γ was not measured")
+
+
+def test_chain_of_negative_gamma_and_of_nan():
+    for cosines in ((-0.1,) * 5, (float("nan"),) * 5):
+        facts = make_facts(cosines=cosines)
+        assert walk_back_chain(facts, judge(facts, T))[0].answer == "credit not aligned"
+
+
+def test_evidence_is_rendered_in_order():
+    evidence = {"intervention": "the penalty restores the reference", "temporal": "D2 fires at epoch 3"}
+    step = walk_back_chain(DFA, judge(DFA, T), evidence=evidence)[3]
+    assert step.sentence == "temporal: D2 fires at epoch 3; intervention: the penalty restores the reference"
+
+
+def test_unknown_evidence():
+    with pytest.raises(CreditscopeError, match="unknown kind of evidence 'anecdotal': use temporal"):
+        walk_back_chain(DFA, judge(DFA, T), evidence={"anecdotal": "x"})

@@ -1,0 +1,335 @@
+"""Every verdict line of every policy, and the warnings that stand beside it."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from creditscope.errors import CreditscopeError
+from creditscope.measure.facts import Depth
+from creditscope.protocol import POLICIES, DiagnosticThresholds, Verdict, get_policy, judge
+
+from .factory import HEALTHY_DEPTH, make_aggregate, make_facts, margin
+
+T = DiagnosticThresholds()
+
+# Arguments of make_facts that make each check answer as named.
+D1: dict[str, dict[str, Any]] = {
+    "pass": {},
+    "fail": {"growth": 18_000.0},
+    "inconclusive": {"growth": 45.0, "growth_by_group": (44.0, 46.0)},
+}
+D2: dict[str, dict[str, Any]] = {
+    "pass": {},
+    "fail": {"g_128": 4e-9},
+    "inconclusive": {"g_128": 1e-7, "g_128_by_group": (0.9e-7, 1.1e-7)},
+}
+D3: dict[str, dict[str, Any]] = {
+    "pass": {},
+    "fail": {"depth": Depth(margins=(margin(-3.9, interval=(-5.0, -2.8)),))},
+    "inconclusive": {"depth": Depth(margins=(margin(1.5, interval=(0.5, 2.5)),))},
+    "not measured": {"depth": None},
+    "not measurable": {"depth": Depth(margins=(margin(10.0),), bp_margin=margin(-11.2, "bp"))},
+}
+
+
+def verdict(d1: str = "pass", d2: str = "pass", d3: str = "pass", policy: str = "three-check", **more) -> Verdict:
+    result = judge(make_facts(**{**D1[d1], **D2[d2], **D3[d3], **more}), T, policy)
+    assert [check.answer for check in result.checks[:3]] == [d1, d2, d3]
+    return result
+
+
+MODE_1 = "D1 scale stability + D2 reference validity (Mode 1)"
+
+THREE_CHECK = [
+    ("pass", "pass", "pass", "pass", "trustworthy"),
+    ("fail", "fail", "pass", "fail", f"needs walk-back: {MODE_1}"),
+    ("pass", "pass", "fail", "fail", "needs walk-back: D3 depth utility"),
+    ("fail", "fail", "fail", "fail", f"needs walk-back: {MODE_1}, D3 depth utility"),
+    ("fail", "pass", "pass", "pass", "trustworthy"),
+    ("pass", "fail", "pass", "pass", "trustworthy"),
+    ("pass", "fail", "fail", "fail", "needs walk-back: D3 depth utility"),
+    ("pass", "pass", "inconclusive", "inconclusive", "inconclusive: D3 depth utility"),
+    ("inconclusive", "pass", "pass", "pass", "trustworthy"),
+    ("pass", "inconclusive", "pass", "pass", "trustworthy"),
+    ("inconclusive", "fail", "pass", "inconclusive", "inconclusive: D1 scale stability"),
+    ("fail", "inconclusive", "pass", "inconclusive", "inconclusive: D2 reference validity"),
+    (
+        "inconclusive",
+        "inconclusive",
+        "inconclusive",
+        "inconclusive",
+        "inconclusive: D1 scale stability, D2 reference validity, D3 depth utility",
+    ),
+    ("inconclusive", "inconclusive", "fail", "fail", "needs walk-back: D3 depth utility"),
+    ("fail", "fail", "inconclusive", "fail", f"needs walk-back: {MODE_1}"),
+    ("pass", "pass", "not measured", "incomplete", "trustworthy (D3 not measured)"),
+    ("pass", "pass", "not measurable", "incomplete", "trustworthy (D3 not measurable)"),
+    ("fail", "fail", "not measured", "fail", f"needs walk-back: {MODE_1}"),
+    (
+        "fail",
+        "inconclusive",
+        "not measured",
+        "inconclusive",
+        "inconclusive: D2 reference validity (D3 not measured)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("d1", "d2", "d3", "status", "line"), THREE_CHECK)
+def test_three_check(d1, d2, d3, status, line):
+    result = verdict(d1, d2, d3)
+    assert (result.status, result.line) == (status, f"VERDICT: {line}")
+    assert result.policy == "three-check/1.0"
+    assert result.alternative is None
+
+
+FOUR_DIAGNOSTIC = [
+    ("pass", "pass", "pass", "pass", "trustworthy", "trustworthy"),
+    ("fail", "pass", "pass", "fail", "needs walk-back: (a) scale", "needs walk-back: (a) scale"),
+    ("pass", "fail", "pass", "fail", "needs walk-back: (b) reference", "needs walk-back: (b) reference"),
+    ("pass", "pass", "fail", "fail", "needs walk-back: (d) depth", "trustworthy"),  # EP of the v1 paper
+    (
+        "fail",
+        "fail",
+        "fail",
+        "fail",
+        "needs walk-back: (a) scale, (b) reference, (d) depth",
+        "needs walk-back: (a) scale, (b) reference",
+    ),
+    ("inconclusive", "pass", "pass", "inconclusive", "inconclusive: (a) scale", "inconclusive: (a) scale"),
+    ("pass", "inconclusive", "fail", "fail", "needs walk-back: (d) depth", "inconclusive: (b) reference"),
+    ("pass", "pass", "inconclusive", "inconclusive", "inconclusive: (d) depth", "trustworthy"),
+    ("pass", "pass", "not measured", "incomplete", "trustworthy (D3 not measured)", "trustworthy"),
+    ("pass", "pass", "not measurable", "incomplete", "trustworthy (D3 not measurable)", "trustworthy"),
+]
+
+
+@pytest.mark.parametrize(("d1", "d2", "d3", "status", "line", "alternative"), FOUR_DIAGNOSTIC)
+def test_four_diagnostic(d1, d2, d3, status, line, alternative):
+    result = verdict(d1, d2, d3, "four-diagnostic")
+    assert (result.status, result.line) == (status, f"VERDICT: {line}")
+    assert result.alternative == f"without (d): {alternative}"
+    assert result.policy == "four-diagnostic/1.0"
+
+
+@pytest.mark.parametrize(("d1", "d2", "d3"), list(itertools.product(D1, D2, D3)))
+def test_three_check_rule_over_every_combination(d1, d2, d3):
+    # Read an inconclusive answer both ways: the verdict is inconclusive exactly where the two readings differ.
+    def fails(optimist):
+        a, b, c = (("pass" if optimist else "fail") if x == "inconclusive" else x for x in (d1, d2, d3))
+        return (a == "fail" and b == "fail") or c == "fail"
+
+    status = verdict(d1, d2, d3).status
+    if fails(optimist=True):
+        assert status == "fail"
+    elif fails(optimist=False):
+        assert status == "inconclusive"
+    else:
+        assert status == ("pass" if d3 in ("pass", "inconclusive", "fail") else "incomplete")
+
+
+@pytest.mark.parametrize("stability", [0.02, 0.99, None])
+@pytest.mark.parametrize("policy", list(POLICIES))
+def test_stability_decides_nothing(policy, stability):
+    assert verdict(stability=stability, policy=policy).line == "VERDICT: trustworthy"
+
+
+@pytest.mark.parametrize("policy", list(POLICIES))
+@pytest.mark.parametrize("broken", [{"non_finite": ("h_3",)}, {"growth": float("nan")}, {"g_128": float("inf")}])
+def test_diverged(policy, broken):
+    result = judge(make_facts(**broken), T, policy)
+    assert (result.status, result.line) == ("fail", "VERDICT: needs walk-back: diverged")
+    assert (result.failed, result.mode, result.gamma_withheld) == (("diverged",), "diverged", True)
+    assert len(result.reasons) == 2
+    assert all("NaN or Inf" in reason for reason in result.reasons)
+
+
+def test_diverged_margin():
+    result = judge(make_facts(depth=Depth(margins=(margin(float("nan")),))), T)
+    assert result.line == "VERDICT: needs walk-back: diverged"
+    assert len(result.reasons) == 1
+
+
+def test_diverged_without_depth_is_still_diverged():
+    result = judge(make_facts(non_finite=("weights",), depth=None), T, "four-diagnostic")
+    assert result.alternative == "without (d): needs walk-back: diverged"
+
+
+def test_reasons_are_the_sentences_that_decided():
+    result = verdict("fail", "fail", "fail")
+    assert result.reasons == tuple(check.sentence for check in result.checks[:3])
+    assert result.failed == (MODE_1, "D3 depth utility")
+    assert verdict("pass", "fail", "fail").reasons == (result.checks[2].sentence,)
+    assert verdict().reasons == ()
+
+
+@pytest.mark.parametrize(
+    ("d1", "d2", "d3", "mode"),
+    [
+        ("pass", "pass", "pass", ""),
+        ("fail", "fail", "pass", "Mode 1: measurement degenerate"),
+        ("pass", "pass", "fail", "depth unused"),
+        ("fail", "fail", "fail", "Mode 1: measurement degenerate; depth unused"),
+    ],
+)
+def test_mode_of_three_check(d1, d2, d3, mode):
+    assert verdict(d1, d2, d3).mode == mode
+
+
+@pytest.mark.parametrize(
+    ("d1", "d2", "stability", "mode"),
+    [
+        ("fail", "fail", 0.99, "Mode 1: measurement degenerate (drift-dominated)"),
+        ("pass", "fail", 0.02, "Mode 1: measurement degenerate (noise-dominated)"),
+        ("pass", "fail", None, "Mode 1: measurement degenerate"),
+        ("fail", "pass", 0.99, "scale explodes"),
+        ("pass", "pass", 0.99, ""),
+    ],
+)
+def test_stability_names_the_sub_mode_of_four_diagnostic(d1, d2, stability, mode):
+    assert verdict(d1, d2, policy="four-diagnostic", stability=stability).mode == mode
+
+
+@pytest.mark.parametrize(("d2", "withheld"), [("pass", False), ("inconclusive", False), ("fail", True)])
+def test_gamma_is_withheld_where_the_reference_fails(d2, withheld):
+    for policy in POLICIES:
+        assert verdict(d2=d2, policy=policy).gamma_withheld is withheld
+
+
+# Warnings
+
+
+def warned(result: Verdict, start: str) -> list[str]:
+    return [warning for warning in result.warnings if warning.startswith(start)]
+
+
+def test_a_healthy_network_has_no_warning():
+    assert judge(make_facts(cosines=(0.2,) * 5), T).warnings == ()
+
+
+def test_scale_alone_is_a_warning_of_three_check_only():
+    assert len(warned(verdict("fail"), "D1 alone: growth")) == 1
+    assert not warned(verdict("fail", "fail"), "D1")
+    assert not warned(verdict("fail", policy="four-diagnostic"), "D1")
+
+
+def test_reference_alone_is_a_warning_and_withholds_gamma():
+    (sentence,) = warned(verdict(d2="fail"), "D2 alone: ")
+    assert sentence.endswith("Γ is withheld: it is not interpretable here")
+    assert not warned(verdict(d2="fail", policy="four-diagnostic"), "D2")
+
+
+def test_inconclusive_checks_are_warnings():
+    assert warned(verdict("inconclusive"), "D1 inconclusive: ")
+    assert warned(verdict(d2="inconclusive"), "D2 inconclusive: ")
+    # With D2 open, D1 is not "alone": nothing is said about Γ being measurable.
+    assert not warned(verdict("fail", "inconclusive"), "D1 alone")
+    assert not warned(verdict("inconclusive", "fail"), "D2 alone")
+
+
+def test_concentration_names_layer_and_share():
+    # The published DFA: .42 at layer 0 of Σ|cos| = .449, a share of .935.
+    result = judge(make_facts(cosines=(0.42, 0.006, -0.015, -0.004, -0.004)), T)
+    (sentence,) = warned(result, "Mode 2: ")
+    assert "layer 0 carries a share of 0.935 > 0.6" in sentence
+    assert result.mode == "Mode 2: alignment concentrated in one layer"
+    assert result.line == "VERDICT: trustworthy"
+
+
+def test_concentration_in_an_exact_layer_says_so():
+    result = judge(make_facts(cosines=(0.01, 0.02, 0.03, 0.05, 1.0), exact_layers=(4,)), T)
+    assert "layer 4 (its credit is exact by construction)" in warned(result, "Mode 2: ")[0]
+
+
+@pytest.mark.parametrize(
+    ("cosines", "warns"), [((0.6, 0.1, 0.1, 0.1, 0.1), False), ((-0.7, 0.1, 0.1, 0.05, 0.05), True)]
+)
+def test_concentration_threshold(cosines, warns):
+    assert (
+        bool(
+            warned(judge(make_facts(cosines=cosines), DiagnosticThresholds(concentration_share=0.6 + 1e-12)), "Mode 2")
+        )
+        is warns
+    )
+
+
+def test_sign_flip_lists_every_aggregation():
+    (sentence,) = warned(judge(make_facts(aggregate=make_aggregate(0.2, -0.05, sign_flips=True)), T), "the sign of Γ")
+    assert "headline +0.200" in sentence
+    assert "clamped at 128 -0.050" in sentence
+
+
+@pytest.mark.parametrize(
+    ("g", "words"),
+    [(7.81e-7, "beyond batch size 1,000"), (1e-7, "beyond batch size 128"), (0.0, "at any batch size"), (8.1e-7, None)],
+)
+def test_clamp_batch_size(g, words):
+    # ‖g‖ per sample = 128 g, so the clamp begins at B = 128 g / 1e-7; papers quote up to B = 1,024.
+    found = warned(judge(make_facts(g_128=g), T), "clamp: ")
+    assert bool(found) is (words is not None)
+    if words:
+        assert words in found[0]
+
+
+def test_float16_warns_of_its_floor():
+    (sentence,) = warned(judge(make_facts(dtype="float16"), T), "float16: ")
+    assert "from 1e-07 to 5.96e-07" in sentence
+    assert not warned(judge(make_facts(dtype="bfloat16"), T), "bfloat16")
+
+
+def test_one_network_speaks_of_itself_only():
+    one = margin(-3.9, interval=(-5.0, -2.8), kind="binomial, this network only", n=1)
+    (sentence,) = warned(judge(make_facts(depth=Depth(margins=(one,))), T), "D3 speaks of this network only: n = 1")
+    assert "binomial" in sentence
+    (sentence,) = warned(judge(make_facts(depth=Depth(margins=(margin(9.0, n=1),))), T), "D3 speaks")
+    assert "without an interval" in sentence
+    assert warned(judge(make_facts(depth=Depth(margins=(margin(9.0, n=3),))), T), "D3 is a point comparison")
+    assert not warned(judge(make_facts(depth=HEALTHY_DEPTH), T), "D3")
+
+
+def test_the_kind_of_null_is_named():
+    def found(*margins):
+        return judge(make_facts(depth=Depth(margins=margins)), T)
+
+    assert warned(found(margin(9.0, "kind unstated")), "D3 uses a null whose kind is unstated")
+    assert warned(found(margin(9.0, "bp")), "D3 uses the `bp` null")
+    assert warned(
+        found(margin(9.0), margin(-1.0, "bp")), "the null decides D3: 9 > 2 pp over `matched`, -1 < 2 pp over `bp`"
+    )
+    assert not warned(found(margin(9.0), margin(3.0, "bp")), "the null decides")
+
+
+def test_stability_warnings():
+    assert warned(judge(make_facts(stability=0.5), T), "C: direction stability = 0.5 > 0.3")
+    assert warned(judge(make_facts(groups=3), T), "C rests on 3 groups, 8 advised")
+
+
+def test_samples_left_out_are_counted():
+    facts = make_facts(cosines=(0.2,) * 5, measurable=(1024, 1024, 1024, 1020, 0))
+    (sentence,) = warned(judge(facts, T), "samples without a measurable cosine")
+    assert sentence.endswith("left out of 1,024: layer 3: 4, layer 4: 1,024")
+
+
+# Registry
+
+
+def test_registry():
+    assert [(name, policy.version) for name, policy in POLICIES.items()] == [
+        ("three-check", "three-check/1.0"),
+        ("four-diagnostic", "four-diagnostic/1.0"),
+    ]
+    assert get_policy("four-diagnostic/1.0") is get_policy("four-diagnostic") is POLICIES["four-diagnostic"]
+    assert judge(make_facts(), T, POLICIES["four-diagnostic"]).policy == "four-diagnostic/1.0"
+
+
+def test_unknown_policy_is_one_line():
+    with pytest.raises(CreditscopeError) as caught:
+        judge(make_facts(), T, "five-check")
+    assert str(caught.value) == "unknown protocol 'five-check': use one of three-check, four-diagnostic"
+
+
+def test_a_verdict_survives_json():
+    for facts in (make_facts(), make_facts(growth=float("inf"))):
+        result = judge(facts, T, "four-diagnostic")
+        assert Verdict.model_validate_json(result.model_dump_json()) == result
