@@ -71,11 +71,13 @@ def read_json(path: Path, what: str) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise CreditscopeError(f"cannot read {path}: {error}") from None
     except (json.JSONDecodeError, RecursionError) as error:
-        raise CreditscopeError(f"{path} is not valid JSON ({error}); it may be truncated: train or export it again") from None
+        raise CreditscopeError(
+            f"{path} is not valid JSON ({error}); it may be truncated: train or export it again"
+        ) from None
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, str] | None = None) -> None:
-    import safetensors.torch  # noqa: PLC0415  (torch is slow to import)
+    import safetensors.torch
 
     contiguous = {name: t.detach().contiguous() for name, t in tensors.items()}
     write_atomic(path, safetensors.torch.save(contiguous, metadata))
@@ -83,8 +85,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, st
 
 def read_tensors(path: Path, what: str) -> dict[str, Any]:
     """Tensors of a safetensors file (data only: nothing in it can run)."""
-    import safetensors  # noqa: PLC0415
-    import safetensors.torch  # noqa: PLC0415
+    import safetensors
+    import safetensors.torch
 
     try:
         size = path.stat().st_size
@@ -101,7 +103,7 @@ def read_tensors(path: Path, what: str) -> dict[str, Any]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    import safetensors  # noqa: PLC0415
+    import safetensors
 
     with safetensors.safe_open(path, framework="pt") as file:
         return dict(file.metadata() or {})

@@ -76,7 +76,9 @@ class HookedStream(Stream):
             logits = logits_of(call_model(self.model, inputs))
         never = [name for name, _ in self._blocks if name not in probe.names]
         if never:
-            raise CreditscopeError(f"block {never[0]!r} was not called by the model's forward pass; name blocks that run")
+            raise CreditscopeError(
+                f"block {never[0]!r} was not called by the model's forward pass; name blocks that run"
+            )
         if len(probe.outputs) != len(probe.inputs):
             raise CreditscopeError("a block lies inside another block; name blocks that follow each other")
         if not logits.requires_grad:
@@ -85,14 +87,18 @@ class HookedStream(Stream):
         weights = torch.linspace(1.0, 2.0, logits.numel(), device=logits.device).view_as(logits).to(logits.dtype)
         (probe.grad,) = torch.autograd.grad((logits * weights).sum(), probe.outputs[-1], allow_unused=True)
         if probe.grad is None:
-            raise CreditscopeError(f"the logits do not depend on the output of {probe.names[-1]!r}; name the residual blocks")
+            raise CreditscopeError(
+                f"the logits do not depend on the output of {probe.names[-1]!r}; name the residual blocks"
+            )
         return probe
 
     def _find_batch_dim(self, inputs: Any, batch_size: int, h: Tensor, n: int) -> int:
         candidates = [d for d in range(min(2, h.dim())) if h.shape[d] == n]
         if candidates == [0] or batch_size < 3 or len(candidates) < 1:
             if not candidates:
-                raise CreditscopeError(f"a block sees a state of shape {list(h.shape)} for {n} samples: no batch dimension")
+                raise CreditscopeError(
+                    f"a block sees a state of shape {list(h.shape)} for {n} samples: no batch dimension"
+                )
             return candidates[0]
         if len(candidates) == 1:
             return candidates[0]
@@ -240,7 +246,9 @@ def first_tensor(args: Sequence[Any], kwargs: dict[str, Any], name: str) -> Tens
     for value in (*args, *kwargs.values()):
         if isinstance(value, Tensor) and value.is_floating_point():
             return value
-    raise CreditscopeError(f"block {name!r} was called without a floating-point tensor; name blocks that take the stream")
+    raise CreditscopeError(
+        f"block {name!r} was called without a floating-point tensor; name blocks that take the stream"
+    )
 
 
 def replace_first(args: Sequence[Any], kwargs: dict[str, Any], new: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -256,7 +264,9 @@ def tensor_of(out: Any, name: str) -> Tensor:
     if isinstance(out, tuple | list) and out:
         out = out[0]
     if not isinstance(out, Tensor):
-        raise CreditscopeError(f"block {name!r} returns {type(out).__name__}; it must return a tensor (or a tuple with one first)")
+        raise CreditscopeError(
+            f"block {name!r} returns {type(out).__name__}; it must return a tensor (or a tuple with one first)"
+        )
     return out
 
 

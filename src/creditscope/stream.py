@@ -11,6 +11,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ class Stream(ABC):
     def logits_from(self, layer: int, h: Tensor, inputs: Any) -> Tensor:
         """Logits when the native hidden state of `layer` is replaced by `h`."""
 
-    @property
+    @cached_property
     def widths(self) -> tuple[int, ...]:
         """Length of the vector read at each layer."""
         return tuple(
@@ -271,7 +272,7 @@ def make_stream(model: nn.Module, inputs: Any, batch_size: int, blocks: Any = No
             f"{type(model).__name__} has no embed / blocks / readout interface; name its residual blocks, for example "
             "blocks='layers.*' or blocks=list(model.layers)"
         )
-    from creditscope.hooked import HookedStream  # noqa: PLC0415  (it imports this module)
+    from creditscope.hooked import HookedStream
 
     return HookedStream(model, inputs, batch_size, blocks, read)
 

@@ -74,6 +74,11 @@ def test_one_network_against_several_nulls_uses_their_mean_and_says_so():
     assert fact.interval == "binomial, this network only (null: mean of 3 networks)"
 
 
+def test_one_network_against_two_nulls():
+    fact = depth_margin(0.5, [0.3, 0.5], null_kind="matched", n_test=4900)
+    assert fact.interval == "binomial, this network only (null: mean of 2 networks)"
+
+
 def test_several_networks_against_one_null():
     fact = depth_margin([0.45, 0.55], 0.4, null_kind="matched", n_test=4900)
     assert fact.high_pp == pytest.approx(10 + Z_975, rel=1e-6)

@@ -6,7 +6,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Depth
 from creditscope.protocol import DiagnosticThresholds, judge, walk_back_chain
 
-from .factory import make_facts, margin
+from .factory import make_aggregate, make_facts, margin
 
 T = DiagnosticThresholds()
 DFA = make_facts(
@@ -35,6 +35,7 @@ def test_chain_of_a_healthy_network():
     facts = make_facts(cosines=(0.9,) * 5)
     steps = walk_back_chain(facts, judge(facts, T))
     assert [step.answer for step in steps] == ["credit aligned", "yes", "yes", "no audited failure found"]
+    assert steps[1].sentence.endswith("; Γ can be read")
     assert steps[0].sentence.startswith("accuracy 0.4 and Γ = +0.900")  # accuracy of the depth margin
 
 
@@ -42,12 +43,15 @@ def test_chain_without_credit_null_or_decision():
     facts = make_facts(depth=None, accuracy=0.5, g_128=1e-7, g_128_by_group=(0.9e-7, 1.1e-7))
     steps = walk_back_chain(facts, judge(facts, T))
     assert [step.answer for step in steps[:3]] == ["no claim on credit", "inconclusive", "not measured"]
+    assert steps[1].sentence.endswith("; Γ needs care")
     assert steps[0].sentence.startswith("accuracy 0.5: ")
     nothing = make_facts(depth=None)
     assert walk_back_chain(nothing, judge(nothing, T))[0].sentence.startswith("Γ was not measured")
 
 
-def test_chain_of_negative_gamma_and_of_nan():
+def test_chain_of_gamma_that_is_not_positive():
+    zero = make_facts(aggregate=make_aggregate(0.0))
+    assert walk_back_chain(zero, judge(zero, T))[0].answer == "credit not aligned"
     for cosines in ((-0.1,) * 5, (float("nan"),) * 5):
         facts = make_facts(cosines=cosines)
         assert walk_back_chain(facts, judge(facts, T))[0].answer == "credit not aligned"

@@ -44,7 +44,7 @@ def test_scale(growth, answer):
 def test_scale_sentence():
     check = check_scale(make_facts(growth=18_000.0), T)
     assert check.sentence == (
-        "growth max_l ‖h_l+1‖/‖h_l‖ at l = 2 = 18,000 > 50 (raw norms, mean over 1,024 samples, float32): "
+        "growth max_l ‖h_l+1‖/‖h_l‖ = 18,000 > 50 at l = 2 (raw norms, mean over 1,024 samples, float32): "
         "the stream explodes within one block"
     )
     assert check.reason == "growth above the threshold"
@@ -197,6 +197,8 @@ def test_stability(stability, answer, word):
     check = check_stability(make_facts(stability=stability), T)
     assert (check.id, check.source, check.answer, check.value) == ("C", "(c)", answer, stability)
     assert word in check.sentence
+    assert check.reason == ("drift-dominated" if answer == "fail" else "")
+    assert check.interval_kind == "point comparison"
     assert "8 groups of 128 samples" in check.convention
 
 
@@ -209,6 +211,9 @@ def test_stability_needs_two_batches():
 def test_stability_without_directions_is_not_measurable():
     check = check_stability(make_facts(stability=None, groups=8, stability_reason="g_L is zero"), T)
     assert (check.answer, check.reason) == ("not measurable", "g_L is zero")
+    unexplained = check_stability(make_facts(stability=None, groups=2), T)
+    assert (unexplained.answer, unexplained.reason) == ("not measurable", "a group has no gradient direction")
+    assert unexplained.interval_kind == "none"
 
 
 # NaN and Inf

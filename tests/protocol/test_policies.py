@@ -242,16 +242,12 @@ def test_concentration_in_an_exact_layer_says_so():
     assert "layer 4 (its credit is exact by construction)" in warned(result, "Mode 2: ")[0]
 
 
-@pytest.mark.parametrize(
-    ("cosines", "warns"), [((0.6, 0.1, 0.1, 0.1, 0.1), False), ((-0.7, 0.1, 0.1, 0.05, 0.05), True)]
-)
-def test_concentration_threshold(cosines, warns):
-    assert (
-        bool(
-            warned(judge(make_facts(cosines=cosines), DiagnosticThresholds(concentration_share=0.6 + 1e-12)), "Mode 2")
-        )
-        is warns
-    )
+def test_concentration_exactly_at_its_threshold():
+    facts = make_facts(cosines=(0.5, 0.25, 0.25, 0.0, 0.0))  # a share of exactly one half
+    assert not warned(judge(facts, DiagnosticThresholds(concentration_share=0.5)), "Mode 2")
+    assert warned(judge(facts, DiagnosticThresholds(concentration_share=0.499)), "Mode 2")
+    negative = make_facts(cosines=(-0.7, 0.1, 0.1, 0.05, 0.05))
+    assert warned(judge(negative, T), "Mode 2: layer 0")
 
 
 def test_sign_flip_lists_every_aggregation():
@@ -297,7 +293,8 @@ def test_the_kind_of_null_is_named():
     assert warned(
         found(margin(9.0), margin(-1.0, "bp")), "the null decides D3: 9 > 2 pp over `matched`, -1 < 2 pp over `bp`"
     )
-    assert not warned(found(margin(9.0), margin(3.0, "bp")), "the null decides")
+    assert not warned(found(margin(9.0), margin(2.0, "bp")), "the null decides")
+    assert not warned(found(margin(2.0), margin(9.0, "bp")), "the null decides")
 
 
 def test_stability_warnings():

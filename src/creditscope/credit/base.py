@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from creditscope.errors import CreditscopeError
-from creditscope.stream import Stream
+from creditscope.stream import InterfaceStream, Stream
 
 RMS_EPS = 1e-6
 
@@ -42,6 +43,12 @@ class CreditBatch:
         return e - F.one_hot(self.y, self.logits.shape[-1]).to(e.dtype)
 
 
+class Options(BaseModel):
+    """Settings of a rule; a subclass names them with their defaults and limits. They are part of the run's spec."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
 class CreditRule:
     """Base of every rule. Subclass it, give it a `name`, and implement `credit` (and `setup` if it owns tensors)."""
 
@@ -53,7 +60,19 @@ class CreditRule:
     uses_norm: ClassVar[bool] = True
     """Whether credit_norm and credit_site apply to this rule."""
     objective: ClassVar[str] = "local"
-    """`local`: blocks minimise <f_l(h_l), a>; `exact`: backpropagation end to end."""
+    """`local`: blocks minimise <f_l(h_l), a>; `exact`: backpropagation end to end; `own`: the rule's own `backward`."""
+    Options: ClassVar[type[Options]] = Options
+
+    def __init__(self, **options: Any) -> None:
+        try:
+            self.options = self.Options(**options)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            known = ", ".join(self.Options.model_fields) or "none"
+            raise CreditscopeError(
+                f"option {where!r} of method {self.name}: {first['msg']} (options: {known})"
+            ) from None
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
         """Draw whatever the rule owns for this stream."""
@@ -68,6 +87,20 @@ class CreditRule:
     def descend(self, batch: CreditBatch) -> Iterator[Tensor]:
         """a_L, ..., a_0: the order in which a backward pass meets them."""
         yield from reversed(checked(self.credit(batch), batch, self.name or type(self).__name__))
+
+    def begin_epoch(self, epoch: int, epochs: int) -> None:
+        """Called before each training epoch (1..epochs of the schedule): warm-up, annealing."""
+
+    def learn(self, batch: CreditBatch) -> None:
+        """Called on each training batch before `credit`: a rule with networks of its own trains them here."""
+
+    def backward(self, stream: InterfaceStream, x: Tensor, y: Tensor, first_trained: int, penalty: float) -> Tensor:
+        """For `objective = "own"`: leave the gradients of one batch in .grad; returns the mean loss (detached)."""
+        raise CreditscopeError(f"credit rule {self.name!r} has objective 'own' and no backward()")
+
+    def redraw(self, stream: Stream, n_classes: int, generator: torch.Generator) -> CreditRule | None:
+        """The same rule with everything random drawn anew and nothing trained (fresh-B null); None: not applicable."""
+        return None
 
     def exact_layers(self, depth: int) -> tuple[int, ...]:
         """Layers whose credit is the reference by construction."""
@@ -87,6 +120,7 @@ class CallableRule(CreditRule):
     name = "callable"
 
     def __init__(self, function: Callable[[list[Tensor], Tensor, Tensor], Sequence[Tensor]]) -> None:
+        super().__init__()
         self.function = function
 
     def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
@@ -110,7 +144,9 @@ def checked(credits: Any, batch: CreditBatch, name: str) -> list[Tensor]:
     if not isinstance(credits, Sequence):
         raise CreditscopeError(f"credit rule {name!r} returned {type(credits).__name__}; return a list [a_0, ..., a_L]")
     if len(credits) != depth + 1:
-        raise CreditscopeError(f"credit rule {name!r} returned {len(credits)} layers for {depth} blocks; return {depth + 1}")
+        raise CreditscopeError(
+            f"credit rule {name!r} returned {len(credits)} layers for {depth} blocks; return {depth + 1}"
+        )
     n = len(batch.y)
     for layer, a in enumerate(credits):
         if not isinstance(a, Tensor):
@@ -122,7 +158,9 @@ def checked(credits: Any, batch: CreditBatch, name: str) -> list[Tensor]:
                 f"credit rule {name!r} returned shape {list(a.shape)} at layer {layer}; expected {list(read)} or {list(native)}"
             )
         if a.requires_grad:
-            raise CreditscopeError(f"credit rule {name!r} returned credit with a graph attached at layer {layer}; detach it")
+            raise CreditscopeError(
+                f"credit rule {name!r} returned credit with a graph attached at layer {layer}; detach it"
+            )
     return list(credits)
 
 

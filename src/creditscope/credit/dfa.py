@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,8 @@ class DFA(CreditRule):
     name = "dfa"
     summary = "direct feedback alignment: the output error through one fixed random matrix per layer"
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.B: list[Tensor] = []
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
@@ -34,6 +36,11 @@ class DFA(CreditRule):
     def descend(self, batch: CreditBatch) -> Iterator[Tensor]:
         e = batch.error
         return (e @ b.to(e) for b in reversed(self.B))
+
+    def redraw(self, stream: Stream, n_classes: int, generator: torch.Generator) -> DFA:
+        fresh = DFA()
+        fresh.setup(stream, n_classes, generator)
+        return fresh
 
     def state(self) -> dict[str, Tensor]:
         return {f"B.{layer}": b for layer, b in enumerate(self.B)}

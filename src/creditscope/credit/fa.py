@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,8 @@ class FA(CreditRule):
     name = "fa"
     summary = "feedback alignment: the exact output gradient sent back through fixed random matrices, layer by layer"
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self.B: list[Tensor] = []
         self._twins: list[nn.Module | None] = []
 
@@ -79,6 +81,11 @@ class FA(CreditRule):
 
     def exact_layers(self, depth: int) -> tuple[int, ...]:
         return (depth,)
+
+    def redraw(self, stream: Stream, n_classes: int, generator: torch.Generator) -> FA:
+        fresh = FA()
+        fresh.setup(stream, n_classes, generator)
+        return fresh
 
     def state(self) -> dict[str, Tensor]:
         return {f"B.{layer}": b for layer, b in enumerate(self.B)}

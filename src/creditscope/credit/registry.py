@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from creditscope.credit.base import CreditRule
 from creditscope.credit.bp import BP
 from creditscope.credit.dfa import DFA
@@ -17,6 +20,6 @@ def rule_class(name: str) -> type[CreditRule]:
     return RULES[name]
 
 
-def make_rule(name: str) -> CreditRule:
+def make_rule(name: str, options: Mapping[str, Any] | None = None) -> CreditRule:
     """A new rule; it owns nothing until `setup` or `load`."""
-    return rule_class(name)()
+    return rule_class(name)(**(options or {}))

@@ -31,7 +31,9 @@ Array = NDArray[np.float64]
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """Per-sample cross-entropy [B]; half-precision logits are lifted to float32 for the loss itself."""
-    return F.cross_entropy(logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits, y, reduction="none")
+    return F.cross_entropy(
+        logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits, y, reduction="none"
+    )
 
 
 def check_labels(y: Tensor, n_classes: int) -> None:
@@ -39,7 +41,9 @@ def check_labels(y: Tensor, n_classes: int) -> None:
         raise CreditscopeError(f"labels have dtype {y.dtype}; give integer class indices")
     if y.numel() and (int(y.min()) < 0 or int(y.max()) >= n_classes):
         bad = int(y.min()) if int(y.min()) < 0 else int(y.max())
-        raise CreditscopeError(f"label {bad} is out of range for logits with {n_classes} classes (0 to {n_classes - 1})")
+        raise CreditscopeError(
+            f"label {bad} is out of range for logits with {n_classes} classes (0 to {n_classes - 1})"
+        )
 
 
 @dataclass
@@ -85,7 +89,9 @@ class Collected:
         return hashlib.sha256(self.digest[0].digest() + self.digest[1].digest()).hexdigest()[:16]
 
 
-def collect(stream: Stream, batches: Iterable[tuple[Any, Tensor]], credit: CreditRule | None, loss_fn: LossFn) -> Collected:
+def collect(
+    stream: Stream, batches: Iterable[tuple[Any, Tensor]], credit: CreditRule | None, loss_fn: LossFn
+) -> Collected:
     """Run the batches through the stream and keep what every fact needs. Call inside `untouched(model)`."""
     got = Collected(stream.depth)
     for inputs, y in batches:
@@ -93,7 +99,9 @@ def collect(stream: Stream, batches: Iterable[tuple[Any, Tensor]], credit: Credi
     return got
 
 
-def _one_batch(stream: Stream, inputs: Any, y: Tensor, credit: CreditRule | None, loss_fn: LossFn, got: Collected) -> None:
+def _one_batch(
+    stream: Stream, inputs: Any, y: Tensor, credit: CreditRule | None, loss_fn: LossFn, got: Collected
+) -> None:
     hiddens: list[Tensor] = []
     credits: Iterator[Tensor] | None = None
     batch: CreditBatch | None = None

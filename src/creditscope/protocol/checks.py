@@ -96,7 +96,7 @@ def check_scale(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
             "pass": ("the scale of the stream is stable", ""),
             "fail": ("the stream explodes within one block", "growth above the threshold"),
         }.get(answer, _straddles(interval))
-        sentence = f"growth max_l ‖h_l+1‖/‖h_l‖{at} = {compared(value, limit)} ({convention}): {finding}"
+        sentence = f"growth max_l ‖h_l+1‖/‖h_l‖ = {compared(value, limit)}{at} ({convention}): {finding}"
     return Check(
         id="D1",
         name="scale stability",

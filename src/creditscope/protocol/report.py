@@ -65,12 +65,12 @@ class DiagnosticReport(Judgement):
         return data.decode()
 
     def to_markdown(self) -> str:
-        from creditscope.render.markdown import report_markdown  # noqa: PLC0415  (drawing is loaded when used)
+        from creditscope.render.markdown import report_markdown
 
         return report_markdown(self)
 
     def __str__(self) -> str:
-        from creditscope.render.text import report_text  # noqa: PLC0415
+        from creditscope.render.text import report_text
 
         return report_text(self)
 

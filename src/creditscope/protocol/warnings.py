@@ -88,8 +88,8 @@ def _clamp(facts: Facts) -> Iterator[str]:
     layer = min(touched, key=lambda key: touched[key])
     where = f"beyond batch size {number(touched[layer])}" if touched[layer] >= 1 else "at any batch size"
     yield (
-        f"clamp: {where}, ‖g_{layer}‖ of a mean-reduced loss is under 10 x 1e-8, "
-        "where a cosine with eps 1e-8 mixes the angle with the clamp"
+        f"clamp: {where}, ‖g_{layer}‖ of a mean-reduced loss is within 10 x of the eps (1e-8) "
+        "at which F.cosine_similarity clamps; a cosine published there cannot be taken as an angle"
     )
 
 

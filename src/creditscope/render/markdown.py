@@ -34,7 +34,10 @@ def report_markdown(report: DiagnosticReport) -> str:
         ["accuracy + Γ would have claimed", "the protocol finds"],
         [
             [f"accuracy {accuracy(report.headline_acc)}", escape(report.checks["D3"].sentence)],
-            [f"headline Γ {signed(facts.aggregate.headline if facts.aggregate else None)}", f"Γ {escape(gamma_text(report))}"],
+            [
+                f"headline Γ {signed(facts.aggregate.headline if facts.aggregate else None)}",
+                f"Γ {escape(gamma_text(report))}",
+            ],
         ],
     )
     lines += ["", *_checks(report), "", *_layers(report), ""]
@@ -56,7 +59,10 @@ def report_markdown(report: DiagnosticReport) -> str:
         lines.append(f"- without (d): {escape(report.verdict.alternative)}")
     if report.chain:
         lines += ["", "From the claim to what holds:", ""]
-        lines += [f"{k}. {escape(s.title)}: **{escape(s.answer)}**. {escape(s.sentence)}" for k, s in enumerate(report.chain, 1)]
+        lines += [
+            f"{k}. {escape(s.title)}: **{escape(s.answer)}**. {escape(s.sentence)}"
+            for k, s in enumerate(report.chain, 1)
+        ]
     lines += [
         "",
         f"Protocol {escape(report.protocol)}; {c.n_samples} samples ({escape(c.samples)}), loss {escape(c.loss)}, {escape(c.reduction)}; "

@@ -39,7 +39,9 @@ def report_renderable(report: DiagnosticReport) -> Group:
         parts += [Text(f"  {line}") for line in margin_lines(facts)]
     if report.chain:
         parts += [Text(), Text("From the claim to what holds", style="bold")]
-        parts += [Text(f"  {k}. {step.title}: {step.answer}. {step.sentence}") for k, step in enumerate(report.chain, 1)]
+        parts += [
+            Text(f"  {k}. {step.title}: {step.answer}. {step.sentence}") for k, step in enumerate(report.chain, 1)
+        ]
     if report.verdict.warnings:
         parts += [Text(), Text("Warnings", style="bold yellow")]
         parts += [Text(f"  ! {warning}", style="yellow") for warning in report.verdict.warnings]
@@ -96,20 +98,29 @@ def _found_accuracy(report: DiagnosticReport) -> str:
 
 
 def _checks(report: DiagnosticReport) -> Table:
-    table = Table(title="Checks", title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(
+        title="Checks", title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
     for name in ("", "check", "answer", "value", "95 % interval", "what it says"):
         table.add_column(name)
     for check in report.verdict.checks:
         interval = f"[{num(check.interval[0])}, {num(check.interval[1])}]" if check.interval else "–"
         style = STYLES.get(check.answer, "dim")
         table.add_row(
-            check.id, check.name, Text(mark(check.answer), style=style), num(check.value), Text(interval), Text(check.sentence)
+            check.id,
+            check.name,
+            Text(mark(check.answer), style=style),
+            num(check.value),
+            Text(interval),
+            Text(check.sentence),
         )
     return table
 
 
 def _layers(facts: Facts) -> Table:
-    table = Table(title="Layers", title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table = Table(
+        title="Layers", title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 3, 0, 0)
+    )
     columns = ["l", "mean ‖h_l‖", "‖g_l‖ per sample", "‖g_l‖ / 128"]
     if facts.alignment is not None:
         columns += ["cos(a_l, g_l)", "sd over samples", "measurable", "under floor"]

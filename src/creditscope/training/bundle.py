@@ -86,7 +86,7 @@ class Bundle:
 
     def model(self, dataset: Dataset) -> StreamModel:
         """The trained network."""
-        from creditscope.training.build import build_model  # noqa: PLC0415  (torch is slow to import)
+        from creditscope.training.build import build_model
 
         model = build_model(self.spec, dataset.input_shape, dataset.n_classes)
         tensors = read_tensors(self.path / MODEL, "the weights of a bundle")
@@ -100,13 +100,15 @@ class Bundle:
 
     def rule(self) -> CreditRule:
         """The credit rule with the state it had at the end of training."""
-        from creditscope.credit.registry import make_rule  # noqa: PLC0415
+        from creditscope.credit.registry import make_rule
 
-        rule = make_rule(self.spec.method)
+        rule = make_rule(self.spec.method, self.spec.options)
         try:
             rule.load(read_tensors(self.path / CREDIT, f"the state of credit rule {self.spec.method!r}"))
         except KeyError as error:
-            raise CreditscopeError(f"{self.path / CREDIT} lacks {error} of rule {self.spec.method!r}; train it again") from None
+            raise CreditscopeError(
+                f"{self.path / CREDIT} lacks {error} of rule {self.spec.method!r}; train it again"
+            ) from None
         return rule
 
 
@@ -131,10 +133,14 @@ def load_bundle(path: str | Path, verify: bool = True) -> Bundle:
         )
     spec = make_spec(content["spec"])
     if content.get("spec_hash") != spec.hash:
-        raise CreditscopeError(f"{path / SPEC} was altered: its spec does not have the hash that it states; train it again")
+        raise CreditscopeError(
+            f"{path / SPEC} was altered: its spec does not have the hash that it states; train it again"
+        )
     files = content.get("files")
     if not isinstance(files, dict):
-        raise CreditscopeError(f"{path} is not finished: {SPEC} lists no files; run the same train command to resume it")
+        raise CreditscopeError(
+            f"{path} is not finished: {SPEC} lists no files; run the same train command to resume it"
+        )
     for name in PARTS:
         if name not in files or not (path / name).is_file():
             raise CreditscopeError(f"{path / name} is missing; a bundle without it cannot be measured: train it again")
@@ -142,7 +148,9 @@ def load_bundle(path: str | Path, verify: bool = True) -> Bundle:
         if Path(name).name != name:
             raise CreditscopeError(f"{path / SPEC} names a file outside the bundle: {name!r}")
         if verify and (not (path / name).is_file() or sha256_file(path / name) != digest):
-            raise CreditscopeError(f"{path / name} is missing or was altered (checksum differs); train or copy it again")
+            raise CreditscopeError(
+                f"{path / name} is missing or was altered (checksum differs); train or copy it again"
+            )
     return Bundle(path, spec, dict(content.get("versions", {})), dict(files))
 
 

@@ -20,13 +20,13 @@ from creditscope.data import Dataset, load_dataset
 from creditscope.data.dataset import epoch_batches, eval_batches, normalise, test_batches
 from creditscope.diagnose import diagnose
 from creditscope.errors import CreditscopeError
+from creditscope.files import dump_line, read_metadata, read_tensors, write_atomic, write_tensors
 from creditscope.models.parts import StreamModel
 from creditscope.monitor import snapshot
 from creditscope.stream import InterfaceStream
 from creditscope.training import bundle as bundles
 from creditscope.training.build import EPOCH, FEEDBACK, TARGETS, build_model, build_stream, derived_seed
 from creditscope.training.bundle import Bundle
-from creditscope.files import dump_line, read_metadata, read_tensors, write_atomic, write_tensors
 from creditscope.training.objective import Objective, freeze_first
 from creditscope.training.spec import RunSpec
 
@@ -73,16 +73,14 @@ class _Run:
         self.model: StreamModel = build_model(spec, dataset.input_shape, dataset.n_classes)
         example = normalise(dataset, dataset.test_x[:3])
         self.stream: InterfaceStream = build_stream(self.model, example)
-        self.rule: CreditRule = make_rule(spec.method)
+        self.rule: CreditRule = make_rule(spec.method, spec.options)
         generator = torch.Generator().manual_seed(derived_seed(spec.seed, FEEDBACK))
         self.rule.setup(self.stream, dataset.n_classes, generator)
         first = freeze_first(self.stream, spec.train_last)
         self.objective = Objective(self.stream, self.rule, spec.credit_norm, spec.credit_site, spec.penalty, first)
         self.params = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         assert spec.lr is not None
-        self.optimizer = torch.optim.AdamW(
-            self.params.values(), lr=spec.lr, weight_decay=spec.weight_decay, fused=True
-        )
+        self.optimizer = torch.optim.AdamW(self.params.values(), lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
         self.lines: list[dict[str, Any]] = []
 
     def go(self, progress: Progress | None) -> None:
@@ -115,6 +113,7 @@ class _Run:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derived_seed(spec.seed, EPOCH, epoch))
             self.model.train()
+            self.rule.begin_epoch(epoch, spec.schedule_epochs or 0)
             batches = epoch_batches(self.dataset, spec.batch_size, spec.seed, epoch, bool(spec.augment))
             for step, (x, y) in enumerate(batches):
                 if spec.targets == "random":
@@ -136,9 +135,7 @@ class _Run:
     @torch.no_grad()
     def _accuracy(self) -> float:
         self.model.eval()
-        correct = sum(
-            int((self.model(x).argmax(1) == y).sum()) for x, y in test_batches(self.dataset, TEST_BATCH)
-        )
+        correct = sum(int((self.model(x).argmax(1) == y).sum()) for x, y in test_batches(self.dataset, TEST_BATCH))
         return correct / len(self.dataset.test_y)
 
     def _record(self, epoch: int, train_loss: float) -> None:

@@ -33,6 +33,8 @@ class Objective:
         """Leave the gradients of one batch in .grad; returns the mean loss (detached scalar)."""
         if self.rule.objective == "exact":
             return self._exact(x, y)
+        if self.rule.objective == "own":
+            return self.rule.backward(self.stream, x, y, self.first_trained, self.penalty)
         return self._local(x, y)
 
     def _exact(self, x: Tensor, y: Tensor) -> Tensor:
@@ -69,6 +71,7 @@ class Objective:
         assert top.grad is not None
         output_grad = stream.read_grad(top.grad) * n
         batch = CreditBatch(stream, [h.detach() for h in hiddens], logits.detach(), y, output_grad)
+        self.rule.learn(batch)
         credits = checked(self.rule.credit(batch), batch, self.rule.name)
         shift = 1 if self.credit_site == "output" else 0
         roots, pushes = [h0], [self._push(credits[0], 0, n, h0)]

@@ -59,6 +59,8 @@ class RunSpec(BaseModel):
     """Credit as it is, or divided by its RMS per sample."""
     credit_site: Literal["input", "output"] | None = None
     """Block l learns from a_l (input) or from a_{l+1} (output)."""
+    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    """Settings of the credit rule (EP's β, a bridge's width, ...)."""
     penalty: float = Field(0.0, ge=0, le=1e6)
     """λ of the per-block penalty λ‖f_l(h_l)‖²."""
     train_last: int | None = Field(None, ge=0)
@@ -88,7 +90,9 @@ class RunSpec(BaseModel):
         if data.get("arch") is None:
             data["arch"] = recipe.get("arch", "resmlp")
         shape = dict(ARCHITECTURES.get(data["arch"], {}))
-        shape |= {k: v for k, v in recipe.items() if k != "arch" and (k not in shape or data["arch"] == recipe.get("arch"))}
+        shape |= {
+            k: v for k, v in recipe.items() if k != "arch" and (k not in shape or data["arch"] == recipe.get("arch"))
+        }
         for key, value in shape.items():
             if data.get(key) is None:
                 data[key] = value
@@ -98,9 +102,10 @@ class RunSpec(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> RunSpec:
-        from creditscope.credit.registry import rule_class  # noqa: PLC0415  (torch is slow to import)
+        from creditscope.credit.registry import make_rule  # torch is slow to import
 
-        rule = rule_class(self.method)
+        rule = make_rule(self.method, self.options)
+        object.__setattr__(self, "options", rule.options.model_dump(exclude_defaults=True))
         if rule.uses_norm:
             if self.credit_norm is None:
                 raise ValueError(
@@ -110,7 +115,9 @@ class RunSpec(BaseModel):
             if self.credit_site is None:
                 object.__setattr__(self, "credit_site", "output" if plain else "input")
             if plain and self.credit_site == "input":
-                raise ValueError("small-cnn is a plain stream: a stage learns from the credit at its output (credit_site output)")
+                raise ValueError(
+                    "small-cnn is a plain stream: a stage learns from the credit at its output (credit_site output)"
+                )
         elif self.credit_norm is not None or self.credit_site is not None:
             raise ValueError(f"credit_norm and credit_site do not apply to method {self.method}; leave them out")
         depth = self.depth or 0
@@ -121,7 +128,9 @@ class RunSpec(BaseModel):
         if self.arch == "small-cnn" and (self.depth != 3 or self.ratio != 1 or self.terminal_norm):
             raise ValueError("small-cnn has a fixed shape (3 stages, no terminal norm); only its width can be chosen")
         if self.arch in ("vit-mini", "small-cnn") and self.dataset not in ("cifar10", "cifar100"):
-            raise ValueError(f"arch {self.arch} needs images; dataset {self.dataset} has none (use cifar10 or cifar100)")
+            raise ValueError(
+                f"arch {self.arch} needs images; dataset {self.dataset} has none (use cifar10 or cifar100)"
+            )
         if self.arch == "vit-mini" and (self.width or 0) % 4:
             raise ValueError(f"vit-mini has 4 heads; width {self.width} is not a multiple of 4")
         if self.augment and self.dataset not in ("cifar10", "cifar100"):
@@ -164,7 +173,7 @@ class RunSpec(BaseModel):
         """The spec of this run's frozen-blocks null: the same rule and recipe, or backpropagation for `bp`."""
         change: dict[str, Any] = {"train_last": 0, "penalty": 0.0}
         if kind == "bp":
-            change |= {"method": "bp", "credit_norm": None, "credit_site": None}
+            change |= {"method": "bp", "credit_norm": None, "credit_site": None, "options": {}}
         return make_spec({**self.model_dump(), **change})
 
 
