@@ -1,0 +1,58 @@
+"""creditscope: has a local-credit method really trained the network, or does it only look so?"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from creditscope.credit.base import CreditBatch, CreditRule
+    from creditscope.diagnosis import diagnose
+    from creditscope.errors import CreditscopeError
+    from creditscope.frozen import frozen_blocks
+    from creditscope.protocol.report import DiagnosticReport
+    from creditscope.protocol.thresholds import DiagnosticThresholds
+    from creditscope.training.bundle import Bundle, load_bundle
+    from creditscope.training.loop import train
+    from creditscope.training.spec import RunSpec
+
+__all__ = [
+    "diagnose",
+    "DiagnosticReport",
+    "DiagnosticThresholds",
+    "frozen_blocks",
+    "CreditRule",
+    "CreditBatch",
+    "train",
+    "RunSpec",
+    "Bundle",
+    "load_bundle",
+    "CreditscopeError",
+]
+
+_HOME = {
+    "diagnose": "creditscope.diagnosis",
+    "DiagnosticReport": "creditscope.protocol.report",
+    "DiagnosticThresholds": "creditscope.protocol.thresholds",
+    "frozen_blocks": "creditscope.frozen",
+    "CreditRule": "creditscope.credit.base",
+    "CreditBatch": "creditscope.credit.base",
+    "train": "creditscope.training.loop",
+    "RunSpec": "creditscope.training.spec",
+    "Bundle": "creditscope.training.bundle",
+    "load_bundle": "creditscope.training.bundle",
+    "CreditscopeError": "creditscope.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are loaded when they are first used: `import creditscope` stays fast."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'creditscope' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from creditscope.batch import call_model, logits_of, map_samples
 from creditscope.errors import CreditscopeError
@@ -36,6 +37,7 @@ class HookedStream(Stream):
         ins, outs = probe.inputs, probe.outputs
         self.depth = len(ins)
         self.names = tuple(probe.names)
+        self._in_place = probe.in_place
         n = min(3, batch_size)
         self.batch_dim = self._find_batch_dim(inputs, batch_size, ins[0], n)
         notes: list[str] = []
@@ -64,12 +66,19 @@ class HookedStream(Stream):
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
             h = first_tensor(args, kwargs, self._name(module))
+            if len(probe.outputs) != len(probe.inputs):
+                raise CreditscopeError(
+                    f"block {self._name(module)!r} lies inside another block; name blocks that follow each other"
+                )
             leaf = h.detach().clone().requires_grad_()
             probe.inputs.append(leaf)
             probe.names.append(self._name(module))
-            return replace_first(args, kwargs, leaf)
+            probe.entered = leaf.clone()  # a block may work in place, and a leaf must not be written to
+            return replace_first(args, kwargs, probe.entered)
 
         def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+            assert probe.entered is not None
+            probe.in_place |= probe.entered._version > 0
             probe.outputs.append(tensor_of(out, self._name(module)))
 
         with torch.enable_grad(), no_parameter_grads(self.model), self._hooks(before, after):
@@ -79,13 +88,12 @@ class HookedStream(Stream):
             raise CreditscopeError(
                 f"block {never[0]!r} was not called by the model's forward pass; name blocks that run"
             )
-        if len(probe.outputs) != len(probe.inputs):
-            raise CreditscopeError("a block lies inside another block; name blocks that follow each other")
         if not logits.requires_grad:
             raise CreditscopeError(f"the logits do not depend on the output of {probe.names[-1]!r} by a gradient")
         # the read token: where the gradient of the logits at the last output is not zero
         weights = torch.linspace(1.0, 2.0, logits.numel(), device=logits.device).view_as(logits).to(logits.dtype)
-        (probe.grad,) = torch.autograd.grad((logits * weights).sum(), probe.outputs[-1], allow_unused=True)
+        with torch.enable_grad():
+            (probe.grad,) = torch.autograd.grad((logits * weights).sum(), probe.outputs[-1], allow_unused=True)
         if probe.grad is None:
             raise CreditscopeError(
                 f"the logits do not depend on the output of {probe.names[-1]!r}; name the residual blocks"
@@ -166,12 +174,14 @@ class HookedStream(Stream):
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
             h = first_tensor(args, kwargs, self._name(module))
-            if calls == 0:  # the graph starts here; the copy keeps an in-place block off the leaf
-                leaf = h.detach().requires_grad_()
+            if calls == 0 and self._in_place:  # the copy keeps a block that works in place off the leaf
+                leaf = h.detach().clone().requires_grad_()
                 tap(0, leaf, leaf)
                 state[:] = [leaf]
                 return replace_first(args, kwargs, leaf.clone())
-            tap(calls, h, h)
+            if calls == 0:  # the graph starts at the very tensor that the model holds: it may add it to the branch itself
+                h.requires_grad_()
+            tap(calls, h.detach().clone() if self._in_place else h, h)
             state[:] = [h]
             return None
 
@@ -183,6 +193,8 @@ class HookedStream(Stream):
                 # where the model adds the branch itself, dLoss/dh_L = dLoss/df_{L-1}
                 tap(calls, state[0].detach() + h.detach() if self._returns == "branch" else h, h)
 
+        # detached: the first block may be given the user's own tensor
+        inputs = tree_map(lambda t: t.detach() if isinstance(t, Tensor) else t, inputs)
         with self._hooks(before, after):
             return logits_of(call_model(self.model, inputs))
 
@@ -192,13 +204,15 @@ class HookedStream(Stream):
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
             entered[:] = [first_tensor(args, kwargs, self._name(module))]
-            return replace_first(args, kwargs, h) if calls == layer else None
+            return replace_first(args, kwargs, h.clone() if self._in_place else h) if calls == layer else None
 
         def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> Any:
             nonlocal calls
             calls += 1
             if layer == self.depth and calls == layer:
                 return replace_output(out, h - entered[0] if self._returns == "branch" else h)
+            if self._returns == "branch" and calls == layer + 1:  # the model will add the state that it still holds
+                return replace_output(out, tensor_of(out, self._name(module)) + (h - entered[0]))
             return None
 
         with self._hooks(before, after):
@@ -210,6 +224,8 @@ class _Probe:
         self.inputs: list[Tensor] = []
         self.outputs: list[Tensor] = []
         self.names: list[str] = []
+        self.entered: Tensor | None = None
+        self.in_place = False
         self.grad: Tensor | None = None
 
 

@@ -94,14 +94,14 @@ class Stream(ABC):
 
     def read_state(self, h: Tensor) -> Tensor:
         """Native h_l -> [B, d], the vector that norms are taken of."""
-        h = h.transpose(0, self.batch_dim) if self.batch_dim else h
+        h = h.transpose(0, self.batch_dim) if self.batch_dim and h.dim() > 2 else h
         if h.dim() == 3 and self.read in ("cls", "last", "mean"):
             return h[:, 0] if self.read == "cls" else h[:, -1] if self.read == "last" else h.mean(1)
         return h.flatten(1)
 
     def read_grad(self, g: Tensor) -> Tensor:
         """Native g_l (or credit) -> [B, d]. For a mean-pooled stream: the sum over tokens, the gradient of a common shift."""
-        g = g.transpose(0, self.batch_dim) if self.batch_dim else g
+        g = g.transpose(0, self.batch_dim) if self.batch_dim and g.dim() > 2 else g
         if g.dim() == 3 and self.read in ("cls", "last", "mean"):
             return g[:, 0] if self.read == "cls" else g[:, -1] if self.read == "last" else g.sum(1)
         return g.flatten(1)

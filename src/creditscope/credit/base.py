@@ -7,6 +7,7 @@ A rule may also return the native shape of h_l.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -139,7 +140,11 @@ def as_rule(credit: Any) -> CreditRule | None:
 
 
 def checked(credits: Any, batch: CreditBatch, name: str) -> list[Tensor]:
-    """Refuse credit with the wrong number of layers, the wrong shape, or a graph attached; one line names rule and layer."""
+    """Refuse credit with the wrong number of layers, the wrong shape, a graph attached, or NaN; one line names rule and layer.
+
+    Where the network itself has diverged (its states or logits are not finite), non-finite credit is let through: that is
+    a finding about the network, not a mistake of the rule.
+    """
     depth = batch.stream.depth
     if not isinstance(credits, Sequence):
         raise CreditscopeError(f"credit rule {name!r} returned {type(credits).__name__}; return a list [a_0, ..., a_L]")
@@ -161,7 +166,21 @@ def checked(credits: Any, batch: CreditBatch, name: str) -> list[Tensor]:
             raise CreditscopeError(
                 f"credit rule {name!r} returned credit with a graph attached at layer {layer}; detach it"
             )
+        if not _finite(a) and all(map(_finite, _given(batch))):
+            raise CreditscopeError(
+                f"credit rule {name!r} returned NaN or Inf at layer {layer} although the network's states are finite"
+            )
     return list(credits)
+
+
+def _finite(t: Tensor) -> bool:
+    # one cheap sum answers almost always; a finite tensor whose sum overflows takes the long way
+    return math.isfinite(t.sum().item()) or bool(torch.isfinite(t).all())
+
+
+def _given(batch: CreditBatch) -> list[Tensor]:
+    """What the network handed to the rule."""
+    return [batch.logits, *batch.hiddens, *([] if batch.output_grad is None else [batch.output_grad])]
 
 
 def rms_normalised(a: Tensor) -> Tensor:

@@ -7,11 +7,15 @@ from typing import Any
 
 from creditscope.credit.base import CreditRule
 from creditscope.credit.bp import BP
+from creditscope.credit.credit_bridge import CreditBridge
 from creditscope.credit.dfa import DFA
+from creditscope.credit.ep import EP
 from creditscope.credit.fa import FA
+from creditscope.credit.random import RandomCredit
+from creditscope.credit.state_bridge import StateBridge
 from creditscope.errors import CreditscopeError
 
-RULES: dict[str, type[CreditRule]] = {rule.name: rule for rule in (BP, FA, DFA)}
+RULES: dict[str, type[CreditRule]] = {rule.name: rule for rule in (BP, FA, DFA, EP, StateBridge, CreditBridge, RandomCredit)}
 
 
 def rule_class(name: str) -> type[CreditRule]:

@@ -79,7 +79,8 @@ class Reference(Fact):
     batch_mean_128: tuple[float, ...]
     """per_sample / 128: what a mean-reduced loss would show at batch size 128."""
     clamp_batch_size: tuple[float, ...]
-    """Per layer: the batch size B at which per_sample / B reaches 10 x 1e-8; beyond it a cosine with eps 1e-8 is clamped."""
+    """Per layer: the batch size B at which per_sample / B reaches 10 x 1e-8: from there on, the eps of a usual cosine is
+    within a factor 10 of the reference (and clamps it at 10 times that B)."""
     deepest_by_group: tuple[float, ...]
     """mean ‖g_L‖ (per_sample) of each group of `group_size` samples (for the interval of D2)."""
     zero_samples: tuple[int, ...]
@@ -172,6 +173,98 @@ class Depth(Fact):
     """Margin of backpropagation itself over its null (the `bp` null), where known."""
 
 
+class LayerMeans(Fact):
+    """A number per sample and layer, averaged over the samples where it can be measured."""
+
+    mean: tuple[float | None, ...]
+    std: tuple[float | None, ...]
+    """Standard deviation over samples (ddof 1)."""
+    measurable: tuple[int, ...]
+    """Per layer: samples behind the mean. The others are below the resolution, or their credit is zero or not finite."""
+    deep_mean: float | None
+    """Mean of the layer means over layers 1..L."""
+    deep_mean_without_exact: float | None
+    """The same without the layers where the audited credit is exact by construction."""
+
+
+class Perturbation(Fact):
+    """ρ: Pearson correlation over directions v between <a_l, εv> and L(h_l + εv) - L(h_l), per sample, averaged."""
+
+    credit: LayerMeans | None = None
+    """The audited credit; None if none was given."""
+    reference: LayerMeans | None = None
+    """Positive control: a = g."""
+    random: LayerMeans | None = None
+    """Negative control: a = N(0, 1)."""
+    directions: int
+    """M, unit-norm Gaussian directions per sample and layer, in the space of the vector that is read."""
+    epsilon: float
+    """ε, absolute: not relative to ‖h_l‖."""
+    n_samples: int
+    samples: str
+    dtype: str
+    resolution: str
+    """Spread of the loss changes over the directions below which a sample counts as not measurable."""
+    seed: int
+    reason: str = ""
+    """Why it was not measured, if it was not."""
+
+
+class Nudging(Fact):
+    """Loss change after h_l <- h_l - η a_l/‖a_l‖, per sample, averaged; negative: the credit lowers the loss."""
+
+    credit: LayerMeans | None = None
+    reference: LayerMeans | None = None
+    """a = g: the most that a small step of this length can do."""
+    random: LayerMeans | None = None
+    step: float
+    """η, absolute: not relative to ‖h_l‖."""
+    n_samples: int
+    samples: str
+    dtype: str
+    resolution: str
+    reason: str = ""
+
+
+class FreshB(Fact):
+    """The deep mean cosine (layers 1..L without exact ones) against the same with everything random drawn anew."""
+
+    trained: float | None
+    """With the rule as it was trained."""
+    mean: float | None
+    std: float | None
+    """Over the draws (ddof 1)."""
+    z: float | None
+    """(trained - mean) / std."""
+    draws: tuple[float | None, ...]
+    layers: tuple[int, ...]
+    seed: int
+    reason: str = ""
+    """Why it does not apply or could not be measured."""
+
+
+class Training(Fact):
+    """What the run itself shows; per-epoch lists start at epoch 1."""
+
+    accuracy: tuple[float, ...]
+    """Test accuracy."""
+    train_loss: tuple[float, ...]
+    """Mean over the samples of the epoch, taken while training."""
+    loss_decrease: float | None
+    """train_loss of the last epoch minus that of the first: negative where training lowered it."""
+    loss_decrease_from_start: float | None
+    """The same from the loss at initialisation, where it is known."""
+    growth: float | None
+    """‖w - w_0‖ / ‖w_0‖ over all parameters."""
+    growth_embed: float | None
+    growth_readout: float | None
+    growth_by_block: tuple[float | None, ...]
+    weight_product: tuple[float | None, ...]
+    """Per block: ‖w1‖·‖w2‖ (Frobenius), where the block has two weight matrices of these names."""
+    weight_product_start: tuple[float | None, ...]
+    """The same at initialisation."""
+
+
 class Facts(Fact):
     """Everything measured on one network."""
 
@@ -188,5 +281,11 @@ class Facts(Fact):
     concentration: Concentration | None = None
     stability: Stability
     depth: Depth | None = None
+    perturbation: Perturbation | None = None
+    nudging: Nudging | None = None
+    fresh_b: FreshB | None = None
+    """These three: level full only."""
+    training: Training | None = None
+    """Where the network comes with its run."""
     non_finite: tuple[str, ...] = ()
     """Where NaN or Inf was met (weights, logits, h_3, g_2, credit a_1, ...)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from pydantic import ConfigDict, ValidationError
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_json, read_json, write_atomic
 from creditscope.measure.facts import Facts
-from creditscope.protocol.chain import ChainStep
+from creditscope.measure.depth import accuracies, depth
+from creditscope.protocol.chain import ChainStep, walk_back_chain
 from creditscope.protocol.checks import Check, Judgement
-from creditscope.protocol.policies import Status, Verdict
+from creditscope.protocol.policies import Status, Verdict, get_policy, judge
+from creditscope.protocol.thresholds import DiagnosticThresholds
 
 REPORT_SCHEMA = 1
 
@@ -92,3 +95,37 @@ class DiagnosticReport(Judgement):
     @classmethod
     def from_json(cls, path: str | Path) -> DiagnosticReport:
         return cls.from_dict(read_json(Path(path), "a report"), str(path))
+
+
+def make_report(
+    facts: Facts,
+    *,
+    headline_acc: Any = None,
+    frozen_baseline_acc: Any = None,
+    bp_acc: Any = None,
+    n_test: int | None = None,
+    method_name: str = "",
+    notes: str = "",
+    run: str = "",
+    thresholds: DiagnosticThresholds | None = None,
+    protocol: str = "three-check",
+    evidence: Mapping[str, str] | None = None,
+) -> DiagnosticReport:
+    """Judge facts that were measured before (arguments as in `diagnose`)."""
+    policy = get_policy(protocol)
+    claimed = accuracies(headline_acc, "headline_acc") if headline_acc is not None else ()
+    if frozen_baseline_acc is not None and not claimed:
+        raise CreditscopeError("frozen_baseline_acc is given without headline_acc; give both, or neither")
+    facts = facts.model_copy(update={"depth": depth(claimed or None, frozen_baseline_acc, n_test, bp_acc)})
+    verdict = judge(facts, thresholds or DiagnosticThresholds(), policy)
+    mean_acc = sum(claimed) / len(claimed) if claimed else None
+    return DiagnosticReport(
+        method_name=method_name,
+        notes=notes,
+        run=run,
+        headline_acc=claimed,
+        n_test=n_test,
+        facts=facts,
+        verdict=verdict,
+        chain=walk_back_chain(facts, verdict, headline_acc=mean_acc, evidence=evidence),
+    )

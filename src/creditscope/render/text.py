@@ -143,7 +143,7 @@ def _below_layers(facts: Facts) -> list[str]:
         lines.append("* exact by construction: the credit is the reference itself")
     lines.append(
         f"growth {num(facts.scale.growth)} (largest step between layers), total {num(facts.scale.total_growth)}; "
-        f"a cosine with eps 1e-8 is clamped at h_L from batch size {num(facts.reference.clamp_batch_size[-1])} on"
+        f"clamp batch size at h_L {num(facts.reference.clamp_batch_size[-1])} (there ‖g_L‖ / B is 10 x the cosine eps 1e-8)"
     )
     if (al := facts.aggregate) is not None and facts.concentration is not None:
         lines.append(

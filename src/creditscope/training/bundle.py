@@ -79,6 +79,12 @@ class Bundle:
         return float(self.trajectory[-1]["accuracy"])
 
     @property
+    def n_test(self) -> int | None:
+        """Size of the test set behind `accuracy`."""
+        n: int | None = self.report.get("n_test")
+        return n
+
+    @property
     def report(self) -> dict[str, Any]:
         """The report that training wrote (basic level, no null), as JSON data."""
         content: dict[str, Any] = read_json(self.path / REPORT, "the report of a bundle")

@@ -18,7 +18,7 @@ from creditscope.credit.base import CreditRule
 from creditscope.credit.registry import make_rule
 from creditscope.data import Dataset, load_dataset
 from creditscope.data.dataset import epoch_batches, eval_batches, normalise, test_batches
-from creditscope.diagnose import diagnose
+from creditscope.diagnosis import diagnose
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_line, read_metadata, read_tensors, write_atomic, write_tensors
 from creditscope.models.parts import StreamModel

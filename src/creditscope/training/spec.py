@@ -41,10 +41,12 @@ class RunSpec(BaseModel):
     given; `credit_site` is `input` (as in the papers) unless said otherwise.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     dataset: DatasetName = "quadratic"
+    """quadratic (embedded), cifar10, cifar100 or student (synthetic teacher)."""
     arch: ArchName | None = None
+    """Architecture: resmlp, vit-mini, student or small-cnn."""
     width: int | None = Field(None, ge=1, le=65536)
     """d, the width of the stream."""
     depth: int | None = Field(None, ge=1, le=1024)
@@ -68,14 +70,19 @@ class RunSpec(BaseModel):
     targets: Literal["labels", "random"] = "labels"
     """`random`: labels redrawn for every batch (growth without signal)."""
     epochs: int | None = Field(None, ge=1, le=100_000)
+    """Epochs to train."""
     schedule_epochs: int | None = Field(None, ge=1, le=100_000)
     """Length of the cosine schedule (the number of epochs unless said otherwise)."""
     batch_size: int = Field(128, ge=1, le=1_000_000)
+    """Training batch size."""
     lr: float | None = Field(None, gt=0, le=1e3)
+    """Peak learning rate of AdamW."""
     weight_decay: float = Field(0.01, ge=0, le=1e3)
+    """Weight decay of AdamW."""
     augment: bool | None = None
     """Random crop (pad 4) and horizontal flip; images only."""
     seed: int = Field(42, ge=0, lt=2**31)
+    """Seed of initialisation, feedback, data order and augmentation."""
 
     @model_validator(mode="before")
     @classmethod

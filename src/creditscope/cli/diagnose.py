@@ -1,0 +1,88 @@
+"""creditscope diagnose"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from creditscope.cli.parse import parse
+
+STRICT_FAIL = 3
+
+
+@dataclass
+class Diagnose:
+    bundle: Annotated[Path, tyro.conf.Positional]
+    """Directory of the bundle."""
+    protocol: str = "three-check"
+    """Verdict policy: three-check or four-diagnostic."""
+    null: tuple[Path, ...] = ()
+    """Bundles of frozen-blocks nulls (default: those beside the bundle that fit it)."""
+    data_dir: Path | None = None
+    """Where the CIFAR files are."""
+    json: Path | None = None
+    """Also write the report as JSON to this file."""
+    markdown: Path | None = None
+    """Also write the report as Markdown to this file."""
+    strict: bool = False
+    """Exit with code 3 if the verdict fails."""
+
+
+def run(args: Sequence[str]) -> int:
+    flags = parse(
+        Diagnose,
+        args,
+        "diagnose",
+        "Measure the network of a bundle again and judge it. Exit code 0; with --strict 3 when the verdict fails.",
+        "creditscope diagnose runs/dfa --protocol four-diagnostic --json report.json --strict",
+    )
+    from creditscope.data import load_dataset
+    from creditscope.data.dataset import eval_batches
+    from creditscope.diagnosis import diagnose
+    from creditscope.files import write_atomic
+    from creditscope.protocol import get_policy
+    from creditscope.studies.audit import find_bundles, nulls_for
+    from creditscope.training.bundle import load_bundle
+
+    get_policy(flags.protocol)
+    bundle = load_bundle(flags.bundle)
+    dataset = load_dataset(bundle.spec.dataset, flags.data_dir)
+    pool = find_bundles(flags.null) if flags.null else siblings(flags.bundle)
+    found = nulls_for(bundle, pool)
+    if flags.null and not ({"matched", "bp"} & found.keys()):
+        from creditscope.errors import CreditscopeError
+
+        raise CreditscopeError(
+            f"none of {', '.join(map(str, flags.null))} is a null of {flags.bundle} (same recipe and seed)"
+        )
+    nulls = {kind: found[kind].accuracy for kind in ("matched", "bp") if kind in found}
+    report = diagnose(
+        bundle.model(dataset),
+        eval_batches(dataset),
+        headline_acc=bundle.accuracy,
+        frozen_baseline_acc=None if bundle.spec.frozen else nulls or None,
+        bp_acc=found["bp_trained"].accuracy if "bp_trained" in found else None,
+        method_name=bundle.spec.label,
+        notes=f"{bundle.spec.dataset}, {bundle.spec.arch} d={bundle.spec.width} L={bundle.spec.depth}, seed {bundle.spec.seed}",
+        credit=bundle.rule(),
+        n_test=len(dataset.test_y),
+        protocol=flags.protocol,
+        run=bundle.spec.hash,
+    )
+    if flags.json:
+        report.to_json(flags.json)
+    if flags.markdown:
+        write_atomic(flags.markdown, report.to_markdown().encode())
+    print(report)
+    return STRICT_FAIL if flags.strict and report.status == "fail" else 0
+
+
+def siblings(path: Path) -> list:  # type: ignore[type-arg]
+    """The other bundles of the same directory."""
+    from creditscope.studies.audit import find_bundles
+
+    return find_bundles([path.resolve().parent])

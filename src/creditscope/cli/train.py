@@ -1,0 +1,154 @@
+"""creditscope train"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import make_dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import tyro
+
+from creditscope.cli.parse import given, parse
+from creditscope.errors import CreditscopeError
+from creditscope.files import MAX_JSON
+from creditscope.training.spec import ARCHITECTURES, RECIPES, RunSpec, make_spec
+
+SPEC_FIELDS = [name for name in RunSpec.model_fields if name != "options"]
+
+
+def _default(name: str) -> str:
+    """What a setting is when it is not given, in words."""
+    by_dataset = {k: str(r[name]) for k, r in RECIPES.items() if name in r}
+    by_arch = {k: str(a[name]) for k, a in ARCHITECTURES.items() if name in a}
+    field = RunSpec.model_fields[name]
+    if name in ("epochs", "lr", "augment"):
+        return "by dataset: " + ", ".join(f"{k} {v}" for k, v in by_dataset.items())
+    if by_arch:
+        special = "".join(
+            f"; {v} for {k}" for k, v in by_dataset.items() if v != by_arch[RECIPES[k].get("arch", "resmlp")]
+        )
+        return "by architecture: " + ", ".join(f"{k} {v}" for k, v in by_arch.items()) + special
+    words = {
+        "arch": "student for the student dataset, else resmlp",
+        "credit_norm": "none: must be given where it applies",
+        "credit_site": "input; output for small-cnn",
+        "train_last": "all blocks",
+        "schedule_epochs": "as many as epochs",
+    }
+    return words.get(name, str(field.default))
+
+
+def _flag(name: str) -> Any:
+    """The type of one flag: optional, so that a flag that was not given leaves the config file alone."""
+    field = RunSpec.model_fields[name]
+    kinds = [k for k in (get_args(field.annotation) or (field.annotation,)) if k is not NoneType]
+    values = get_args(field.annotation) if get_origin(field.annotation) is Literal else get_args(kinds[0])
+    metavar = "{" + ",".join(map(str, values)) + "}" if values else str(getattr(kinds[0], "__name__", "value")).upper()
+    hint = f"(default: {_default(name)})"
+    return Annotated[
+        field.annotation | None, tyro.conf.arg(metavar=metavar, help_behavior_hint=hint, help=field.description)
+    ]
+
+
+def _path(help: str, default: str) -> Any:
+    return Annotated[Path | None, tyro.conf.arg(metavar="PATH", help=help, help_behavior_hint=f"(default: {default})")]
+
+
+Train = make_dataclass(
+    "Train",
+    [
+        ("out", _path("Directory of the bundle.", "runs/<name of the run>"), None),
+        ("config", _path("YAML file with any of the settings below; flags win over it.", "none"), None),
+        ("data_dir", _path("Where the CIFAR files are.", "the cache, else download"), None),
+        ("option", Annotated[tuple[str, ...], tyro.conf.arg(help="Settings of the credit rule, as NAME=VALUE.")], ()),
+        *((name, _flag(name), None) for name in SPEC_FIELDS),
+    ],
+)
+
+
+def run(args: Sequence[str]) -> int:
+    flags: Any = parse(
+        Train,
+        args,
+        "train",
+        "Train one network by one credit rule into a bundle. Interrupted, the same command goes on where it stopped.",
+        "creditscope train --dataset cifar10 --method dfa --credit-norm rms --epochs 5 --schedule-epochs 100 --out runs/dfa",
+    )
+    settings = read_yaml(flags.config) if flags.config else {}
+    settings |= given(flags, SPEC_FIELDS)
+    if flags.option:
+        settings["options"] = {**settings.get("options", {}), **dict(_option(text) for text in flags.option)}
+    spec = make_spec(settings)
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from creditscope.protocol.report import DiagnosticReport
+    from creditscope.training.loop import train
+
+    out = flags.out or Path("runs") / spec.slug
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[state]}"),
+        console=console,
+    ) as bar:
+        task = bar.add_task(spec.label, total=spec.epochs, state="")
+
+        def progress(done: int, total: int, line: dict[str, Any]) -> None:
+            fired = " ".join(line["fired"])
+            state = f"accuracy {line['accuracy']:.3f}  growth {float(line['growth']):.3g}" + (
+                f"  {fired}" if fired else ""
+            )
+            bar.update(task, completed=done, state=state)
+            if not console.is_terminal:
+                console.print(f"epoch {done}/{total}  {state}")
+
+        bundle = train(spec, out, data_dir=flags.data_dir, progress=progress)
+    print(DiagnosticReport.from_dict(bundle.report))
+    print(f"\nbundle: {bundle.path}   run {spec.hash[:10]}   next: creditscope diagnose {bundle.path}", file=sys.stderr)
+    return 0
+
+
+def _option(text: str) -> tuple[str, bool | int | float | str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise CreditscopeError(f"--option {text!r} is not NAME=VALUE")
+    if value.lower() in ("true", "false"):
+        return name, value.lower() == "true"
+    for kind in (int, float):
+        try:
+            return name, kind(value)
+        except ValueError:
+            continue
+    return name, value
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A mapping from a YAML file: plain data only (no tags), of limited size."""
+    import yaml
+
+    try:
+        if path.stat().st_size > MAX_JSON:
+            raise CreditscopeError(f"{path} is larger than {MAX_JSON:,} bytes; a config is a few lines")
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise CreditscopeError(f"cannot read {path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise CreditscopeError(f"{path} is not plain YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict) or not all(isinstance(k, str) for k in content):
+        raise CreditscopeError(f"{path} must hold a mapping of settings, for example 'method: dfa'")
+    return content

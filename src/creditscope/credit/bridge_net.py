@@ -1,0 +1,145 @@
+"""What both bridges are made of: one small network for all layers, trained online by its own optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from creditscope.credit.base import CreditBatch
+from creditscope.errors import CreditscopeError
+from creditscope.stream import InterfaceStream, Stream
+
+
+class BridgeNet(nn.Module):
+    """(x_l, t_l[, label or error]) -> output, the same weights for every layer l.
+
+    x_l [B, d_l] goes through a linear map to `hidden` features (one map for all layers where all d_l are equal, otherwise
+    one for each layer), the depth embedding t_l and the condition are added, then `layers` times GELU and a linear map;
+    the last of these has `n_out` outputs.
+    """
+
+    def __init__(
+        self, widths: Sequence[int], n_out: int, hidden: int, layers: int, n_classes: int, condition: str = "none"
+    ) -> None:
+        super().__init__()
+        self.shared = len(set(widths)) == 1
+        self.inputs = nn.ModuleList(nn.Linear(d, hidden) for d in (widths[:1] if self.shared else widths))
+        self.depth = nn.Embedding(len(widths), hidden)
+        self.condition = None if condition == "none" else nn.Linear(n_classes, hidden, bias=False)
+        sizes = [hidden] * layers + [n_out]
+        self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+
+    def forward(self, xs: Sequence[Tensor], layers: Sequence[int], condition: Tensor | None = None) -> Tensor:
+        """xs[i] is [B, d_l] for l = layers[i]; condition is [B, C] or None; returns [len(layers), B, n_out]."""
+        if self.shared:
+            z = self.inputs[0](torch.stack(list(xs)))
+        else:
+            z = torch.stack([self.inputs[layer](x) for layer, x in zip(layers, xs, strict=True)])
+        z = z + self.depth.weight[list(layers)].unsqueeze(1)
+        if self.condition is not None:
+            assert condition is not None
+            z = z + self.condition(condition)
+        for linear in self.hidden:
+            z = linear(F.gelu(z))
+        return z
+
+
+class Learner:
+    """A network and the AdamW that trains it; everything of both is in `state`."""
+
+    def __init__(self, net: nn.Module, lr: float) -> None:
+        self.net = net
+        self.optimizer = torch.optim.AdamW(net.parameters(), lr=lr, fused=True)
+
+    def step(self, loss: Tensor) -> None:
+        """One step of the optimiser; only this network's parameters get a gradient."""
+        params = list(self.net.parameters())
+        for p, g in zip(params, torch.autograd.grad(loss, params, allow_unused=True), strict=True):
+            p.grad = g
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def state(self) -> dict[str, Tensor]:
+        found = {f"net.{name}": t.detach().clone() for name, t in self.net.state_dict().items()}
+        for name, p in self.net.named_parameters():
+            found |= {f"optim.{key}.{name}": t.clone() for key, t in self.optimizer.state[p].items()}
+        return found
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        load_net(self.net, state, "net.")
+        params = dict(self.net.named_parameters())
+        for key, t in state.items():
+            kind, _, rest = key.partition(".")
+            if kind == "optim":
+                what, _, name = rest.partition(".")
+                self.optimizer.state[params[name]][what] = t.clone()
+
+
+def load_net(net: nn.Module, state: Mapping[str, Tensor], prefix: str) -> None:
+    """Copy the tensors under `prefix` into the network; one line where they do not fit the rule's options."""
+    for name, own in net.state_dict().items():
+        saved = state[prefix + name]
+        if saved.shape != own.shape:
+            raise CreditscopeError(
+                f"{prefix}{name} of the saved bridge has shape {list(saved.shape)} and these options give {list(own.shape)}"
+            )
+        own.copy_(saved)
+
+
+@contextmanager
+def seeded(generator: torch.Generator) -> Iterator[None]:
+    """Modules made inside draw their weights by the rule's generator; the global RNG is left as it was."""
+    seed = draw_seed(generator)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def draw_seed(generator: torch.Generator) -> int:
+    return int(torch.randint(2**31, (), generator=generator))
+
+
+@contextmanager
+def same_buffers(model: nn.Module) -> Iterator[None]:
+    """Extra forward passes in training mode leave no trace in running statistics (BatchNorm)."""
+    kept = [(b, b.clone()) for b in model.buffers()]
+    try:
+        yield
+    finally:
+        for buffer, before in kept:
+            buffer.copy_(before)
+
+
+def read_states(batch: CreditBatch) -> list[Tensor]:
+    """The vectors read at each layer, [B, d_l] in float32 (the precision of the bridges)."""
+    return [batch.stream.read_state(h.detach()).float() for h in batch.hiddens]
+
+
+def condition_of(batch: CreditBatch, condition: str) -> Tensor | None:
+    """What the network sees beside h_l: nothing, the label (one-hot) or e; [B, C] in float32."""
+    if condition == "none":
+        return None
+    if condition == "label":
+        return F.one_hot(batch.y, batch.logits.shape[-1]).float()
+    return batch.error.float()
+
+
+def as_interface(stream: Stream, name: str) -> InterfaceStream:
+    if not isinstance(stream, InterfaceStream):
+        raise CreditscopeError(
+            f"credit rule {name!r} runs parts of the model by themselves; it needs a model with embed, blocks and readout"
+        )
+    return stream
+
+
+def require_widths(name: str, have: Sequence[int], need: Sequence[int]) -> None:
+    """One line where a bridge was made for another stream (or never made)."""
+    if list(have) != list(need):
+        raise CreditscopeError(
+            f"the network of {name!r} is made for widths {list(have)} and the stream has {list(need)}; "
+            "load the rule that was saved with this model, or call rule.setup(...)"
+        )

@@ -1,0 +1,326 @@
+"""EP: equilibrium propagation (Scellier and Bengio 2017) on a stream, by relaxation of its states.
+
+E = ½‖h_0 - embed(x)‖² + ½ Σ_l ‖h_{l+1} - h_l - f_l(h_l)‖² + β·loss per sample (plain stream: ‖h_{l+1} - f_l(h_l)‖²).
+The forward pass is the exact minimum at β = 0 (the free state); the nudged state is reached from it by gradient descent
+on the states: the loss pulls at h_L only, and each step carries the pull one layer down. Converged EP is
+backpropagation, so how far the relaxation came is part of the result: `EP.last`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from creditscope.credit.base import CreditBatch, CreditRule, Options
+from creditscope.errors import CreditscopeError
+from creditscope.stream import InterfaceStream, Stream, no_parameter_grads
+
+States = list[Tensor]
+"""One tensor for each h_0..h_L, native shape."""
+
+
+class EPOptions(Options):
+    beta: float = Field(0.5, gt=0, le=1e6)
+    """Strength of the nudge."""
+    steps: int = Field(12, ge=1, le=100_000)
+    """Most gradients of E to take in one relaxation (a rejected step counts)."""
+    step_size: float = Field(0.5, gt=0, le=1e3)
+    """First step size; it is halved for a sample whose energy would rise."""
+    momentum: bool = True
+    """Momentum k/(k+2), started again where the energy would rise; off: plain gradient descent."""
+    symmetric: bool = False
+    """Relax at +β and at -β and take the difference: twice the cost, bias β² instead of β."""
+    reading: Literal["displacement", "error"] = "displacement"
+    """What `credit` returns (the parameters learn from E and do not depend on it)."""
+    tolerance: float = Field(1e-3, ge=0, lt=1)
+    """A sample whose residual has come down to this is left alone."""
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """How far one relaxation came. Residual of a sample: ‖dE/dh‖ over all layers, divided by β‖g_L‖ (the start)."""
+
+    beta: float
+    steps: int
+    """Gradients of E taken."""
+    rejected: float
+    """Mean over samples of the steps undone because the energy would have risen."""
+    step_size: float
+    """Smallest final step size over the samples."""
+    residual: float
+    """Mean over samples; NaN where the network itself has diverged."""
+    residual_max: float
+    energy: tuple[float, ...]
+    """Mean over samples of E - E(free state), from the free state (0) on: never rises."""
+
+
+@dataclass
+class _Point:
+    """E and its derivatives at one set of states, written as displacements u from the free state."""
+
+    u: States
+    errors: States
+    """h_l minus its prediction."""
+    grad: States
+    """dE/dh_l."""
+    energy: Tensor
+    """E - E(free), [B]."""
+    rounding: Tensor
+    """Differences of energy below this are rounding, [B]."""
+
+
+class EP(CreditRule):
+    """Credit from the nudged equilibrium; gradient-like sign.
+
+    `displacement` = -(h_l^β - h_l^0)/β; `error` = -(h_l - its prediction)/β, equal to g_l at the nudged equilibrium as
+    β -> 0. Symmetric: the mean of this at +β and at -β. Token models: relaxed at every token, read at the read token.
+    """
+
+    name = "ep"
+    summary = "equilibrium propagation: states relaxed on an energy that the loss nudges; contrastive gradients"
+    uses_norm = False
+    objective = "own"
+    Options: ClassVar[type[EPOptions]] = EPOptions
+    options: EPOptions
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.last: tuple[Relaxation, ...] = ()
+        """The relaxations (+β, and -β if symmetric) of the batch seen last."""
+
+    def attach(self, stream: Stream) -> None:
+        _interface(stream)
+
+    def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
+        return self.readings(batch)[self.options.reading]
+
+    def readings(self, batch: CreditBatch) -> dict[str, States]:
+        """Both readings of the credit, each [a_0, ..., a_L] with a_l [B, d_l]."""
+        stream = _interface(batch.stream)
+        with torch.no_grad():
+            branches = [stream.branch(layer, batch.hiddens[layer]) for layer in range(stream.depth)]
+        points = self._nudge(stream, batch.hiddens, branches, batch.y)
+        weight = 1 / len(points)
+
+        def contrast(of: str) -> States:
+            per_phase = [[t * (-weight / beta) for t in getattr(point, of)] for beta, point in points]
+            return [stream.read_grad(sum(layer[1:], layer[0])) for layer in zip(*per_phase, strict=True)]
+
+        return {"displacement": contrast("u"), "error": contrast("errors")}
+
+    def backward(self, stream: InterfaceStream, x: Tensor, y: Tensor, first_trained: int, penalty: float) -> Tensor:
+        """Contrastive gradient of E for embed and blocks (their own prediction errors); exact for norm and head."""
+        n = len(y)
+        h0 = stream.embed(x)
+        free, branches = [h0.detach()], []
+        roots: States = []
+        pushes: States = []
+        for layer in range(stream.depth):
+            penalised = penalty > 0 and layer >= first_trained
+            with torch.set_grad_enabled(penalised):
+                f = stream.branch(layer, free[-1])
+            if penalised:
+                roots.append(f)
+                pushes.append(f.detach() * (2 * penalty / n))
+            branches.append(f.detach())
+            free.append(branches[-1] if stream.kind == "plain" else free[-1] + branches[-1])
+        loss = F.cross_entropy(stream.readout(free[-1]), y)
+        torch.autograd.backward(loss)
+        points = self._nudge(stream, free, branches, y)
+        scale = 1 / (len(points) * n)
+        with _statistics_kept(stream.model):
+            for beta, point in points:
+                roots.append(h0)
+                pushes.append(point.errors[0] * (-scale / beta))
+                for layer in range(first_trained, stream.depth):
+                    roots.append(stream.branch(layer, free[layer] + point.u[layer]))
+                    pushes.append(point.errors[layer + 1] * (-scale / beta))
+            torch.autograd.backward(roots, pushes)
+        return loss.detach()
+
+    def diagnostics(self) -> dict[str, float]:
+        """How far the last batch was relaxed (the worse of +β and -β), for a trajectory."""
+        if not self.last:
+            return {}
+        worst = max(self.last, key=lambda r: float("inf") if r.residual != r.residual else r.residual)
+        return {key: getattr(worst, key) for key in ("residual", "residual_max", "steps", "rejected", "step_size")}
+
+    def _nudge(self, stream: InterfaceStream, free: States, branches: States, y: Tensor) -> list[tuple[float, _Point]]:
+        """[(β, nudged equilibrium)], with -β after it if symmetric."""
+        betas = [self.options.beta, -self.options.beta] if self.options.symmetric else [self.options.beta]
+        found = []
+        self.last = ()
+        with torch.enable_grad(), no_parameter_grads(stream.model), _statistics_kept(stream.model):
+            for beta in betas:
+                point, report = _relax(_Energy(stream, free, branches, y, beta), self.options)
+                found.append((beta, point))
+                self.last += (report,)
+        return found
+
+
+class _Energy:
+    """E around the free state. Displacements are kept, not states: a small nudge of a large h survives rounding."""
+
+    def __init__(self, stream: InterfaceStream, free: States, branches: States, y: Tensor, beta: float) -> None:
+        self.stream, self.free, self.branches, self.y, self.beta = stream, free, branches, y, beta
+        self.plain = stream.kind == "plain"
+        self.coupled = any(isinstance(m, _BatchNorm) and m.training for m in stream.model.modules())
+        """Batch statistics make the energy one of the whole batch: it then gets one step size."""
+        self.eps = torch.finfo(free[-1].dtype).eps
+        self.size = sum((h.flatten(1).double().square().sum(1) for h in free), torch.zeros(())).sqrt()
+        self.loss0 = torch.zeros(())
+        self.loss0 = self.top(free[-1].detach().requires_grad_())[0].detach()
+
+    def top(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """(loss relative to the free state's [B] in float64, largest |logit| of each sample [B])."""
+        logits = self.stream.readout(h).double()
+        return F.cross_entropy(logits, self.y, reduction="none") - self.loss0, logits.detach().abs().amax(1)
+
+    def start(self) -> _Point:
+        """The free state: no prediction error, and a gradient at h_L only."""
+        h = self.free[-1].detach().requires_grad_()
+        loss, _ = self.top(h)
+        (g,) = torch.autograd.grad(loss.sum(), h)
+        zeros = [torch.zeros_like(h) for h in self.free]
+        nothing = torch.zeros_like(self.loss0)
+        return _Point(zeros, zeros, [*zeros[:-1], g * self.beta], nothing, nothing)
+
+    def at(self, u: States) -> _Point:
+        """One pass through every block and one vector-Jacobian product of each."""
+        h = [(free + d).detach().requires_grad_() for free, d in zip(self.free, u, strict=True)]
+        f = [self.stream.branch(layer, h[layer]) for layer in range(self.stream.depth)]
+        loss, logit = self.top(h[-1])
+        with torch.no_grad():
+            errors = [u[0]]
+            for layer, (new, old) in enumerate(zip(f, self.branches, strict=True)):
+                errors.append(u[layer + 1] - (new - old) if self.plain else u[layer + 1] - u[layer] - (new - old))
+        back = torch.autograd.grad([*f, loss], h, [*(-error for error in errors[1:]), torch.full_like(loss, self.beta)])
+        with torch.no_grad():
+            grad = [g + error for g, error in zip(back, errors, strict=True)]
+            if not self.plain:
+                grad = [g - above for g, above in zip(grad, errors[1:], strict=False)] + grad[-1:]
+            squares = self.inner(errors, errors)
+            energy = self.pooled(0.5 * squares + self.beta * loss.detach())
+            noise = abs(self.beta) * (1 + logit) + squares.sqrt() * self.size
+            return _Point(u, errors, grad, energy, self.pooled(4 * self.eps * noise))
+
+    def inner(self, a: States, b: States) -> Tensor:
+        """Inner product over all layers, [B]; layers are added in float64."""
+        parts = [(x * y).flatten(1).sum(1).double() for x, y in zip(a, b, strict=True)]
+        return self.pooled(sum(parts[1:], parts[0]))
+
+    def pooled(self, t: Tensor) -> Tensor:
+        return t.sum().expand_as(t) if self.coupled else t
+
+
+def _relax(energy: _Energy, options: EPOptions) -> tuple[_Point, Relaxation]:
+    """Gradient descent with step-size control for each sample: a step that raises the energy is undone.
+
+    The result for a sample does not depend on the others in the batch (unless batch statistics couple them).
+    """
+    now = energy.start()
+    start = energy.inner(now.grad, now.grad).sqrt()
+    residual = torch.where(start == 0, start, start / start)  # nothing to do is 0; NaN stays NaN
+    velocity = [torch.zeros_like(d) for d in now.u]
+    step = torch.full_like(start, options.step_size)
+    streak = torch.zeros_like(start)
+    rejected = torch.zeros_like(start)
+    trace = [0.0]
+    taken = 0
+    while taken < options.steps:
+        active = residual > options.tolerance
+        if not bool(active.any()):
+            break
+        taken += 1
+        inertia = streak / (streak + 2) if options.momentum else torch.zeros_like(streak)
+        move = [v * _column(inertia, v) - g * _column(step, g) for v, g in zip(velocity, now.grad, strict=True)]
+        trial = energy.at([d + m for d, m in zip(now.u, move, strict=True)])
+        good = _falls(energy, now, trial, move)
+        bad = active & ~good
+        # momentum is dropped first; only a plain gradient step that fails shows that the step is too long
+        step = torch.where(bad & (inertia == 0), step / 2, step)
+        streak = torch.where(good, streak + 1, torch.zeros_like(streak))
+        rejected = rejected + bad
+        velocity = _choose(good, move, [torch.zeros_like(m) for m in move])
+        now = _choose_point(active & good, trial, now)
+        residual = torch.where(start > 0, energy.inner(now.grad, now.grad).sqrt() / start, residual)
+        trace.append(float(now.energy.mean()))
+    if bool(residual.isnan().any()):  # a network that has diverged gets NaN, not the zeros it started from
+        nan = [torch.full_like(d, torch.nan) for d in now.u]
+        now = _choose_point(~residual.isnan(), now, _Point(nan, nan, nan, residual, residual))
+    return now, Relaxation(
+        beta=energy.beta,
+        steps=taken,
+        rejected=float(rejected.mean()),
+        step_size=float(step.min()),
+        residual=float(residual.mean()),
+        residual_max=float(residual.max()),
+        energy=tuple(trace),
+    )
+
+
+def _falls(energy: _Energy, now: _Point, trial: _Point, move: States) -> Tensor:
+    """Which samples' energy does not rise by the move, [B] bool; a non-finite energy counts as risen.
+
+    Where the two energies differ by less than rounding, the mean slope along the move decides (exact for a quadratic).
+    """
+    change = trial.energy - now.energy
+    resolved = change.abs() > torch.maximum(trial.rounding, now.rounding)
+    falls = change <= 0
+    if not bool(resolved.all()):
+        falls = torch.where(resolved, falls, energy.inner(now.grad, move) + energy.inner(trial.grad, move) <= 0)
+    return falls & trial.energy.isfinite()
+
+
+def _column(t: Tensor, like: Tensor) -> Tensor:
+    """[B] -> [B, 1, ...] in the dtype of `like`."""
+    return t.to(like.dtype).view(-1, *[1] * (like.dim() - 1))
+
+
+def _choose(mask: Tensor, a: States, b: States) -> States:
+    """a where the sample's mask is set, else b."""
+    if bool(mask.all()):
+        return a
+    return [torch.where(mask.view(-1, *[1] * (x.dim() - 1)), x, y) for x, y in zip(a, b, strict=True)]
+
+
+def _choose_point(mask: Tensor, a: _Point, b: _Point) -> _Point:
+    if bool(mask.all()):
+        return a
+    return _Point(
+        _choose(mask, a.u, b.u),
+        _choose(mask, a.errors, b.errors),
+        _choose(mask, a.grad, b.grad),
+        torch.where(mask, a.energy, b.energy),
+        torch.where(mask, a.rounding, b.rounding),
+    )
+
+
+@contextmanager
+def _statistics_kept(model: nn.Module) -> Iterator[None]:
+    """BatchNorm in train mode goes on using the batch, and its running statistics see the free phase only."""
+    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training and m.track_running_stats]
+    for norm in norms:
+        norm.track_running_stats = False
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.track_running_stats = True
+
+
+def _interface(stream: Stream) -> InterfaceStream:
+    if not isinstance(stream, InterfaceStream):
+        raise CreditscopeError(
+            "credit rule 'ep' relaxes the states block by block and needs the embed / blocks / readout interface; "
+            "a model seen through hooks (blocks=...) does not give it"
+        )
+    return stream

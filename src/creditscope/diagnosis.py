@@ -1,0 +1,96 @@
+"""`diagnose`: measure a network, judge it, report; in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import nn
+
+from creditscope.credit.base import as_rule
+from creditscope.errors import CreditscopeError
+from creditscope.measure.facts import Training
+from creditscope.measure.full import functional_facts
+from creditscope.measure.sweep import LossFn, dtype_of, sweep
+from creditscope.protocol import DiagnosticThresholds, get_policy
+from creditscope.protocol.report import DiagnosticReport, make_report
+
+LEVELS = ("basic", "full")
+
+
+def diagnose(
+    model: nn.Module,
+    eval_batches: Iterable[Any],
+    headline_acc: float | Iterable[float] | None = None,
+    frozen_baseline_acc: float | Iterable[float] | Mapping[str, Any] | None = None,
+    method_name: str = "",
+    notes: str = "",
+    thresholds: DiagnosticThresholds | None = None,
+    credit: Any = None,
+    blocks: Any = None,
+    n_test: int | None = None,
+    protocol: str = "three-check",
+    *,
+    bp_acc: float | Iterable[float] | None = None,
+    read: str | None = None,
+    loss_fn: LossFn | None = None,
+    evidence: Mapping[str, str] | None = None,
+    checkpoint: str = "final",
+    run: str = "",
+    level: str = "basic",
+    training: Training | None = None,
+) -> DiagnosticReport:
+    """Measure `model` on `eval_batches` and judge it by `protocol`.
+
+    model: a module with the interface embed / blocks / readout, or any module together with `blocks`.
+    eval_batches: batches (x, y); 8 disjoint ones of 128 are advised (stability needs 2).
+    headline_acc: the accuracy that would be published; a list has one number per seed.
+    frozen_baseline_acc: accuracy of the frozen-blocks null: a number or a list (kind unstated), or a mapping
+        {"matched": ..., "bp": ...}. None leaves D3 unmeasured.
+    credit: a CreditRule, or a callable (hiddens, logits, y) -> [a_0, ..., a_L]; None leaves alignment unmeasured.
+    blocks: names, patterns or modules of the residual blocks, for a model without the interface.
+    n_test: size of the test set behind the accuracies (gives the binomial interval for a single network).
+    bp_acc: accuracy of backpropagation on the same task; where it does not beat the `bp` null, D3 is not measurable.
+    loss_fn: (logits, y) -> loss per sample; cross-entropy if None.
+    level: "full" adds perturbation correlation, nudging (both with controls) and the fresh-B null; without credit, the
+        controls only.
+    training: facts of the run, where it is known (`creditscope.measure.growth.training_facts`).
+
+    The model, its gradients, mode, hooks and every RNG are left as found.
+    """
+    thresholds = thresholds or DiagnosticThresholds()
+    get_policy(protocol)  # a wrong name is said before anything is measured
+    if level not in LEVELS:
+        raise CreditscopeError(f"level {level!r} is unknown; choose one of {', '.join(LEVELS)}")
+    if not isinstance(model, nn.Module):
+        raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+    if frozen_baseline_acc is not None and headline_acc is None:
+        raise CreditscopeError("frozen_baseline_acc is given without headline_acc; give both, or neither")
+    rule = as_rule(credit)
+    batches = list(eval_batches)
+    facts = sweep(
+        model,
+        batches,
+        rule,
+        blocks=blocks,
+        read=read,
+        loss_fn=loss_fn,
+        floor=thresholds.floor_for(dtype_of(model)),
+        checkpoint=checkpoint,
+    ).model_copy(update={"training": training})
+    if level == "full":
+        more = functional_facts(model, batches, rule, blocks=blocks, read=read, loss_fn=loss_fn)
+        facts = facts.model_copy(update=more)
+    return make_report(
+        facts,
+        headline_acc=headline_acc,
+        frozen_baseline_acc=frozen_baseline_acc,
+        bp_acc=bp_acc,
+        n_test=n_test,
+        method_name=method_name,
+        notes=notes,
+        run=run,
+        thresholds=thresholds,
+        protocol=protocol,
+        evidence=evidence,
+    )

@@ -1,0 +1,77 @@
+"""Perturbation correlation ρ: does the credit foretell how the loss changes when the hidden state is moved?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from creditscope.measure.facts import Perturbation
+from creditscope.measure.functional import DTYPE, RESOLUTION, LossFn, Probe, chunks, gathered, losses_after
+from creditscope.stream import Stream
+
+Array = NDArray[np.float64]
+
+DIRECTIONS = 32
+EPSILON = 1e-3
+SEED = 20260410
+
+
+def pearson(x: Array, y: Array, least_spread: Array) -> Array:
+    """Correlation over the last axis: x, y [B, M] -> [B].
+
+    NaN (not measurable) where y spreads by less than `least_spread` [B], where x does not vary, or where either is not
+    finite.
+    """
+    spread = y.max(1) - y.min(1)
+    ok = np.isfinite(x).all(1) & np.isfinite(y).all(1) & (x.max(1) > x.min(1)) & (spread > 0) & (spread >= least_spread)
+    rho = np.full(len(x), np.nan)
+    x, y = (_standardised(values[ok]) for values in (x, y))
+    rho[ok] = (x * y).sum(1) / np.sqrt((x * x).sum(1) * (y * y).sum(1))
+    return rho
+
+
+def _standardised(x: Array) -> Array:
+    """Centred, and scaled so that squares neither overflow nor underflow."""
+    x = x - x.mean(1, keepdims=True)
+    scaled: Array = x / np.abs(x).max(1, keepdims=True)
+    return scaled
+
+
+def perturbation(
+    stream: Stream,
+    probes: Sequence[Probe],
+    loss_fn: LossFn,
+    exact_layers: tuple[int, ...] = (),
+    *,
+    directions: int = DIRECTIONS,
+    epsilon: float = EPSILON,
+    seed: int = SEED,
+) -> Perturbation:
+    """ρ of every credit of the probes. `stream` is on the float64 copy; directions come from a generator of their own."""
+    rng = torch.Generator().manual_seed(seed)
+    rows: dict[str, list[list[Array]]] = {name: [[] for _ in stream.widths] for name in probes[0].credits}
+    for layer, width in enumerate(stream.widths):
+        for probe in probes:
+            for part in chunks(stream, layer, probe, directions):
+                h = probe.hiddens[layer]
+                v = torch.randn(part.stop - part.start, directions, width, generator=rng).to(h)
+                v /= v.norm(dim=2, keepdim=True)
+                after = losses_after(stream, layer, probe, part, epsilon * v, loss_fn)
+                change = (after - probe.losses[part].unsqueeze(1)).double().cpu().numpy()
+                for name, credits in probe.credits.items():
+                    foretold = epsilon * torch.bmm(v, credits[layer][part].unsqueeze(2)).squeeze(2)
+                    rows[name][layer].append(pearson(foretold.cpu().numpy(), change, probe.resolution[part]))
+    n = sum(len(probe.y) for probe in probes)
+    return Perturbation(
+        **gathered(probes, rows, exact_layers),
+        directions=directions,
+        epsilon=epsilon,
+        n_samples=n,
+        samples=f"the first {n} evaluation samples",
+        dtype=DTYPE,
+        resolution=RESOLUTION,
+        seed=seed,
+    )

@@ -1,0 +1,1 @@
+"""Studies: many runs, one question, one table, one figure."""
