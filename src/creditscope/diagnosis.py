@@ -10,10 +10,11 @@ from torch import nn
 from creditscope.credit.base import as_rule
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Training
-from creditscope.measure.full import functional_facts
+from creditscope.measure.full import Full
 from creditscope.measure.sweep import LossFn, dtype_of, sweep
 from creditscope.protocol import DiagnosticThresholds, get_policy
 from creditscope.protocol.report import DiagnosticReport, make_report
+from creditscope.stream import untouched
 
 LEVELS = ("basic", "full")
 
@@ -67,7 +68,9 @@ def diagnose(
     if frozen_baseline_acc is not None and headline_acc is None:
         raise CreditscopeError("frozen_baseline_acc is given without headline_acc; give both, or neither")
     rule = as_rule(credit)
-    batches = list(eval_batches)
+    with untouched(model):  # a loader draws from the global RNG even where it does not shuffle
+        batches = list(eval_batches)
+    full = Full(rule) if level == "full" else None
     facts = sweep(
         model,
         batches,
@@ -77,10 +80,10 @@ def diagnose(
         loss_fn=loss_fn,
         floor=thresholds.floor_for(dtype_of(model)),
         checkpoint=checkpoint,
+        watch=full and full.watch,
     ).model_copy(update={"training": training})
-    if level == "full":
-        more = functional_facts(model, batches, rule, blocks=blocks, read=read, loss_fn=loss_fn)
-        facts = facts.model_copy(update=more)
+    if full is not None:
+        facts = facts.model_copy(update=full.facts(model, batches, blocks=blocks, read=facts.stream.read, loss_fn=loss_fn))
     return make_report(
         facts,
         headline_acc=headline_acc,

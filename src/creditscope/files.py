@@ -70,7 +70,9 @@ def read_json(path: Path, what: str) -> Any:
         raise CreditscopeError(f"{path} is missing; {what} expected there") from None
     except (OSError, UnicodeDecodeError) as error:
         raise CreditscopeError(f"cannot read {path}: {error}") from None
-    except (json.JSONDecodeError, RecursionError) as error:
+    except CreditscopeError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise CreditscopeError(
             f"{path} is not valid JSON ({error}); it may be truncated: train or export it again"
         ) from None

@@ -33,7 +33,8 @@ class HookedStream(Stream):
     # ---- what is there -----------------------------------------------------------------------------------------
 
     def _verify(self, inputs: Any, batch_size: int, read: str | None) -> None:
-        probe = self._probe(map_samples(inputs, batch_size, lambda t: t[:3]))
+        example = map_samples(inputs, batch_size, lambda t: t[:3])
+        probe = self._probe(example)
         ins, outs = probe.inputs, probe.outputs
         self.depth = len(ins)
         self.names = tuple(probe.names)
@@ -53,7 +54,7 @@ class HookedStream(Stream):
             notes.append(f"projection shortcut (shape changes) at {', '.join(changed)}")
         last = ins[-1] + outs[-1] if self._returns == "branch" else outs[-1]
         self.shapes = [self._shape(h) for h in [*ins, last]]
-        self.read = read or self._find_read(probe)
+        self.read = read or self._find_read(probe, last, example)
         self.notes = tuple(notes)
 
     def _shape(self, h: Tensor) -> tuple[int, ...]:
@@ -137,7 +138,8 @@ class HookedStream(Stream):
         )
         return "between"
 
-    def _find_read(self, probe: _Probe) -> str:
+    def _find_read(self, probe: _Probe, last: Tensor, example: Any) -> str:
+        """Which token the head reads: where the gradient of the logits is, and whether the order of tokens matters."""
         assert probe.grad is not None
         g = probe.grad.transpose(0, self.batch_dim) if self.batch_dim else probe.grad
         if g.dim() == 2:
@@ -145,11 +147,14 @@ class HookedStream(Stream):
         if g.dim() != 3:
             return "flatten"
         used = g.abs().sum((0, 2)) > 0
-        if bool(used[0]) and int(used.sum()) == 1:
+        if int(used.sum()) == 1 and bool(used[0]):
             return "cls"
-        if bool(used[-1]) and int(used.sum()) == 1:
+        if int(used.sum()) == 1 and bool(used[-1]):
             return "last"
-        return "mean"
+        with torch.no_grad():
+            same_order = self.logits_from(self.depth, last.detach(), example)
+            turned = self.logits_from(self.depth, last.detach().flip(1 - self.batch_dim), example)
+        return "mean" if _same(turned, same_order) else "flatten"
 
     # ---- running it --------------------------------------------------------------------------------------------
 

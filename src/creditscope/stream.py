@@ -32,10 +32,12 @@ def untouched(model: nn.Module, train: bool = False) -> Iterator[None]:
     """Run with the model in eval (or train) mode; put mode, requires_grad, .grad and every RNG back afterwards."""
     modes = [(m, m.training) for m in model.modules()]
     params = [(p, p.requires_grad, p.grad) for p in model.parameters()]
-    python_rng, numpy_rng, torch_rng = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    python_rng, numpy_rng, torch_rng = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     cuda_rng = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     try:
         model.train(train)
+        for p, _, _ in params:
+            p.grad = None  # whatever runs here adds to a new tensor, never into the user's
         yield
     finally:
         for module, mode in modes:
@@ -44,7 +46,7 @@ def untouched(model: nn.Module, train: bool = False) -> Iterator[None]:
             p.requires_grad_(requires_grad)
             p.grad = grad
         random.setstate(python_rng)
-        np.random.set_state(numpy_rng)
+        np.random.set_state(numpy_rng)  # noqa: NPY002  (the user's own legacy state)
         torch.set_rng_state(torch_rng)
         if cuda_rng is not None:
             torch.cuda.set_rng_state_all(cuda_rng)

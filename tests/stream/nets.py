@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ C, T, D_IN, D = 4, 5, 6, 16
 Array = NDArray[np.float64]
 
 
-def shaken(model: nn.Module, seed: int = 0, std: float = 0.3) -> nn.Module:
+def shaken(model: nn.Module, seed: int = 0, std: float = 0.3) -> Any:
     """Every parameter drawn anew and large enough that no block is close to the identity; batch statistics too."""
     gen = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -142,7 +143,7 @@ class BranchModel(nn.Module):
 
 def by_hand(
     start: Callable[[Tensor], Tensor],
-    steps: list[Callable[[Tensor], Tensor]],
+    steps: Sequence[Callable[..., Tensor]],
     end: Callable[[Tensor], Tensor],
     x: Tensor,
     y: Tensor,
@@ -159,6 +160,11 @@ def by_hand(
 def norms(rows: Tensor) -> Array:
     """Per-sample L2 norm over everything but the first dimension, by numpy in float64."""
     return np.sqrt((rows.detach().numpy().astype(np.float64).reshape(len(rows), -1) ** 2).sum(1))
+
+
+def floats(values: Sequence[float | None]) -> Array:
+    """Measured values; one that was not measured is NaN."""
+    return np.array(values, dtype=float)
 
 
 def cosines(a: Tensor, g: Tensor) -> Array:

@@ -15,7 +15,8 @@ from creditscope.errors import CreditscopeError
 from creditscope.hooked import HookedStream, has_skip
 from creditscope.models import ResMLP
 from creditscope.stream import make_stream, untouched
-from tests.stream.nets import (
+
+from .nets import (
     D_IN,
     BranchModel,
     C,
@@ -27,6 +28,7 @@ from tests.stream.nets import (
     batch,
     by_hand,
     cosines,
+    floats,
     norms,
     random_credit,
     shaken,
@@ -55,8 +57,8 @@ def assert_like_by_hand(
     np.testing.assert_allclose(facts.reference.per_sample, [norms(g).mean() for g in gs], rtol=1e-5)
     assert facts.alignment is not None
     wanted = [cosines(u.flatten(1), g.flatten(1)) for u, g in zip(a, gs, strict=True)]
-    np.testing.assert_allclose(facts.alignment.mean, [c.mean() for c in wanted], atol=2e-5)
-    np.testing.assert_allclose(facts.alignment.std, [c.std(ddof=1) for c in wanted], atol=2e-5)
+    np.testing.assert_allclose(floats(facts.alignment.mean), [c.mean() for c in wanted], atol=2e-5)
+    np.testing.assert_allclose(floats(facts.alignment.std), [c.std(ddof=1) for c in wanted], atol=2e-5)
     assert facts.loss == pytest.approx(float(losses.mean()), rel=1e-5)
     assert facts.stream.depth == len(steps)
     return report
@@ -74,7 +76,7 @@ def test_transformer_encoder_equals_hand_written_autograd(pool, batch_first, nor
 
     report = assert_like_by_hand(
         model,
-        list(model.encoder.layers),  # type: ignore[attr-defined, union-attr, arg-type]
+        list(model.encoder.layers),
         x,
         y,
         read=lambda h: bring(h)[:, 0] if pool == "cls" else bring(h).mean(1),
@@ -88,7 +90,7 @@ def test_transformer_encoder_equals_hand_written_autograd(pool, batch_first, nor
 
 def test_last_token_is_found_where_the_head_reads_it():
     model = shaken(EncoderClassifier())
-    model.forward = lambda x: model.head(model.encoder(model.start(x))[:, -1])  # type: ignore[method-assign, union-attr, operator]
+    model.forward = lambda x: model.head(model.encoder(model.start(x))[:, -1])
     x, y = batch((T - 1, D_IN))
     assert diagnose(model, [(x, y)], blocks="encoder.layers.*").facts.stream.read == "last"
 
@@ -102,7 +104,7 @@ def test_batch_dimension_is_found_when_the_number_of_samples_equals_another_dime
     for inputs, labels in ((x, y), (x3, y3)):
         report = assert_like_by_hand(
             model,
-            list(model.encoder.layers),  # type: ignore[attr-defined, union-attr, arg-type]
+            list(model.encoder.layers),
             inputs,
             labels,
             read=lambda h: h[0],
@@ -115,7 +117,7 @@ def test_batch_dimension_is_found_when_the_number_of_samples_equals_another_dime
 def test_post_activation_residual_cnn_equals_hand_written_autograd():
     model = shaken(ResidualCNN())
     x, y = batch((3, 6, 6))
-    report = assert_like_by_hand(model, list(model.stages), x, y, blocks="stages.*")  # type: ignore[attr-defined, arg-type]
+    report = assert_like_by_hand(model, list(model.stages), x, y, blocks="stages.*")
     stream = report.facts.stream
     assert (stream.kind, stream.read) == ("residual", "flatten")
     assert stream.widths == (4 * 36, 4 * 36, 6 * 9, 6 * 9)
@@ -172,7 +174,7 @@ def test_blocks_may_be_given_by_pattern_names_or_modules(pick):
 def test_only_the_named_part_of_a_stack_is_the_stream():
     model = shaken(PlainMLP())
     x, y = batch((D_IN,))
-    hs, gs, _ = by_hand(model.start, list(model.layers), model.end, x, y)  # type: ignore[attr-defined, arg-type, operator]
+    hs, gs, _ = by_hand(model.start, list(model.layers), model.end, x, y)
     facts = diagnose(model, [(x, y)], blocks=["layers.1"]).facts
     np.testing.assert_allclose(facts.scale.mean, [norms(h).mean() for h in hs[1:3]], rtol=1e-5)
     np.testing.assert_allclose(facts.reference.per_sample, [norms(g).mean() for g in gs[1:3]], rtol=1e-5)
@@ -224,7 +226,7 @@ def test_logits_from_every_layer_give_back_the_logits_of_the_model(pool):
         hiddens: list[Tensor] = []
         stream.forward(x, lambda layer, value, handle: hiddens.append(value.clone()) if layer == 0 else None)
         h = hiddens[0]
-        for layer, block in enumerate(model.encoder.layers):  # type: ignore[union-attr, arg-type]
+        for layer, block in enumerate(model.encoder.layers):
             torch.testing.assert_close(stream.logits_from(layer, h, x), model(x))
             h = block(h)
         torch.testing.assert_close(stream.logits_from(3, h, x), model(x))
@@ -265,7 +267,7 @@ def test_skip_is_a_path_through_an_addition_and_no_feature_mixing_map():
 def test_unusable_blocks_are_one_line_errors(blocks, says):
     model = PlainMLP()
     model.layers = nn.Sequential(*model.layers)  # type: ignore[assignment]
-    model.forward = lambda x: model.end(model.layers(model.start(x)))  # type: ignore[method-assign, operator]
+    model.forward = lambda x: model.end(model.layers(model.start(x)))  # type: ignore[method-assign]
     model.spare = nn.Linear(2, 2)
     x, y = batch((D_IN,))
     with pytest.raises(CreditscopeError) as caught:
@@ -276,7 +278,9 @@ def test_unusable_blocks_are_one_line_errors(blocks, says):
 
 def test_blocks_whose_shapes_do_not_chain_are_named_with_their_shapes():
     x, y = batch((3, 6, 6))
-    with pytest.raises(CreditscopeError, match=r"do not chain: 'stages.0' gives \[3, 4, 6, 6\] and 'fc' takes \[3, 6\]") as e:
+    with pytest.raises(
+        CreditscopeError, match=r"do not chain: 'stages.0' gives \[3, 4, 6, 6\] and 'fc' takes \[3, 6\]"
+    ) as e:
         diagnose(ResidualCNN(), [(x, y)], blocks=["stages.0", "fc"])
     assert "\n" not in str(e.value)
 

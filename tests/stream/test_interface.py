@@ -12,7 +12,8 @@ from creditscope import CreditscopeError, diagnose
 from creditscope.models import ResMLP, SmallCNN, ViTMini
 from creditscope.models.parts import StreamModel
 from creditscope.stream import InterfaceStream, make_stream
-from tests.stream.nets import D_IN, C, D, batch, shaken
+
+from .nets import D_IN, C, D, batch, shaken
 
 
 class Duck(nn.Module):
@@ -49,7 +50,7 @@ class Silent(Duck):
 
 @pytest.mark.parametrize("model", [Duck(), Silent(), Duck(positions=True)], ids=["papers", "silent", "positions"])
 def test_interface_of_the_papers_is_accepted(model):
-    x, y = batch((D_IN,), n=8)
+    x, _ = batch((D_IN,), n=8)
     stream = make_stream(model.eval(), x, 8)
     assert isinstance(stream, InterfaceStream)
     assert (stream.kind, stream.read, stream.depth, stream.widths) == ("residual", "vector", 2, (D,) * 3)
@@ -77,7 +78,7 @@ def test_blocks_of_a_residual_stream_must_keep_the_shape():
     model.norm, model.head = nn.LayerNorm(D + 1), nn.Linear(D + 1, C)
     model.forward = lambda x: model.head(model.norm(model.blocks[1](model.patch_embed(x))))  # type: ignore[method-assign]
     x, y = batch((D_IN,), n=8)
-    with pytest.raises(CreditscopeError, match="block 1 maps .* keep the shape"):
+    with pytest.raises(CreditscopeError, match=r"block 1 maps .* keep the shape"):
         diagnose(model, [(x, y)])
 
 
@@ -100,7 +101,7 @@ def test_unknown_read_is_refused_with_the_choices():
 
 
 def test_a_model_that_is_no_module_is_refused():
-    with pytest.raises(CreditscopeError, match="give a torch.nn.Module"):
+    with pytest.raises(CreditscopeError, match=r"give a torch.nn.Module"):
         diagnose(lambda x: x, [batch((D_IN,))])  # type: ignore[arg-type]
 
 

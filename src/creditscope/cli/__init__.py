@@ -11,6 +11,7 @@ COMMANDS = {
     "train": ("creditscope.cli.train", "train one network by one credit rule into a bundle"),
     "diagnose": ("creditscope.cli.diagnose", "measure and judge the network of a bundle"),
     "report": ("creditscope.cli.report", "one table over many bundles: claimed next to audited"),
+    "pitfalls": ("creditscope.cli.pitfalls", "the known ways to mismeasure credit: shown, and found in code and bundles"),
 }
 
 USAGE = """\

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from creditscope.cli.parse import parse
+
+if TYPE_CHECKING:
+    from creditscope.training.bundle import Bundle
 
 STRICT_FAIL = 3
 
@@ -59,7 +62,7 @@ def run(args: Sequence[str]) -> int:
         raise CreditscopeError(
             f"none of {', '.join(map(str, flags.null))} is a null of {flags.bundle} (same recipe and seed)"
         )
-    nulls = {kind: found[kind].accuracy for kind in ("matched", "bp") if kind in found}
+    nulls: dict[str, float] = {kind: found[kind].accuracy for kind in ("matched", "bp") if kind in found}
     report = diagnose(
         bundle.model(dataset),
         eval_batches(dataset),
@@ -81,7 +84,7 @@ def run(args: Sequence[str]) -> int:
     return STRICT_FAIL if flags.strict and report.status == "fail" else 0
 
 
-def siblings(path: Path) -> list:  # type: ignore[type-arg]
+def siblings(path: Path) -> list[Bundle]:
     """The other bundles of the same directory."""
     from creditscope.studies.audit import find_bundles
 

@@ -48,9 +48,8 @@ def _flag(name: str) -> Any:
     values = get_args(field.annotation) if get_origin(field.annotation) is Literal else get_args(kinds[0])
     metavar = "{" + ",".join(map(str, values)) + "}" if values else str(getattr(kinds[0], "__name__", "value")).upper()
     hint = f"(default: {_default(name)})"
-    return Annotated[
-        field.annotation | None, tyro.conf.arg(metavar=metavar, help_behavior_hint=hint, help=field.description)
-    ]
+    optional: Any = field.annotation | None  # type: ignore[operator]
+    return Annotated[optional, tyro.conf.arg(metavar=metavar, help_behavior_hint=hint, help=field.description)]
 
 
 def _path(help: str, default: str) -> Any:
@@ -97,7 +96,7 @@ def run(args: Sequence[str]) -> int:
 
     out = flags.out or Path("runs") / spec.slug
     console = Console(stderr=True)
-    with Progress(
+    bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
@@ -105,19 +104,23 @@ def run(args: Sequence[str]) -> int:
         TimeRemainingColumn(),
         TextColumn("{task.fields[state]}"),
         console=console,
-    ) as bar:
-        task = bar.add_task(spec.label, total=spec.epochs, state="")
+    )
+    task = bar.add_task(spec.label, total=spec.epochs, state="")
 
-        def progress(done: int, total: int, line: dict[str, Any]) -> None:
-            fired = " ".join(line["fired"])
-            state = f"accuracy {line['accuracy']:.3f}  growth {float(line['growth']):.3g}" + (
-                f"  {fired}" if fired else ""
-            )
+    def progress(done: int, total: int, line: dict[str, Any]) -> None:
+        fired = " ".join(line["fired"])
+        state = f"accuracy {line['accuracy']:.3f}  growth {float(line['growth']):.3g}" + (f"  {fired}" if fired else "")
+        if console.is_terminal:
+            bar.start()  # not before the first line, so that a mistake leaves no bar behind
             bar.update(task, completed=done, state=state)
-            if not console.is_terminal:
-                console.print(f"epoch {done}/{total}  {state}")
+        else:
+            console.print(f"epoch {done}/{total}  {state}", soft_wrap=True)
 
+    try:
         bundle = train(spec, out, data_dir=flags.data_dir, progress=progress)
+    finally:
+        if bar.live.is_started:
+            bar.stop()
     print(DiagnosticReport.from_dict(bundle.report))
     print(f"\nbundle: {bundle.path}   run {spec.hash[:10]}   next: creditscope diagnose {bundle.path}", file=sys.stderr)
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +32,7 @@ class BridgeNet(nn.Module):
         self.depth = nn.Embedding(len(widths), hidden)
         self.condition = None if condition == "none" else nn.Linear(n_classes, hidden, bias=False)
         sizes = [hidden] * layers + [n_out]
-        self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+        self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
 
     def forward(self, xs: Sequence[Tensor], layers: Sequence[int], condition: Tensor | None = None) -> Tensor:
         """xs[i] is [B, d_l] for l = layers[i]; condition is [B, C] or None; returns [len(layers), B, n_out]."""
@@ -66,7 +67,7 @@ class Learner:
     def state(self) -> dict[str, Tensor]:
         found = {f"net.{name}": t.detach().clone() for name, t in self.net.state_dict().items()}
         for name, p in self.net.named_parameters():
-            found |= {f"optim.{key}.{name}": t.clone() for key, t in self.optimizer.state[p].items()}
+            found |= {f"optim.{key}.{name}": t.clone() for key, t in self.optimizer.state.get(p, {}).items()}
         return found
 
     def load(self, state: Mapping[str, Tensor]) -> None:
@@ -126,6 +127,12 @@ def condition_of(batch: CreditBatch, condition: str) -> Tensor | None:
     if condition == "label":
         return F.one_hot(batch.y, batch.logits.shape[-1]).float()
     return batch.error.float()
+
+
+def made(learner: Learner | None, name: str) -> Learner:
+    if learner is None:
+        raise CreditscopeError(f"credit rule {name!r} has no network yet; call rule.setup(...) or rule.load(...)")
+    return learner
 
 
 def as_interface(stream: Stream, name: str) -> InterfaceStream:

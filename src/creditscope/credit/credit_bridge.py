@@ -1,4 +1,4 @@
-"""Credit Bridge: credit as the gradient of a learned value (the loss that a hidden state leads to)."""
+"""Credit Bridge: credit as the gradient of a learned value, the loss that a hidden state leads to."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ from creditscope.credit.bridge_net import (
     condition_of,
     draw_seed,
     load_net,
+    made,
     read_states,
     require_widths,
     same_buffers,
     seeded,
 )
 from creditscope.credit.dfa import DFA
-from creditscope.stream import Stream
+from creditscope.errors import CreditscopeError
+from creditscope.stream import InterfaceStream, Stream
+
+REMOVED = 2
+"""What LayerNorm takes out of h_l and V is given beside it: mean and length."""
 
 
 class CreditBridgeOptions(Options):
@@ -34,26 +39,38 @@ class CreditBridgeOptions(Options):
     """Hidden features of V."""
     layers: int = Field(2, ge=1, le=16)
     """GELU layers of V."""
-    lr: float = Field(1e-3, gt=0, le=10)
+    lr: float = Field(3e-3, gt=0, le=10)
     """Step size of V's AdamW."""
     condition: Literal["none", "label", "error"] = "label"
     """What V sees beside h_l and t_l: nothing, the label y, or e."""
-    ema: float = Field(0.99, ge=0, lt=1)
-    """Of the target copy, per step."""
-    noise: float = Field(0.1, ge=0, le=10)
+    ema: float = Field(0.95, ge=0, lt=1)
+    """Share of the old target copy that is kept at each step."""
+    noise: float = Field(0.3, ge=0, le=10)
     """Standard deviation of ξ in units of each sample's RMS(h_l)."""
     draws: int = Field(1, ge=1, le=64)
-    """K: with more than one, V(h_l) learns the soft-min over K draws of the target."""
-    temperature: float = Field(1.0, gt=0)
-    """Of the soft-min."""
-    grad_match: float = Field(1.0, ge=0)
+    """K: with more than one, the targets are soft-minima over K draws of ξ."""
+    temperature: float = Field(1.0, gt=0, le=1e6)
+    """Of the soft-minimum."""
+    grad_match: float = Field(1.0, ge=0, le=1e6)
     """Weight of the terminal gradient matching."""
-    statistics: bool = True
     warmup: float = Field(0.2, ge=0, le=1)
-    """Share of the epochs whose credit is DFA's."""
+    """Share of the scheduled epochs in which the credit is DFA's."""
 
 
 class CreditBridge(CreditRule):
+    """a_l = gradient over h_l of V(h_l, t_l, y), the learned value (predicted loss) of a hidden state.
+
+    V sees LayerNorm(h_l), the mean and log standard deviation that LayerNorm takes out (without them V could not
+    represent the radial part of a gradient), a depth embedding and the label. The label is needed: without it the
+    gradient is that of E[loss | h_l], which holds nothing about y. With e in its place V can ignore h_l, since
+    loss = -log(1 + e_y); so `error` is offered and is not the default.
+
+    Training, on each batch: V(h_l + ξ) is regressed on V̄(h_l + ξ + f_l(h_l + ξ)) at layer l+1 and, at l = L, on the loss of
+    h_L + ξ itself; V̄ is an exponential moving average of V. With K > 1 draws V(h_l) is regressed on the soft-minimum
+    -τ log mean_k exp(-target_k / τ). Added is `grad_match` times ‖grad V(h_L) - g_L‖² / ‖g_L‖², g_L the exact output gradient.
+    The blocks are only run forward. During the warm-up V learns already, while the credit (also when measured) is that of DFA.
+    """
+
     name = "cb"
     summary = "Credit Bridge: gradient of a learned value of h_l; DFA credit for the first 20 % of the epochs"
     Options = CreditBridgeOptions
@@ -64,9 +81,10 @@ class CreditBridge(CreditRule):
         self.widths: list[int] = []
         self.n_classes = 0
         self.learner: Learner | None = None
-        self.target: BridgeNet | None = None
+        self.target = torch.nn.Module()
         self.dfa = DFA()
         self.warming = self.options.warmup > 0
+        """Whether the credit is DFA's for now."""
         self.noise_seed = 0
         self.steps = 0
 
@@ -79,7 +97,7 @@ class CreditBridge(CreditRule):
     def _build(self, widths: list[int], n_classes: int) -> None:
         o = self.options
         self.widths, self.n_classes = widths, n_classes
-        net = BridgeNet([w + 2*o.statistics for w in widths], 1, o.width, o.layers, n_classes, o.condition)
+        net = BridgeNet([d + REMOVED for d in widths], 1, o.width, o.layers, n_classes, o.condition)
         self.target = copy.deepcopy(net).requires_grad_(False)
         self.learner = Learner(net, o.lr)
 
@@ -89,54 +107,110 @@ class CreditBridge(CreditRule):
     def begin_epoch(self, epoch: int, epochs: int) -> None:
         self.warming = epoch - 1 < self.options.warmup * epochs - 1e-9
 
-    def value(self, net: BridgeNet, states, layers, condition) -> Tensor:
-        """[len(layers), B]."""
-        xs = [F.layer_norm(h, h.shape[1:]) for h in states]
-        if self.options.statistics:
-            xs = [torch.cat([x, *stats(h)], 1) for x, h in zip(xs, states)]
-        return net(xs, layers, condition).squeeze(-1)
-
     def learn(self, batch: CreditBatch) -> None:
-        o = self.options
-        stream = as_interface(batch.stream, self.name)
-        depth = stream.depth
-        generator = torch.Generator().manual_seed(self.noise_seed + self.steps)
-        cond = condition_of(batch, o.condition)
-        with torch.no_grad(), same_buffers(stream.model):
-            noisy, target = [], []
-            for h in batch.hiddens:
-                dims = tuple(range(1, h.dim()))
-                rms = h.square().mean(dims, keepdim=True).sqrt()
-                noisy.append(h + o.noise * rms * torch.randn(h.shape, generator=generator))
-            nxt = [stream.read_state(stream.advance(l, noisy[l])) for l in range(depth)]
-            tv = self.value(self.target, nxt, range(1, depth + 1), cond)
-            tl = F.cross_entropy(stream.readout(noisy[-1]), batch.y, reduction="none")
-            target = torch.cat([tv, tl[None]])
-            states = [stream.read_state(h) for h in noisy]
-        net = self.learner.net
+        net = made(self.learner, self.name).net
+        if batch.output_grad is None:
+            raise CreditscopeError("credit rule 'cb' learns from the exact gradient at h_L and none was given")
+        layers, label = range(len(self.widths)), condition_of(batch, self.options.condition)
+        states, targets = self._regression(batch, label)
         with torch.enable_grad():
-            v = self.value(net, states, range(depth + 1), cond)
-            loss = (v - target).square().mean()
-            if o.grad_match:
+            loss = (value(net, states, layers, label) - targets).square().mean()
+            if self.options.grad_match:
                 top = read_states(batch)[-1].requires_grad_()
-                (slope,) = torch.autograd.grad(self.value(net, [top], [depth], cond).sum(), top, create_graph=True)
-                g = batch.output_grad
-                loss = loss + o.grad_match * (slope - g).square().sum() / (g.square().sum() + 1e-12)
-            self.learner.step(loss)
-        with torch.no_grad():
-            torch._foreach_lerp_(list(self.target.parameters()), list(net.parameters()), 1 - o.ema)
+                v = value(net, [top], layers[-1:], label)
+                (slope,) = torch.autograd.grad(v.sum(), top, create_graph=True)
+                loss = loss + self.options.grad_match * relative_error(slope, batch.output_grad.float())
+            made(self.learner, self.name).step(loss)
+        move_average(self.target, net, self.options.ema)
         self.steps += 1
+
+    @torch.no_grad()
+    def _regression(self, batch: CreditBatch, label: Tensor | None) -> tuple[list[Tensor], Tensor]:
+        """Where V is evaluated ([B, d_l] for l = 0..L) and what it is to be there ([L+1, B])."""
+        o, stream = self.options, as_interface(batch.stream, self.name)
+        # a generator of this step alone: a resumed run draws the same noise
+        generator = torch.Generator().manual_seed(self.noise_seed + self.steps)
+        draws = []
+        with same_buffers(stream.model):
+            for _ in range(o.draws):
+                noisy = [perturbed(h, o.noise, generator) for h in batch.hiddens]
+                draws.append(self._targets(stream, noisy, batch.y, label))
+        if o.draws == 1:
+            return [stream.read_state(h).float() for h in noisy], draws[0]
+        return read_states(batch), soft_minimum(torch.stack(draws), o.temperature)
+
+    def _targets(self, stream: InterfaceStream, noisy: list[Tensor], y: Tensor, label: Tensor | None) -> Tensor:
+        ahead = [stream.read_state(stream.advance(layer, noisy[layer])).float() for layer in range(stream.depth)]
+        values = value(self.target, ahead, range(1, stream.depth + 1), label)
+        loss = F.cross_entropy(stream.readout(noisy[-1]).float(), y, reduction="none")
+        return torch.cat([values, loss.unsqueeze(0)])
 
     def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
         if self.warming:
             return self.dfa.credit(batch)
+        net = made(self.learner, self.name).net
         with torch.enable_grad():
             states = [h.requires_grad_() for h in read_states(batch)]
-            v = self.value(self.learner.net, states, range(len(states)), condition_of(batch, self.options.condition))
+            v = value(net, states, range(len(states)), condition_of(batch, self.options.condition))
             credits = torch.autograd.grad(v.sum(), states)
         return [a.to(batch.hiddens[0].dtype) for a in credits]
 
+    def redraw(self, stream: Stream, n_classes: int, generator: torch.Generator) -> CreditBridge:
+        fresh = CreditBridge(**self.options.model_dump())
+        fresh.setup(stream, n_classes, generator)
+        fresh.warming = self.warming
+        return fresh
 
-def stats(h):
-    std = h.std(1, correction=0, keepdim=True) + 1e-8
-    return h.mean(1, keepdim=True) / std.detach(), std.log()
+    def state(self) -> dict[str, Tensor]:
+        if self.learner is None:
+            return {}
+        numbers = {name: torch.tensor(getattr(self, name)) for name in ("widths", "n_classes", "noise_seed", "steps")}
+        numbers["warming"] = torch.tensor(int(self.warming))
+        target = {f"target.{name}": t.clone() for name, t in self.target.state_dict().items()}
+        feedback = {f"dfa.{name}": b.clone() for name, b in self.dfa.state().items()}
+        return {**numbers, **target, **feedback, **self.learner.state()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        with torch.random.fork_rng(devices=[]):
+            self._build(state["widths"].tolist(), int(state["n_classes"]))
+        made(self.learner, self.name).load(state)
+        load_net(self.target, state, "target.")
+        self.dfa.load({f"B.{layer}": state[f"dfa.B.{layer}"] for layer in range(len(self.widths))})
+        self.noise_seed, self.steps = int(state["noise_seed"]), int(state["steps"])
+        self.warming = bool(state["warming"])
+
+
+def value(net: torch.nn.Module, states: Sequence[Tensor], layers: Sequence[int], label: Tensor | None) -> Tensor:
+    """V of states[i] ([B, d_l], l = layers[i]) -> [len(layers), B]."""
+    out: Tensor = net([normalised(h) for h in states], layers, label)
+    return out.squeeze(-1)
+
+
+def normalised(h: Tensor) -> Tensor:
+    """[LayerNorm(h), mean / std, log std]: [B, d] -> [B, d + 2]."""
+    std = h.std(dim=1, correction=0, keepdim=True) + 1e-8
+    mean = h.mean(dim=1, keepdim=True) / std
+    return torch.cat([F.layer_norm(h, h.shape[1:]), mean, std.log()], dim=1)
+
+
+def perturbed(h: Tensor, noise: float, generator: torch.Generator) -> Tensor:
+    """h + ξ in the native shape; ξ is Gaussian with `noise` times the RMS of each sample."""
+    rms = h.square().mean(dim=tuple(range(1, h.dim())), keepdim=True).sqrt()
+    return h + noise * rms * torch.randn(h.shape, generator=generator).to(h)
+
+
+@torch.no_grad()
+def move_average(average: torch.nn.Module, net: torch.nn.Module, keep: float) -> None:
+    """average <- keep * average + (1 - keep) * net, for every parameter."""
+    for old, new in zip(average.parameters(), net.parameters(), strict=True):
+        old.lerp_(new, 1 - keep)
+
+
+def relative_error(slope: Tensor, g: Tensor) -> Tensor:
+    """‖slope - g‖² / ‖g‖² over the batch."""
+    return (slope - g).square().sum() / (g.square().sum() + torch.finfo(g.dtype).tiny)
+
+
+def soft_minimum(targets: Tensor, temperature: float) -> Tensor:
+    """-τ log mean_k exp(-x_k / τ) over the first dimension."""
+    return -temperature * (torch.logsumexp(-targets / temperature, dim=0) - math.log(len(targets)))

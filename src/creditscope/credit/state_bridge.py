@@ -16,6 +16,7 @@ from creditscope.credit.bridge_net import (
     Learner,
     as_interface,
     condition_of,
+    made,
     read_states,
     require_widths,
     seeded,
@@ -77,20 +78,19 @@ class StateBridge(CreditRule):
 
     def predict(self, states: Sequence[Tensor], condition: Tensor | None) -> Tensor:
         """[h_0, ..., h_L] (each [B, d_l]) -> predictions of h_L, [L+1, B, d_L]."""
-        assert self.learner is not None
+        net = made(self.learner, self.name).net
         xs = [h / s for h, s in zip(states, self.scale, strict=True)]
-        out: Tensor = self.scale[-1] * self.learner.net(xs, range(len(xs)), condition)
+        out: Tensor = self.scale[-1] * net(xs, range(len(xs)), condition)
         return out + torch.stack(list(states)) if self.skip else out
 
     def learn(self, batch: CreditBatch) -> None:
-        assert self.learner is not None
-        states = read_states(batch)
+        learner, states = made(self.learner, self.name), read_states(batch)
         rms = torch.stack([h.square().mean().sqrt() for h in states]).clamp_min(1e-8)
-        fresh = not self.learner.optimizer.state
-        self.scale = rms if fresh else torch.lerp(rms, self.scale, self.options.decay)
+        first = not learner.optimizer.state
+        self.scale = rms if first else torch.lerp(rms, self.scale, self.options.decay)
         with torch.enable_grad():
             predicted = self.predict(states, condition_of(batch, self.options.condition))
-            self.learner.step(normalised_error(predicted, states[-1]))
+            learner.step(normalised_error(predicted, states[-1]))
 
     def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
         stream = as_interface(batch.stream, self.name)
@@ -118,8 +118,7 @@ class StateBridge(CreditRule):
         with torch.random.fork_rng(devices=[]):
             self._build(state["widths"].tolist(), int(state["n_classes"]), bool(state["skip"]))
         self.scale = state["scale"].clone()
-        assert self.learner is not None
-        self.learner.load(state)
+        made(self.learner, self.name).load(state)
 
 
 def normalised_error(predicted: Tensor, target: Tensor) -> Tensor:

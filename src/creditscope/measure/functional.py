@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from creditscope.batch import map_samples
-from creditscope.credit.base import CreditBatch, CreditRule
 from creditscope.hooked import resolve_blocks
 from creditscope.measure.alignment import concentration, mean_or_none
 from creditscope.measure.facts import LayerMeans
@@ -46,9 +45,6 @@ class Pass:
     g: list[Tensor]
     """g_l as it is read, [B, d_l]."""
 
-    def credit_batch(self, stream: Stream, y: Tensor) -> CreditBatch:
-        return CreditBatch(stream, self.hiddens, self.logits, y, self.g[-1])
-
 
 def reference_pass(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Pass:
     """h_l, g_l, logits and losses of one batch, all detached. Call inside `untouched(model)`."""
@@ -70,14 +66,6 @@ def reference_pass(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> P
         (g0,) = torch.autograd.grad(losses.sum(), leaf[0])
     grads[0] = stream.read_grad(g0.detach())
     return Pass(hiddens, logits.detach(), losses.detach(), [grads[layer] for layer in range(stream.depth + 1)])
-
-
-def credit_of(rule: CreditRule, stream: Stream, done: Pass, y: Tensor) -> list[Tensor]:
-    """[a_0, ..., a_L] as they are read, [B, d_l] each."""
-    if rule.is_exact:
-        return done.g
-    with torch.no_grad():
-        return [stream.read_grad(a.detach()) for a in rule.descend(done.credit_batch(stream, y))][::-1]
 
 
 @dataclass
@@ -106,11 +94,11 @@ def first_samples(batches: Sequence[Batch], n: int = N_SAMPLES) -> list[Batch]:
     return kept
 
 
-def double_stream(model: nn.Module, stream: Stream, example: Batch, blocks: Any) -> Stream:
+def double_stream(model: nn.Module, example: Batch, blocks: Any, read: str | None) -> Stream:
     """The same stream on a float64 copy of the model."""
-    names = None if isinstance(stream, InterfaceStream) else [name for name, _ in resolve_blocks(model, blocks)]
+    names = None if blocks is None else [name for name, _ in resolve_blocks(model, blocks)]
     twin = copy.deepcopy(model).double().eval()
-    return make_stream(twin, doubled(example[0]), len(example[1]), names, stream.read)
+    return make_stream(twin, doubled(example[0]), len(example[1]), names, read)
 
 
 def doubled(inputs: Any) -> Any:
@@ -137,17 +125,20 @@ def resolution(losses: Tensor, logits: Tensor) -> Array:
 
 
 def displaced(stream: Stream, layer: int, h: Tensor, delta: Tensor) -> Tensor:
-    """Native h_l moved by delta [B, d_l] where it is read: at the read token, at all tokens alike (mean), or everywhere."""
-    h = _samples_first(stream, h)
+    """m copies of each native h_l [b, ...], moved by delta [b, m, d_l] where it is read: native [b * m, ...].
+
+    Where it is read: at the read token, at all tokens alike (mean), or everywhere.
+    """
+    h = _samples_first(stream, h).unsqueeze(1)
     if len(stream.shapes[layer]) == 2 and stream.read in ("cls", "last", "mean"):
         if stream.read == "mean":
-            h = h + delta.unsqueeze(1)
+            moved = h + delta.unsqueeze(2)
         else:
-            h = h.clone()
-            h[:, 0 if stream.read == "cls" else -1] += delta
+            moved = h.repeat_interleave(delta.shape[1], 1)
+            moved[:, :, 0 if stream.read == "cls" else -1] += delta
     else:
-        h = h + delta.reshape(h.shape)
-    return _samples_first(stream, h)
+        moved = h + delta.reshape(*delta.shape[:2], *h.shape[2:])
+    return _samples_first(stream, moved.flatten(0, 1))
 
 
 def _samples_first(stream: Stream, h: Tensor) -> Tensor:
@@ -174,9 +165,9 @@ def _tensors(inputs: Any, n: int) -> list[Tensor]:
 
 def losses_after(stream: Stream, layer: int, probe: Probe, part: slice, delta: Tensor, loss_fn: LossFn) -> Tensor:
     """Losses [b, m] of the samples `part` after h_l moves by delta [b, m, d_l]."""
-    b, m, d = delta.shape
-    h = _samples_first(stream, probe.hiddens[layer])[part].repeat_interleave(m, 0)
-    h = displaced(stream, layer, _samples_first(stream, h), delta.reshape(b * m, d))
+    b, m = delta.shape[:2]
+    h = _samples_first(stream, _samples_first(stream, probe.hiddens[layer])[part])
+    h = displaced(stream, layer, h, delta)
     inputs = None
     if not isinstance(stream, InterfaceStream):
         inputs = map_samples(probe.inputs, len(probe.y), lambda t: t[part].repeat_interleave(m, 0))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+from itertools import islice
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from creditscope.credit.base import CreditRule
+from creditscope.credit.base import CreditBatch, CreditRule
 from creditscope.measure.alignment import cosine
 from creditscope.measure.facts import FreshB
-from creditscope.measure.functional import Batch, LossFn, credit_of, reference_pass
-from creditscope.stream import Stream
 
 Array = NDArray[np.float64]
 
@@ -22,63 +19,78 @@ DRAWS = 20
 SEED = 20260411
 
 
-def fresh_b(
-    stream: Stream, batches: Sequence[Batch], rule: CreditRule, loss_fn: LossFn, *, draws: int = DRAWS, seed: int = SEED
-) -> FreshB:
-    """The trained rule against `draws` redrawn ones; one backward pass per batch serves them all.
+class FreshNull:
+    """Cosines of `draws` redrawn rules, taken batch by batch next to the trained one's; no further backward pass.
 
-    Call inside `untouched(model)`. Batches and cosines as in the alignment fact, so `trained` is its deep mean without
-    exact layers.
+    Batches and cosines are those of the alignment fact, so `trained` is its deep mean without exact layers.
     """
-    layers = tuple(sorted(set(range(1, stream.depth + 1)) - set(rule.exact_layers(stream.depth))))
 
-    def unanswered(reason: str) -> FreshB:
-        return FreshB(trained=None, mean=None, std=None, z=None, draws=(), layers=layers, seed=seed, reason=reason)
+    def __init__(self, rule: CreditRule, depth: int, draws: int = DRAWS, seed: int = SEED) -> None:
+        self.rule, self.depth, self.draws, self.seed = rule, depth, draws, seed
+        self.layers = tuple(sorted(set(range(1, depth + 1)) - set(rule.exact_layers(depth))))
+        self._fresh: list[CreditRule] | None = None
+        shape = (1 + draws, len(self.layers))
+        self._sum, self._count = np.zeros(shape), np.zeros(shape)
+        self.reason = ""
+        if rule.is_exact:
+            self.reason = "not applicable: the credit is the reference itself"
+        elif not self.layers:
+            self.reason = "not applicable: every deep layer is exact by construction"
 
-    if rule.is_exact:
-        return unanswered("not applicable: the credit is the reference itself")
-    if not layers:
-        return unanswered("not applicable: every deep layer is exact by construction")
-    rng = torch.Generator().manual_seed(seed)
-    rules = [rule]
-    total = count = np.zeros(0)
-    for inputs, y in batches:
-        done = reference_pass(stream, inputs, y, loss_fn)
-        if len(rules) == 1:
-            fresh = [rule.redraw(stream, done.logits.shape[-1], rng) for _ in range(draws)]
-            rules = list(chain(rules, (f for f in fresh if f is not None)))
-            if len(rules) <= draws:
-                return unanswered(f"not applicable: rule {rule.name!r} has nothing to redraw")
-            for one in rules:
-                one.attach(stream)
-            total, count = np.zeros((2, len(rules), len(layers)))
-        g = [done.g[layer].double() for layer in layers]
-        gg = [_squares(x) for x in g]
-        for k, one in enumerate(rules):
-            credits = credit_of(one, stream, done, y)
-            for j, layer in enumerate(layers):
-                a = credits[layer].double()
-                cos = cosine(torch.linalg.vecdot(a, g[j]).cpu().numpy(), _squares(a), gg[j])
-                total[k, j] += np.nansum(cos)
-                count[k, j] += np.isfinite(cos).sum()
-    return z_score(total, count, layers, seed)
+    def add(self, batch: CreditBatch, g: list[Tensor], a: list[Tensor]) -> None:
+        """g, a: [B, d_l] for l = 0..L; a is the trained rule's."""
+        if self._fresh is None and not self.reason:
+            self._fresh = self._redrawn(batch)
+        if self.reason or self._fresh is None:
+            return
+        lowest = self.layers[0]
+        credits = [a[lowest:]]
+        with torch.no_grad():
+            for rule in self._fresh:  # credit comes from the top: the layers below the lowest one are never computed
+                descent = islice(rule.descend(batch), self.depth + 1 - lowest)
+                credits.append([batch.stream.read_grad(c.detach()) for c in descent][::-1])
+        for j, layer in enumerate(self.layers):
+            stacked = torch.stack([c[layer - lowest] for c in credits])
+            cos = cosine(*_products(stacked.double(), g[layer].double()))
+            self._sum[:, j] += np.nansum(cos, axis=1)
+            self._count[:, j] += np.isfinite(cos).sum(axis=1)
+
+    def _redrawn(self, batch: CreditBatch) -> list[CreditRule]:
+        rng = torch.Generator().manual_seed(self.seed)
+        fresh: list[CreditRule] = []
+        for _ in range(self.draws):
+            rule = self.rule.redraw(batch.stream, batch.logits.shape[-1], rng)
+            if rule is None:
+                self.reason = f"not applicable: rule {self.rule.name!r} has nothing to redraw"
+                return []
+            rule.attach(batch.stream)
+            fresh.append(rule)
+        return fresh
+
+    def fact(self) -> FreshB:
+        if self.reason:
+            return FreshB(
+                trained=None, mean=None, std=None, z=None, draws=(), layers=self.layers, seed=self.seed, reason=self.reason
+            )
+        means = np.divide(self._sum, self._count, out=np.full(self._sum.shape, np.nan), where=self._count > 0)
+        trained, *draws = [float(row[np.isfinite(row)].mean()) if np.isfinite(row).any() else None for row in means]
+        known = [v for v in draws if v is not None]
+        mean = float(np.mean(known)) if known else None
+        std = float(np.std(known, ddof=1)) if len(known) > 1 else None
+        z = (trained - mean) / std if trained is not None and mean is not None and std else None
+        return FreshB(
+            trained=trained,
+            mean=mean,
+            std=std,
+            z=z,
+            draws=tuple(draws),
+            layers=self.layers,
+            seed=self.seed,
+            reason="" if z is not None else "not measurable: no finite cosines, or the draws do not vary",
+        )
 
 
-def z_score(total: Array, count: Array, layers: tuple[int, ...], seed: int) -> FreshB:
-    """total, count [1 + draws, layers]: sums of cosines and how many; the first row is the trained rule."""
-    means = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
-    deep = [float(row[np.isfinite(row)].mean()) if np.isfinite(row).any() else None for row in means]
-    trained, values = deep[0], tuple(deep[1:])
-    known = [v for v in values if v is not None]
-    mean = float(np.mean(known)) if known else None
-    std = float(np.std(known, ddof=1)) if len(known) > 1 else None
-    z = (trained - mean) / std if trained is not None and mean is not None and std else None
-    reason = (
-        "" if z is not None else "not measurable: no sample has two non-zero finite vectors, or the draws do not vary"
-    )
-    return FreshB(trained=trained, mean=mean, std=std, z=z, draws=values, layers=layers, seed=seed, reason=reason)
-
-
-def _squares(x: Tensor) -> Array:
-    array: Array = torch.linalg.vecdot(x, x).cpu().numpy()
-    return array
+def _products(a: Tensor, g: Tensor) -> tuple[Array, Array, Array]:
+    """a [K, B, d], g [B, d] -> <a, g>, <a, a>, <g, g>, [K, B] each (the last by broadcasting)."""
+    dot = torch.einsum("kbd,bd->kb", a, g).cpu().numpy()
+    return dot, a.square().sum(2).cpu().numpy(), g.square().sum(1).expand(len(a), -1).cpu().numpy()

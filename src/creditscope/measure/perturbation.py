@@ -58,12 +58,13 @@ def perturbation(
             for part in chunks(stream, layer, probe, directions):
                 h = probe.hiddens[layer]
                 v = torch.randn(part.stop - part.start, directions, width, generator=rng).to(h)
-                v /= v.norm(dim=2, keepdim=True)
-                after = losses_after(stream, layer, probe, part, epsilon * v, loss_fn)
+                v *= epsilon / v.norm(dim=2, keepdim=True)
+                after = losses_after(stream, layer, probe, part, v, loss_fn)
                 change = (after - probe.losses[part].unsqueeze(1)).double().cpu().numpy()
-                for name, credits in probe.credits.items():
-                    foretold = epsilon * torch.bmm(v, credits[layer][part].unsqueeze(2)).squeeze(2)
-                    rows[name][layer].append(pearson(foretold.cpu().numpy(), change, probe.resolution[part]))
+                # all credits at once: [b, M, d] x [b, d, number of credits]
+                foretold = torch.bmm(v, torch.stack([a[layer][part] for a in probe.credits.values()], dim=2))
+                for name, x in zip(probe.credits, foretold.unbind(2), strict=True):
+                    rows[name][layer].append(pearson(x.cpu().numpy(), change, probe.resolution[part]))
     n = sum(len(probe.y) for probe in probes)
     return Perturbation(
         **gathered(probes, rows, exact_layers),

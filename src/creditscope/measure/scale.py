@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +16,7 @@ def growth_of(means: Array) -> tuple[float, int | None]:
     """(max over l of means[l+1] / means[l], the l of the maximum). 0 -> positive is infinite growth; 0 -> 0 is skipped."""
     ratios = [
         (float(after / before) if before > 0 or np.isnan(before) else float("inf"), layer)
-        for layer, (before, after) in enumerate(zip(means[:-1], means[1:], strict=True))
+        for layer, (before, after) in enumerate(pairwise(means))
         if not (before == 0 and after == 0)
     ]
     if not ratios:

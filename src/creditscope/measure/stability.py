@@ -48,7 +48,7 @@ def stability(groups: list[GroupMeans]) -> Stability:
     """groups: one collector per layer l = 0..L."""
     n = len(groups[-1].means)
     if n < 2:
-        reason = f"needs 2 batches of {GROUP}, {ADVISED_GROUPS} advised; {n} given"
+        reason = f"needs 2 batches, {ADVISED_GROUPS} advised ({n} of {GROUP} samples given)"
         return Stability(deepest=None, per_layer=(None,) * len(groups), groups=n, reason=reason)
     per_layer = tuple(mean_pairwise_cosine(g.means) for g in groups)
     reason = "" if per_layer[-1] is not None else "the batch-mean gradient at h_L is zero or not finite"

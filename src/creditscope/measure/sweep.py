@@ -26,6 +26,8 @@ from creditscope.stream import Stream, make_stream, no_parameter_grads, untouche
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 """loss_fn(logits, y) -> the loss of each sample, [B]."""
+Watch = Callable[[CreditBatch, list[Tensor], list[Tensor]], None]
+"""watch(batch, g, a): sees every batch with g_l and a_l, l = 0..L, as they are read ([B, d_l])."""
 Array = NDArray[np.float64]
 
 
@@ -90,21 +92,32 @@ class Collected:
 
 
 def collect(
-    stream: Stream, batches: Iterable[tuple[Any, Tensor]], credit: CreditRule | None, loss_fn: LossFn
+    stream: Stream,
+    batches: Iterable[tuple[Any, Tensor]],
+    credit: CreditRule | None,
+    loss_fn: LossFn,
+    watch: Watch | None = None,
 ) -> Collected:
     """Run the batches through the stream and keep what every fact needs. Call inside `untouched(model)`."""
     got = Collected(stream.depth)
     for inputs, y in batches:
-        _one_batch(stream, inputs, y, credit, loss_fn, got)
+        _one_batch(stream, inputs, y, credit, loss_fn, got, watch)
     return got
 
 
 def _one_batch(
-    stream: Stream, inputs: Any, y: Tensor, credit: CreditRule | None, loss_fn: LossFn, got: Collected
+    stream: Stream,
+    inputs: Any,
+    y: Tensor,
+    credit: CreditRule | None,
+    loss_fn: LossFn,
+    got: Collected,
+    watch: Watch | None,
 ) -> None:
     hiddens: list[Tensor] = []
     credits: Iterator[Tensor] | None = None
     batch: CreditBatch | None = None
+    seen: list[tuple[Tensor, Tensor]] = []
 
     def arrived(layer: int, native: Tensor) -> None:
         """g_l has come by on the backward pass (layers arrive from L down to 0)."""
@@ -126,6 +139,8 @@ def _one_batch(
         got.aa[layer].append(aa)
         got.clamped[layer].append(clamped_cosine(a, g))
         got.note(f"credit a_{layer}", aa)
+        if watch is not None:
+            seen.append((g, a))
 
     def tap(layer: int, value: Tensor, handle: Tensor) -> None:
         h = stream.read_state(value.detach())
@@ -144,6 +159,10 @@ def _one_batch(
         with no_parameter_grads(stream.model):
             logits = stream.forward(inputs, tap)
         check_labels(y, logits.shape[-1])
+        if y.shape != logits.shape[:-1]:
+            raise CreditscopeError(
+                f"labels have shape {list(y.shape)} for logits {list(logits.shape)}; give one label per sample"
+            )
         losses = loss_fn(logits, y)
         if losses.shape != y.shape:
             raise CreditscopeError(
@@ -153,6 +172,8 @@ def _one_batch(
             batch = CreditBatch(stream=stream, hiddens=hiddens, logits=logits.detach(), y=y)
         (g0,) = torch.autograd.grad(losses.sum(), leaf[0])
     arrived(0, g0)
+    if watch is not None and batch is not None:
+        watch(batch, [g for g, _ in reversed(seen)], [a for _, a in reversed(seen)])
     got.note("logits", logits.detach())
     got.correct += int((logits.detach().argmax(-1) == y).sum())
     got.n += len(y)
@@ -227,10 +248,12 @@ def sweep(
     loss_fn: LossFn | None = None,
     floor: float = 1e-7,
     checkpoint: str = "final",
+    watch: Watch | None = None,
 ) -> Facts:
     """Measure `model` on `eval_batches`; the model, its gradients, its mode and every RNG are left as found."""
     credit = as_rule(credit)
-    batches = [split_batch(item) for item in eval_batches]
+    with untouched(model):  # a loader draws from the global RNG even where it does not shuffle
+        batches = [split_batch(item) for item in eval_batches]
     if not batches or not any(len(y) for _, y in batches):
         raise CreditscopeError("eval_batches is empty; give at least one batch (8 disjoint batches of 128 are advised)")
     batches = [(x, y) for x, y in batches if len(y)]
@@ -238,6 +261,6 @@ def sweep(
         stream = make_stream(model, batches[0][0], len(batches[0][1]), blocks, read)
         if credit is not None:
             credit.attach(stream)
-        got = collect(stream, batches, credit, loss_fn or cross_entropy)
+        got = collect(stream, batches, credit, loss_fn or cross_entropy, watch)
     name = "cross-entropy" if loss_fn is None else getattr(loss_fn, "__name__", type(loss_fn).__name__)
     return facts_from(got, stream, credit, floor, name, checkpoint)

@@ -11,8 +11,8 @@ from pydantic import ConfigDict, ValidationError
 
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_json, read_json, write_atomic
-from creditscope.measure.facts import Facts
 from creditscope.measure.depth import accuracies, depth
+from creditscope.measure.facts import Facts
 from creditscope.protocol.chain import ChainStep, walk_back_chain
 from creditscope.protocol.checks import Check, Judgement
 from creditscope.protocol.policies import Status, Verdict, get_policy, judge

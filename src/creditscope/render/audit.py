@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.box import HORIZONTALS
 from rich.console import Group as Together
 from rich.table import Table
 from rich.text import Text
@@ -20,10 +21,10 @@ HEADER = (
     "accuracy + Γ would claim",
     "growth",
     "‖g_L‖/128",
-    "margin to matched null, pp",
-    "to bp null, pp",
+    "margin to null (pp)",
     "the protocol finds",
 )
+WIDTHS = (9, 8, 5, 11, 8, 9, 27, 17)
 
 
 def span(values: Sequence[float]) -> str:
@@ -38,30 +39,39 @@ def mean_gamma(group: Group) -> str:
     values = group.values("gamma")
     if not values:
         return "–"
-    return signed(sum(values) / len(values), 2) + (
-        " (withheld)" if any(r.verdict.gamma_withheld for r in group.reports) else ""
-    )
+    return signed(sum(values) / len(values), 2)
 
 
-def margin(group: Group, kind: str) -> str:
+def margins(group: Group) -> str:
+    """One line per null: margin and interval."""
     depth = group.reports[0].facts.depth
-    found: DepthMargin | None = next((m for m in depth.margins if m.null == kind), None) if depth else None
-    if found is None:
+    if depth is None:
         return "–"
-    interval = f" [{signed(found.low_pp, 1)}, {signed(found.high_pp, 1)}]" if found.low_pp is not None else ""
-    return signed(found.margin_pp, 1) + interval
+    shown = [
+        m for m in depth.margins if group.spec.method != "bp" or m.null == "bp"
+    ]  # BP's matched null is the bp null
+    return "\n".join(f"{m.null} {_margin(m)}" for m in shown)
+
+
+def _margin(m: DepthMargin) -> str:
+    interval = f" [{signed(m.low_pp, 1)}, {signed(m.high_pp, 1)}]" if m.low_pp is not None else ""
+    return signed(m.margin_pp, 1) + interval
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean ± sample standard deviation (one value: the value)."""
+    return accuracy(tuple(values)).split(" (")[0]
 
 
 def cells(group: Group) -> list[str]:
     return [
         group.label,
-        accuracy(group.accuracies),
+        spread(group.accuracies),
         mean_gamma(group),
         group.claim,
         span(group.values("growth")),
         span(group.values("reference")),
-        margin(group, "matched" if group.spec.method != "bp" else "bp"),
-        margin(group, "bp"),
+        margins(group),
         group.finding,
     ]
 
@@ -81,9 +91,11 @@ def caption(groups: Sequence[Group]) -> str:
 
 
 def audit_renderable(groups: Sequence[Group], title: str) -> Together:
-    grid = Table(title=title, title_justify="left", title_style="bold", show_lines=True)
-    for k, name in enumerate(HEADER):
-        grid.add_column(name, min_width=10 if k in (0, 3) else None, overflow="fold")
+    grid = Table(
+        title=title, title_justify="left", title_style="bold", show_lines=True, box=HORIZONTALS, padding=(0, 1)
+    )
+    for name, width in zip(HEADER, WIDTHS, strict=True):
+        grid.add_column(name, width=width)
     for group in groups:
         row: list[Text | str] = list(cells(group))
         statuses = {r.status for r in group.reports}
@@ -93,7 +105,5 @@ def audit_renderable(groups: Sequence[Group], title: str) -> Together:
 
 
 def audit_markdown(groups: Sequence[Group], title: str) -> str:
-    rows = [[escape(cell) for cell in cells(group)] for group in groups]
-    return "\n".join(
-        [f"## {escape(title)}", "", *table(list(HEADER), rows), "", escape(caption(groups)).replace("\\", ""), ""]
-    )
+    rows = [["<br>".join(map(escape, cell.splitlines())) for cell in cells(group)] for group in groups]
+    return "\n".join([f"## {escape(title)}", "", *table(list(HEADER), rows), "", escape(caption(groups)), ""])

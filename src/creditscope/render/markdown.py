@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.render.numbers import accuracy, mark, num, signed
+from creditscope.render.numbers import accuracy, mark, num, printable, signed
 from creditscope.render.text import gamma_text, margin_lines
 
 LONGEST = 500
@@ -13,10 +13,11 @@ LONGEST = 500
 
 def escape(text: str) -> str:
     """One line of inert text: markup characters escaped, length limited."""
-    text = " ".join(str(text).split())
+    text = " ".join(printable(str(text)).split())
     text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_{}\[\]|~$#!])", r"\\\1", text)
+    text = re.sub(r"([\\`*_{}\[\]|~$#!])", r"\\\1", text)
+    return re.sub(r"^(\d*)([-+.)])(?=[-+\s]|$)", r"\1\\\2", text)  # "- x", "1. x", "---": no list, no rule
 
 
 def table(header: list[str], rows: list[list[str]]) -> list[str]:
@@ -65,7 +66,8 @@ def report_markdown(report: DiagnosticReport) -> str:
         ]
     lines += [
         "",
-        f"Protocol {escape(report.protocol)}; {c.n_samples} samples ({escape(c.samples)}), loss {escape(c.loss)}, {escape(c.reduction)}; "
+        f"Protocol {escape(report.protocol)}; {c.n_samples} samples ({escape(c.samples)}), loss {escape(c.loss)}, "
+        f"{escape(c.reduction)}; "
         f"{escape(c.dtype)}, {escape(c.mode)} mode, {escape(c.checkpoint)} checkpoint; {facts.stream.kind} stream read as "
         f"{escape(facts.stream.read)}; cosine in {escape(c.cosine_dtype)}.",
     ]

@@ -5,6 +5,11 @@ from __future__ import annotations
 import math
 
 
+def printable(text: str) -> str:
+    """The text on one line: control codes, line breaks and other characters that are not printed become spaces."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
 def num(value: float | None, digits: int = 3) -> str:
     """4.2e-09, 0.0123, 104, 1.8e+04; NaN and infinities in words; "–" for what was not measured."""
     if value is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.render.numbers import STYLES, accuracy, mark, num, signed
+from creditscope.render.numbers import STYLES, accuracy, mark, num, printable, signed
 
 WIDTH = 118
 
@@ -29,7 +30,21 @@ def report_text(report: DiagnosticReport) -> str:
     return to_text(report_renderable(report))
 
 
+def inert(report: DiagnosticReport) -> DiagnosticReport:
+    """The same report with nothing in its strings that a terminal would obey and no line that is not ours."""
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, str):
+            return printable(value)
+        if isinstance(value, dict):
+            return {key: clean(entry) for key, entry in value.items()}
+        return [clean(entry) for entry in value] if isinstance(value, list) else value
+
+    return DiagnosticReport.from_dict(clean(report.to_dict()))
+
+
 def report_renderable(report: DiagnosticReport) -> Group:
+    report = inert(report)
     facts, parts = report.facts, []  # type: Facts, list[RenderableType]
     parts.append(_heading(report))
     parts += [Text(), _claimed(report), Text(), _checks(report), Text(), _layers(facts)]
@@ -165,7 +180,7 @@ def _below_layers(facts: Facts) -> list[str]:
 
 def margin_lines(facts: Facts) -> list[str]:
     """One line per null, then what backpropagation itself gains."""
-    lines = []
+    lines: list[str] = []
     if facts.depth is None:
         return lines
     named = [(f"to {m.null} null", m) for m in facts.depth.margins]

@@ -28,17 +28,17 @@ FEEDBACK, EPOCH, TARGETS = 1, 2, 3
 
 def build_model(spec: RunSpec, input_shape: tuple[int, ...], n_classes: int) -> StreamModel:
     """The network at its initialisation: the same for every method with the same architecture and seed."""
-    assert spec.width and spec.depth and spec.ratio and spec.terminal_norm is not None
+    width, depth, ratio, terminal_norm = spec.shape
     n_in = int(torch.Size(input_shape).numel())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
         if spec.arch == "resmlp":
-            return ResMLP(n_in, n_classes, spec.width, spec.depth, spec.ratio, spec.terminal_norm)
+            return ResMLP(n_in, n_classes, width, depth, ratio, terminal_norm)
         if spec.arch == "student":
-            return StudentNet(n_in, n_classes, spec.width, spec.depth, spec.ratio, spec.terminal_norm)
+            return StudentNet(n_in, n_classes, width, depth, ratio, terminal_norm)
         if spec.arch == "vit-mini":
-            return ViTMini(n_classes, spec.width, spec.depth, spec.ratio, terminal_norm=spec.terminal_norm)
-        return SmallCNN(n_classes, spec.width)
+            return ViTMini(n_classes, width, depth, ratio, terminal_norm=terminal_norm)
+        return SmallCNN(n_classes, width)
 
 
 def build_stream(model: StreamModel, example: Tensor) -> InterfaceStream:

@@ -157,7 +157,10 @@ def load_bundle(path: str | Path, verify: bool = True) -> Bundle:
             raise CreditscopeError(
                 f"{path / name} is missing or was altered (checksum differs); train or copy it again"
             )
-    return Bundle(path, spec, dict(content.get("versions", {})), dict(files))
+    stated = content.get("versions", {})
+    if not isinstance(stated, dict):
+        raise CreditscopeError(f"{path / SPEC} was altered: its versions are {type(stated).__name__}, not a mapping")
+    return Bundle(path, spec, stated, files)
 
 
 def read_trajectory(path: Path) -> list[dict[str, Any]]:

@@ -48,7 +48,7 @@ def train(
         if done.spec.hash != spec.hash:
             raise CreditscopeError(f"{out} holds another run ({done.spec.slug}); choose another --out or remove it")
         return done
-    if out.exists() and any(out.iterdir()):
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CreditscopeError(f"{out} exists and is not a bundle; choose another --out or empty it")
     dataset = load_dataset(spec.dataset, data_dir)
     partial = out.with_name(f".{out.name}.partial")
@@ -79,8 +79,7 @@ class _Run:
         first = freeze_first(self.stream, spec.train_last)
         self.objective = Objective(self.stream, self.rule, spec.credit_norm, spec.credit_site, spec.penalty, first)
         self.params = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
-        assert spec.lr is not None
-        self.optimizer = torch.optim.AdamW(self.params.values(), lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
+        self.optimizer = torch.optim.AdamW(self.params.values(), lr=spec.lr or 0.0, weight_decay=spec.weight_decay, fused=True)
         self.lines: list[dict[str, Any]] = []
 
     def go(self, progress: Progress | None) -> None:
@@ -127,10 +126,9 @@ class _Run:
 
     def _set_lr(self, step: int, steps_per_epoch: int) -> None:
         """Cosine schedule in closed form: nothing to save, nothing to restore."""
-        assert self.spec.lr is not None and self.spec.schedule_epochs is not None
-        fraction = step / (self.spec.schedule_epochs * steps_per_epoch)
+        fraction = step / ((self.spec.schedule_epochs or 1) * steps_per_epoch)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.spec.lr * 0.5 * (1 + math.cos(math.pi * fraction))
+            group["lr"] = (self.spec.lr or 0.0) * 0.5 * (1 + math.cos(math.pi * fraction))
 
     @torch.no_grad()
     def _accuracy(self) -> float:
@@ -190,8 +188,9 @@ class _Run:
         )
         report.to_json(directory / bundles.REPORT)
         bundles.write_spec(directory, spec, with_files=True)
-        for name in (RESUME, LOCK):
-            (directory / name).unlink(missing_ok=True)
+        killed = directory.glob(".*.tmp")  # what a process leaves that is killed while it writes
+        for path in (directory / RESUME, directory / LOCK, *killed):
+            path.unlink(missing_ok=True)
 
 
 class Total:

@@ -91,12 +91,12 @@ class RunSpec(BaseModel):
         if not isinstance(data, dict):
             return data
         data = dict(data)
-        recipe = RECIPES.get(data.get("dataset", "quadratic"))
+        recipe = RECIPES.get(str(data.get("dataset", "quadratic")))
         if recipe is None:
             return data  # the field's own error is the better one
         if data.get("arch") is None:
             data["arch"] = recipe.get("arch", "resmlp")
-        shape = dict(ARCHITECTURES.get(data["arch"], {}))
+        shape = dict(ARCHITECTURES.get(str(data["arch"]), {}))
         shape |= {
             k: v for k, v in recipe.items() if k != "arch" and (k not in shape or data["arch"] == recipe.get("arch"))
         }
@@ -147,6 +147,13 @@ class RunSpec(BaseModel):
         return self
 
     @property
+    def shape(self) -> tuple[int, int, int, bool]:
+        """(width, depth, ratio, terminal_norm), resolved."""
+        if self.width is None or self.depth is None or self.ratio is None or self.terminal_norm is None:
+            raise CreditscopeError(f"the shape of arch {self.arch} is not resolved; build specs with make_spec")
+        return self.width, self.depth, self.ratio, self.terminal_norm
+
+    @property
     def frozen(self) -> bool:
         """True for a frozen-blocks null."""
         return self.train_last == 0
@@ -160,14 +167,14 @@ class RunSpec(BaseModel):
     @property
     def label(self) -> str:
         """How a person calls the run's method: `dfa(rms)`, `frozen(fa, none)`, `bp`."""
-        inside = [self.credit_norm] if self.credit_norm else []
+        inside: list[str] = [self.credit_norm] if self.credit_norm else []
         inside += ["site output"] if self.credit_site == "output" else []
         inside += [f"λ={self.penalty:g}"] if self.penalty else []
         inside += [f"last {self.train_last}"] if self.train_last else []
         inside += ["random targets"] if self.targets == "random" else []
         if self.frozen:
-            return f"frozen({', '.join([self.method, *map(str, inside)])})"
-        return f"{self.method}({', '.join(map(str, inside))})" if inside else self.method
+            return f"frozen({', '.join([self.method, *inside])})"
+        return f"{self.method}({', '.join(inside)})" if inside else self.method
 
     @property
     def slug(self) -> str:
@@ -202,4 +209,4 @@ def one_line(error: ValidationError) -> str:
             message = f"unknown field; known: {', '.join(RunSpec.model_fields)}"
         given = f" (got {item['input']!r})" if where and item["type"] != "extra_forbidden" else ""
         parts.append(f"{where}: {message}{given}" if where else message)
-    return "; ".join(parts)
+    return " ".join("; ".join(parts).split())

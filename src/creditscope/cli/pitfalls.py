@@ -1,0 +1,239 @@
+"""creditscope pitfalls"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from creditscope.cli.parse import parse
+
+if TYPE_CHECKING:
+    from creditscope.pitfalls.scan import Finding, Scan
+
+FINDINGS = 1
+STRICT_FOUND = 3
+
+USAGE = """\
+creditscope pitfalls: fifteen ways in which a credit measurement misleads
+
+usage: creditscope pitfalls COMMAND [options]
+
+  list    the catalogue: what goes wrong, why, and what to do instead
+  run     show the pitfalls at work: wrong value, right value, factor
+  scan    find them in Python files (the files are parsed, never run)
+  audit   find them in the files of a bundle
+
+Example: creditscope pitfalls scan my_experiment/
+"""
+
+
+@dataclass
+class List:
+    format: Literal["text", "json"] = "text"
+    """Output: text or json."""
+
+
+@dataclass
+class Run:
+    pitfalls: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Numbers or ids (2, PF02); all if none is given."""
+    format: Literal["text", "json"] = "text"
+    """Output: text or json."""
+
+
+@dataclass
+class ScanFlags:
+    paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Python files, or directories to search for them."""
+    format: Literal["text", "json", "github"] = "text"
+    """Output: text, json, or github (annotations of a workflow run)."""
+
+
+@dataclass
+class Audit:
+    bundle: Annotated[Path, tyro.conf.Positional]
+    """A bundle, or a directory that holds bundles."""
+    format: Literal["text", "json"] = "text"
+    """Output: text or json."""
+    strict: bool = False
+    """Exit with code 3 if a pitfall is found."""
+
+
+def run(args: Sequence[str]) -> int:
+    commands = {"list": run_list, "run": run_run, "scan": run_scan, "audit": run_audit}
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0
+    if args[0] not in commands:
+        from creditscope.errors import CreditscopeError
+
+        raise CreditscopeError(f"unknown command 'pitfalls {args[0]}'; commands are {', '.join(commands)}")
+    return commands[args[0]](args[1:])
+
+
+def run_list(args: Sequence[str]) -> int:
+    flags = parse(
+        List,
+        args,
+        "pitfalls list",
+        "The catalogue: id, title, why it misleads, what to do instead.",
+        "creditscope pitfalls list",
+    )
+    from creditscope.pitfalls import PITFALLS
+
+    if flags.format == "json":
+        _print_json(
+            [{"id": p.id, "title": p.title, "why": p.why, "fix": p.fix, "scan": p.code is not None} for p in PITFALLS]
+        )
+        return 0
+    for p in PITFALLS:
+        print(f"{p.id}  {p.title}\n      why: {p.why}\n      fix: {p.fix}")
+    return 0
+
+
+def run_run(args: Sequence[str]) -> int:
+    flags = parse(
+        Run,
+        args,
+        "pitfalls run",
+        "Show pitfalls at work on tiny tensors and networks: the wrong value, the right value, the factor between "
+        "them.",
+        "creditscope pitfalls run 2",
+    )
+    from creditscope.pitfalls import PITFALLS, get_pitfall
+
+    chosen = [get_pitfall(name) for name in flags.pitfalls] or list(PITFALLS)
+    done = [(p, p.reproduce()) for p in chosen]
+    if flags.format == "json":
+        from creditscope.files import plain
+
+        _print_json(plain([{"id": p.id, "title": p.title, **asdict(r), "factor": r.factor} for p, r in done]))
+        return 0
+    import textwrap
+
+    from rich.table import Table
+    from rich.text import Text
+
+    from creditscope.render.numbers import num
+    from creditscope.render.text import WIDTH, to_text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("id", "what is measured"):
+        table.add_column(name)
+    for name in ("wrong", "right", "factor"):
+        table.add_column(name, justify="right")
+    for p, r in done:
+        table.add_row(p.id, Text(r.what), num(r.wrong), num(r.right), num(r.factor))
+    print(to_text(table))
+    for p, r in done:
+        print()
+        for line in (f"{p.id}  {p.title}: {r.sentence}.", f"      fix: {p.fix}"):
+            print(textwrap.fill(line, WIDTH, subsequent_indent="      "))
+    return 0
+
+
+def run_scan(args: Sequence[str]) -> int:
+    flags = parse(
+        ScanFlags,
+        args,
+        "pitfalls scan",
+        "Find pitfalls in Python files by static analysis; nothing is imported or run. Exit code 1 on findings, 0 "
+        "if there are "
+        "none, 2 for a path that does not exist. `# creditscope: ignore[PF02]` on a line silences it.",
+        "creditscope pitfalls scan my_experiment/ --format github",
+    )
+    from creditscope.errors import CreditscopeError
+    from creditscope.pitfalls.scan import scan
+
+    if not flags.paths:
+        raise CreditscopeError("pitfalls scan needs at least one file or directory")
+    result = scan(flags.paths)
+    for path, reason in result.skipped:
+        print(f"creditscope: skipped {_plain(path)}: {_plain(reason)}", file=sys.stderr)
+    if flags.format == "json":
+        found = [asdict(f) for f in result.findings]
+        _print_json(
+            {"files": result.files, "findings": found, "skipped": [{"path": p, "reason": r} for p, r in result.skipped]}
+        )
+    elif flags.format == "github":
+        for finding in result.findings:
+            print(_annotation(finding))
+    else:
+        _print_text(result)
+    return FINDINGS if result.findings else 0
+
+
+def _print_text(result: Scan) -> None:
+    for f in result.findings:
+        print(f"{_plain(f.path)}:{f.line}:{f.col}: {f.id} {f.message}\n    why: {f.why}\n    fix: {f.fix}")
+    findings, files = len(result.findings), result.files
+    print(f"{findings or 'no'} finding{'' if findings == 1 else 's'} in {files} file{'' if files == 1 else 's'}")
+
+
+def _annotation(f: Finding) -> str:
+    """One workflow command of GitHub Actions."""
+    place = f"file={_escaped(f.path, True)},line={f.line},col={f.col},title={_escaped(f'{f.id} {f.title}', True)}"
+    return f"::warning {place}::{_escaped(f'{f.message}. Why: {f.why} Fix: {f.fix}')}"
+
+
+def _escaped(text: str, is_property: bool = False) -> str:
+    text = _plain(text).replace("%", "%25")
+    return text.replace(":", "%3A").replace(",", "%2C") if is_property else text
+
+
+def _plain(text: str) -> str:
+    """No control characters from a file's name on the terminal, and no lone surrogates."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def run_audit(args: Sequence[str]) -> int:
+    flags = parse(
+        Audit,
+        args,
+        "pitfalls audit",
+        "What the files of a bundle (and its neighbours in the same directory) say about each pitfall: clear, "
+        "found, or cannot be "
+        "told. Exit code 0; with --strict 3 if one is found.",
+        "creditscope pitfalls audit runs/dfa",
+    )
+    from creditscope.pitfalls.audit import audit_bundles
+
+    audits = audit_bundles(flags.bundle)
+    if flags.format == "json":
+        _print_json(
+            [
+                {
+                    "path": str(a.path),
+                    "method": a.label,
+                    "problem": a.problem,
+                    "answers": [
+                        {"id": p.id, "title": p.title, "status": x.status, "sentence": x.sentence} for p, x in a.answers
+                    ],
+                }
+                for a in audits
+            ]
+        )
+    else:
+        for k, a in enumerate(audits):
+            if k:
+                print()
+            print(f"{_plain(str(a.path))} · {a.label}")
+            if a.problem:
+                print(f"  ! {_plain(a.problem)}")
+            for p, answer in a.answers:
+                print(f"  {p.id}  {answer.status:<14}  {p.title}: {_plain(answer.sentence)}")
+            told = ", ".join(f"{a.count(status)} {status}" for status in ("clear", "found", "cannot be told"))
+            print(f"  {told}")
+    return STRICT_FOUND if flags.strict and any(a.count("found") for a in audits) else 0
+
+
+def _print_json(value: object) -> None:
+    text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    # a file's name may hold bytes that are no text: they become JSON escapes
+    print(text.encode("utf-8", "backslashreplace").decode())

@@ -1,0 +1,91 @@
+"""What a pitfall is: a mistake with a name, a reproducer that shows it, and detectors that find it elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from creditscope.pitfalls.evidence import Evidence
+    from creditscope.pitfalls.source import Source
+
+NO_REPORT = "report.json cannot be read"
+Status = Literal["clear", "found", "cannot be told"]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """One pitfall as it happens: the same thing measured wrongly and rightly."""
+
+    what: str
+    """What the two numbers are, with their unit."""
+    wrong: float
+    right: float
+    sentence: str
+
+    @property
+    def factor(self) -> float:
+        """How many times larger the larger of the two is, by size; infinite where one of them is zero."""
+        return times(self.wrong, self.right)
+
+
+def times(one: float, other: float) -> float:
+    """Larger size over smaller size: 1 where they are equal, infinite where only one is zero."""
+    small, large = sorted((abs(one), abs(other)))
+    if small == large:
+        return 1.0
+    return large / small if small > 0 else math.inf
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A place in a file where a rule fires; rows from 1, columns from 1, counted in characters."""
+
+    line: int
+    col: int
+    end_line: int
+    message: str
+    """What is wrong here."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the files of a bundle say about one pitfall."""
+
+    status: Status
+    sentence: str
+
+
+def clear(sentence: str) -> Answer:
+    return Answer("clear", sentence)
+
+
+def found(sentence: str) -> Answer:
+    return Answer("found", sentence)
+
+
+def unknown(sentence: str) -> Answer:
+    return Answer("cannot be told", sentence)
+
+
+@dataclass(frozen=True)
+class Pitfall:
+    """One entry of the catalogue."""
+
+    number: int
+    title: str
+    why: str
+    fix: str
+    reproduce: Callable[[], Reproduction]
+    audit: Callable[[Evidence], Answer]
+    """Reads the files of a bundle."""
+    code: Callable[[Source], Iterator[Spot]] | None = None
+    """Reads a user's Python; None where source code alone cannot show the mistake."""
+    tensors: Callable[..., str | None] | None = None
+    """Looks at a user's own values: one sentence where the pitfall is met, None where it is not."""
+
+    @property
+    def id(self) -> str:
+        return f"PF{self.number:02d}"

@@ -1,0 +1,132 @@
+"""What the files of a bundle can tell: read leniently, because a damaged or incomplete bundle is itself a finding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from creditscope.errors import CreditscopeError
+from creditscope.files import read_json
+from creditscope.training.bundle import CREDIT, REPORT, SPEC, load_bundle
+from creditscope.training.spec import RunSpec, make_spec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from creditscope.measure.facts import Facts
+    from creditscope.protocol.report import DiagnosticReport
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """Another bundle of the same directory: its spec and, where it can be read, the samples that it was measured on."""
+
+    path: Path
+    spec: RunSpec
+    samples: str | None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One bundle and its neighbours."""
+
+    path: Path
+    spec: RunSpec
+    report: DiagnosticReport | None
+    credit: dict[str, Tensor] | None
+    """Tensors of the rule's state; None where the file is missing or unreadable."""
+    problem: str = ""
+    """What `load_bundle` objects to; "" for a whole and unaltered bundle."""
+    neighbours: tuple[Neighbour, ...] = ()
+    """All bundles of the directory without this one."""
+    unfinished: tuple[str, ...] = field(default=())
+    """Names of unfinished runs beside it."""
+
+    @property
+    def facts(self) -> Facts | None:
+        return self.report.facts if self.report is not None else None
+
+    @property
+    def group(self) -> list[Neighbour]:
+        """Neighbours that differ from this run by their seed only."""
+        return [n for n in self.neighbours if recipe(n.spec) == recipe(self.spec) and n.spec.seed != self.spec.seed]
+
+
+def recipe(spec: RunSpec) -> dict[str, Any]:
+    """What two runs share that differ only by their seed."""
+    return {**spec.model_dump(), "seed": None}
+
+
+def find(path: Path) -> list[Path]:
+    """The bundle at `path`, or the bundles directly inside it."""
+    if not path.is_dir():
+        raise CreditscopeError(f"{path} is not a directory; give a bundle or a directory that holds bundles")
+    if (path / SPEC).is_file():
+        return [path]
+    inside = sorted(p for p in path.iterdir() if not p.name.startswith(".") and (p / SPEC).is_file())
+    if not inside:
+        raise CreditscopeError(f"{path} holds no bundle; `creditscope train --out {path}/NAME` makes one")
+    return inside
+
+
+def read_evidence(path: Path) -> Evidence:
+    """Read a bundle and look around it. Only an unreadable spec is an error."""
+    spec = read_spec(path)
+    try:
+        load_bundle(path)
+        problem = ""
+    except CreditscopeError as error:
+        problem = str(error)
+    around = path.resolve().parent
+    neighbours = []
+    for other in sorted(around.iterdir()):
+        if other.name.startswith(".") or not (other / SPEC).is_file() or other.samefile(path):
+            continue
+        try:
+            neighbours.append(Neighbour(other, read_spec(other), _samples(other)))
+        except CreditscopeError:
+            continue  # a neighbour that cannot be read says nothing about this bundle
+    return Evidence(
+        path=path,
+        spec=spec,
+        report=_report(path),
+        credit=_credit(path),
+        problem=problem,
+        neighbours=tuple(neighbours),
+        unfinished=tuple(sorted(p.name for p in around.glob(".*.partial") if p.is_dir())),
+    )
+
+
+def read_spec(path: Path) -> RunSpec:
+    content = read_json(path / SPEC, "the spec of a bundle")
+    if not isinstance(content, dict) or not isinstance(content.get("spec"), dict):
+        raise CreditscopeError(f"{path / SPEC} is not the spec of a bundle; it has no 'spec' entry")
+    return make_spec(content["spec"])
+
+
+def _report(path: Path) -> DiagnosticReport | None:
+    from creditscope.protocol.report import DiagnosticReport
+
+    try:
+        return DiagnosticReport.from_json(path / REPORT)
+    except CreditscopeError:
+        return None
+
+
+def _samples(path: Path) -> str | None:
+    try:
+        content = read_json(path / REPORT, "the report of a bundle")
+        samples = content["facts"]["convention"]["samples"]
+    except (CreditscopeError, KeyError, TypeError):
+        return None
+    return samples if isinstance(samples, str) else None
+
+
+def _credit(path: Path) -> dict[str, Tensor] | None:
+    from creditscope.files import read_tensors
+
+    try:
+        return read_tensors(path / CREDIT, "the state of the credit rule")
+    except CreditscopeError:
+        return None

@@ -1,0 +1,81 @@
+"""PF01: x.norm(-1) is the L_{-1} norm of the whole tensor, not the norm over the last axis."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, Spot, clear, unknown
+from creditscope.pitfalls.source import NORMS, Source, argument, keyword, number, stars
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from creditscope.pitfalls.evidence import Evidence
+
+
+def reproduce() -> Reproduction:
+    import torch
+
+    h = torch.randn(64, 256, generator=torch.Generator().manual_seed(1))
+    wrong = float(h.norm(-1))  # creditscope: ignore[PF01]
+    right = float(h.norm(dim=-1).mean())
+    return Reproduction(
+        "mean ‖h‖ per sample, h standard normal [64, 256]",
+        wrong,
+        right,
+        f"h.norm(-1) gives one number, {wrong:.2g}, because -1 is taken as p; the mean L2 norm per sample is "
+        f"{right:.3g}",
+    )
+
+
+def tensors(x: Tensor, reported: float) -> str | None:
+    """Whether a reported size of x is the L_{-1} norm of the whole tensor instead of the mean norm over the last axis."""
+    import math
+
+    wrong = float(x.double().norm(p=-1))
+    right = float(x.double().norm(dim=-1).mean())
+    if math.isclose(reported, wrong, rel_tol=1e-3) and not math.isclose(reported, right, rel_tol=1e-3):
+        return (
+            f"{reported:.3g} is the L_-1 norm of the whole tensor; the mean L2 norm over the last axis is {right:.3g}"
+        )
+    return None
+
+
+def code(source: Source) -> Iterator[Spot]:
+    """A negative whole number in the place of p, and no dim."""
+    for call in source.calls:
+        name = source.dotted(call.func)
+        if stars(call):
+            continue
+        if name in NORMS:
+            p, dim = argument(call, 1), argument(call, 2, "dim", "axis")
+        elif isinstance(call.func, ast.Attribute) and call.func.attr == "norm":
+            p, dim = argument(call, 0), argument(call, 1, "dim", "axis")
+        else:
+            continue
+        value = number(p)
+        if isinstance(value, int) and value < 0 and dim is None and keyword(call, "p") is None:
+            yield source.spot(call, f"{value} is p here: this is one L_{value} norm of the whole tensor")
+
+
+def audit(evidence: Evidence) -> Answer:
+    facts = evidence.facts
+    if facts is None:
+        return unknown(NO_REPORT)
+    if any(mean != median for mean, median in zip(facts.scale.mean, facts.scale.median, strict=True)):
+        return clear("mean and median ‖h_l‖ over samples differ, so the norms were taken per sample")
+    return unknown("mean and median ‖h_l‖ are equal at every layer: one number per tensor would look the same")
+
+
+PITFALL = Pitfall(
+    1,
+    "norm over the wrong axis",
+    "x.norm(-1) passes -1 as p: it returns one L_{-1} norm of the whole tensor, far below any per-sample L2 norm.",
+    "Name the axis: x.norm(dim=-1), or torch.linalg.vector_norm(x, dim=-1).",
+    reproduce,
+    audit,
+    code,
+    tensors,
+)

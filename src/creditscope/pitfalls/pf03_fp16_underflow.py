@@ -1,0 +1,175 @@
+"""PF03: the reference gradient underflows in float16 (bfloat16 keeps it)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, Spot, clear, found, unknown
+from creditscope.pitfalls.source import AUTOGRAD, COSINES, Scope, Source, argument, is_false, keyword, last_name, words
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from creditscope.pitfalls.evidence import Evidence
+
+HALF = {"torch.float16", "torch.half"}
+AUTOCASTS = {"torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.amp.autocast_mode.autocast"}
+
+
+def reproduce() -> Reproduction:
+    import torch
+
+    from creditscope.pitfalls.tiny import generator
+
+    # a stream whose states have grown: behind a terminal LayerNorm the gradient falls as 1/‖h‖, and as 1/B
+    rng = generator(3)
+    h = (torch.randn(128, 64, generator=rng) * 2e6).requires_grad_()
+    head = torch.randn(64, 10, generator=rng) / 8
+    y = torch.randint(10, (128,), generator=rng)
+    loss = torch.nn.functional.cross_entropy(torch.nn.functional.layer_norm(h, (64,)) @ head, y)
+    (g,) = torch.autograd.grad(loss, h)
+    right = float(g.norm(dim=1).mean())
+    wrong = float(g.half().float().norm(dim=1).mean())  # creditscope: ignore[PF03]
+    bf16 = float(g.bfloat16().float().norm(dim=1).mean())
+    return Reproduction(
+        "mean ‖g‖ at batch 128, ‖h‖ ≈ 1.6e7",
+        wrong,
+        right,
+        f"float32 has ‖g‖ = {right:.2g}; in float16 it is {wrong:.2g} (smallest number 6e-8), in bfloat16 {bf16:.2g}",
+    )
+
+
+def tensors(g: Tensor) -> str | None:
+    """Whether a gradient loses entries, or most of its size, in float16; or was taken there."""
+    import torch
+
+    g = g.detach()
+    zeros = float((g == 0).double().mean())
+    if g.dtype == torch.float16:
+        return (
+            f"the gradient was taken in float16 and {zeros:.0%} of its entries are zero; take it in float32"
+            if zeros > 0
+            else None
+        )
+    before = g.double()
+    lost = float(((before.half() == 0) & (before != 0)).double().mean())  # creditscope: ignore[PF03]
+    return f"{lost:.0%} of the entries would be zero in float16; keep float32 or bfloat16" if lost > 0.01 else None
+
+
+def code(source: Source) -> Iterator[Spot]:
+    for scope in source.scopes:
+        nodes = source.within(scope)
+        losses: set[str] = set()
+        for node in nodes:
+            if isinstance(node, ast.With | ast.AsyncWith) and (cast := _half_autocast(source, node)):
+                inside = {id(n) for statement in node.body for n in ast.walk(statement)}
+                measured = [c for c in source.calls_in(scope) if id(c) in inside and _measures(source, c, scope)]
+                if measured:
+                    yield source.spot(
+                        cast, f"float16 autocast around the gradient measurement in line {measured[0].lineno}"
+                    )
+                else:
+                    losses |= _assigned(node.body)
+        for call in source.calls_in(scope):
+            of = call.args[0] if call.args else None
+            if source.is_call(call, AUTOGRAD) and isinstance(of, ast.Name) and of.id in losses:
+                yield source.spot(call, f"{of.id} was computed under float16 autocast: so is its gradient")
+            if _casts_to_half(source, call) and isinstance(call.func, ast.Attribute):
+                if source.is_gradient(call.func.value, scope):
+                    yield source.spot(call, "a gradient is cast to float16")
+                elif _is_network(call.func.value, scope, source) and any(
+                    _measures(source, c, scope) for c in source.calls_in(scope)
+                ):
+                    yield source.spot(call, f"{last_name(call.func.value)} is in float16 where gradients are measured")
+
+
+def _half_autocast(source: Source, node: ast.With | ast.AsyncWith) -> ast.Call | None:
+    for item in node.items:
+        call = item.context_expr
+        if not isinstance(call, ast.Call) or not source.is_call(call, AUTOCASTS):
+            continue
+        if is_false(keyword(call, "enabled")):
+            continue
+        cuda = "cuda" in source.dotted(call.func)
+        device = None if cuda else argument(call, 0, "device_type")
+        dtype = argument(call, 1, "dtype") if not cuda else keyword(call, "dtype")
+        if dtype is not None:
+            if source.dotted(dtype) in HALF:
+                return call
+        elif cuda or (isinstance(device, ast.Constant) and str(device.value).startswith("cuda")):
+            return call  # the default of a cuda autocast is float16
+    return None
+
+
+def _measures(source: Source, call: ast.Call, scope: Scope) -> bool:
+    """Takes a gradient to look at it: autograd.grad, or the size or cosine of a gradient. Training calls .backward()."""
+    if source.is_call(call, AUTOGRAD):
+        return "scaler" not in words(ast.unparse(call.args[0])) if call.args else True
+    if source.is_call(call, COSINES):
+        return any(source.is_gradient(a, scope) for a in call.args[:2])
+    if source.is_norm(call):
+        of = source.measured_by_norm(call)
+        return of is not None and source.is_gradient(of, scope)
+    return False
+
+
+def _assigned(body: list[ast.stmt]) -> set[str]:
+    return {
+        target.id
+        for statement in body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and "loss" in words(target.id)
+    }
+
+
+def _casts_to_half(source: Source, call: ast.Call) -> bool:
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    if call.func.attr == "half" and not call.args and not call.keywords:
+        return True
+    if call.func.attr not in ("to", "type"):
+        return False
+    return any(source.dotted(v) in HALF for v in [*call.args, *(k.value for k in call.keywords)])
+
+
+def _is_network(node: ast.expr, scope: Scope, source: Source) -> bool:
+    """A name that is also called, or asked for its parameters, in the same scope."""
+    name = last_name(node)
+    if not name or isinstance(node, ast.Call | ast.Subscript):
+        return False
+    for call in source.calls_in(scope):
+        if isinstance(call.func, ast.Name | ast.Attribute) and last_name(call.func) == name and call.args:
+            return True
+        asked = isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "named_parameters")
+        if asked and isinstance(call.func, ast.Attribute) and last_name(call.func.value) == name:
+            return True
+    return False
+
+
+def audit(evidence: Evidence) -> Answer:
+    facts = evidence.facts
+    if facts is None:
+        return unknown(NO_REPORT)
+    dtype = facts.convention.dtype
+    zero = max(facts.reference.zero_samples, default=0)
+    if dtype == "float16":
+        return found(f"the reference was taken in float16; {zero} samples have an exactly zero gradient at some layer")
+    return clear(f"the reference was taken in {dtype}, whose range holds gradients far under the floor")
+
+
+PITFALL = Pitfall(
+    3,
+    "float16 underflow of the reference",
+    "float16 has nothing between 0 and 6e-8: gradients at the hidden states fall under it and vanish (bfloat16 and "
+    "float32 keep them).",
+    "Measure gradients in float32 or bfloat16: leave autocast (enabled=False), or measure a float32 copy of the "
+    "network.",
+    reproduce,
+    audit,
+    code,
+    tensors,
+)

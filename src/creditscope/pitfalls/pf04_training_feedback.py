@@ -1,0 +1,84 @@
+"""PF04: Γ belongs to the feedback matrices that were trained with; with others it is about zero."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, clear, unknown
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from creditscope.pitfalls.evidence import Evidence
+
+DRAWS = 20
+STEPS = 60
+
+
+def reproduce() -> Reproduction:
+    from creditscope.pitfalls import tiny
+
+    task = tiny.make_task()
+    net = tiny.train_dfa(tiny.make_net(4), task, STEPS)
+    e = tiny.error(net, tiny.states(net, task.test_x)[-1], task.test_y)
+    g = tiny.reference(net, task.test_x, task.test_y)
+
+    def gamma(feedback: list[Tensor]) -> float:
+        cosines = [tiny.cosine(e @ b, g_l).nanmean() for b, g_l in zip(feedback, g, strict=True)]
+        return float(sum(cosines) / len(cosines))
+
+    rng = tiny.generator(40)
+    fresh = [gamma(tiny.feedback(rng)) for _ in range(DRAWS)]
+    wrong, right = gamma(net.B), sum(fresh) / DRAWS
+    return Reproduction(
+        "Γ (mean over layers), DFA after 60 steps",
+        wrong,
+        right,
+        f"Γ is {wrong:+.3f} with the B of training and {right:+.3f} on average over {DRAWS} others: it says nothing "
+        "about DFA credit as such",
+    )
+
+
+def tensors(trained: float, fresh: Sequence[float]) -> str | None:
+    """Γ with the trained feedback against Γ with redrawn feedback (at least two draws)."""
+    mean = sum(fresh) / len(fresh)
+    spread = (sum((f - mean) ** 2 for f in fresh) / (len(fresh) - 1)) ** 0.5
+    if abs(trained - mean) > 3 * spread and abs(mean) < abs(trained) / 2:
+        return (
+            f"Γ is {trained:+.3f} with the B of training and {mean:+.3f} ± {spread:.3f} with {len(fresh)} others: "
+            "quote both"
+        )
+    return None
+
+
+def audit(evidence: Evidence) -> Answer:
+    from creditscope.credit.registry import rule_class
+
+    facts = evidence.facts
+    if rule_class(evidence.spec.method).is_exact:
+        return clear(f"{evidence.spec.method} has no feedback matrices")
+    if facts is None:
+        return unknown(NO_REPORT)
+    fact = facts.fresh_b
+    if fact is None:
+        return unknown("the report has no fresh-B null; measure it with level full")
+    if fact.trained is None or fact.mean is None or fact.z is None:
+        return unknown(f"the fresh-B null has no number: {fact.reason}")
+    return clear(
+        f"the fresh-B null stands beside Γ: deep mean {fact.trained:+.3f} trained, {fact.mean:+.3f} redrawn (z = "
+        f"{fact.z:.1f})"
+    )
+
+
+PITFALL = Pitfall(
+    4,
+    "Γ is specific to the training B",
+    "The network adapts to the feedback matrices it was trained with; redrawn ones give Γ near 0, so Γ describes "
+    "that pair, not the rule.",
+    "Quote Γ beside its fresh-B null: all feedback matrices redrawn, n = 20, with a z-score.",
+    reproduce,
+    audit,
+    None,
+    tensors,
+)

@@ -1,0 +1,108 @@
+"""PF05: how cosines are aggregated over samples and layers changes Γ several-fold, even its sign."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, clear, found, times, unknown
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from creditscope.measure.facts import Aggregate
+    from creditscope.pitfalls.evidence import Evidence
+
+SEVERAL = 2.0
+"""Aggregates that differ by more than this factor (and by .01) count as different."""
+MATTERS = 0.01
+
+
+def example() -> tuple[list[Tensor], list[Tensor]]:
+    """a, g: three layers of [64, 32]; aligned where g is large, slightly opposed where it is small."""
+    from creditscope.pitfalls.tiny import generator, randn, with_cosine
+
+    rng = generator(5)
+    g = [randn(64, 32, rng=rng) * size for size in (10.0, 1.0, 1.0)]
+    a = [with_cosine(x, cos, rng) for x, cos in zip(g, (0.3, -0.2, -0.2), strict=True)]
+    return a, g
+
+
+def reproduce() -> Reproduction:
+    from creditscope.pitfalls.tiny import cosine
+
+    a, g = example()
+    layers = [float(cosine(x, y).mean()) for x, y in zip(a, g, strict=True)]
+    sizes = [float(y.norm(dim=1).mean()) for y in g]
+    wrong = sum(c * w for c, w in zip(layers, sizes, strict=True)) / sum(sizes)
+    right = sum(layers) / len(layers)
+    return Reproduction(
+        "Γ of the same a and g (norm-weighted | mean of layers)",
+        wrong,
+        right,
+        f"layer cosines {', '.join(f'{c:+.2f}' for c in layers)}: weighted by ‖g_l‖ Γ is {wrong:+.3f}, as the mean "
+        f"of the layers {right:+.3f}",
+    )
+
+
+def tensors(a: Sequence[Tensor], g: Sequence[Tensor]) -> str | None:
+    """a, g: one [B, d_l] tensor per layer."""
+    import numpy as np
+
+    from creditscope.measure.alignment import aggregate, clamped_cosine, inner_products
+
+    parts = [inner_products(x.detach().flatten(1), y.detach().flatten(1)) for x, y in zip(a, g, strict=True)]
+    dot, aa, gg = (np.stack([p[k] for p in parts]) for k in range(3))
+    clamped = np.stack(
+        [clamped_cosine(x.detach().flatten(1), y.detach().flatten(1)) for x, y in zip(a, g, strict=True)]
+    )
+    return disagreement(aggregate(dot, aa, gg, clamped))
+
+
+def disagreement(fact: Aggregate) -> str | None:
+    """One sentence where the unclamped aggregates disagree (the clamp itself is PF02)."""
+    named = {
+        "mean of layers": fact.headline,
+        "concatenated": fact.concat,
+        "norm-weighted": fact.norm_weighted,
+        "flattened": fact.flattened,
+    }
+    known = {name: value for name, value in named.items() if value is not None}
+    if len(known) < 2:
+        return None
+    low, high = min(known, key=lambda k: known[k]), max(known, key=lambda k: known[k])
+    small, large = known[low], known[high]
+    shown = f"{low} {small:+.3f}, {high} {large:+.3f}"
+    if small < -MATTERS and large > MATTERS:
+        return f"the sign of Γ depends on the aggregation: {shown}"
+    if large - small > MATTERS and times(small, large) > SEVERAL:
+        return f"Γ depends on the aggregation {times(small, large):.1f}-fold: {shown}"
+    return None
+
+
+def audit(evidence: Evidence) -> Answer:
+    facts = evidence.facts
+    if facts is None:
+        return unknown(NO_REPORT)
+    if facts.aggregate is None or facts.aggregate.headline is None:
+        return unknown("no cosine was measured")
+    sentence = disagreement(facts.aggregate)
+    return (
+        found(sentence)
+        if sentence
+        else clear(f"every aggregation gives about the same Γ ({facts.aggregate.headline:+.3f})")
+    )
+
+
+PITFALL = Pitfall(
+    5,
+    "aggregation changes Γ",
+    "Mean over layers, concatenation, norm-weighting and flattening weigh the same cosines differently: Γ changes "
+    "several-fold, even its sign.",
+    "Report the cosine of every layer; name the aggregation (headline: mean of the layer means) and show the "
+    "others beside it.",
+    reproduce,
+    audit,
+    None,
+    tensors,
+)

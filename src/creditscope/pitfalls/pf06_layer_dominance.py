@@ -1,0 +1,80 @@
+"""PF06: one aligned layer (usually layer 0) hides behind the average over layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, clear, found, unknown
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from creditscope.pitfalls.evidence import Evidence
+
+COSINES = (0.45, 0.01, 0.01, 0.0, 0.01)
+"""Close to the published DFA: aligned at the embedding, nothing behind it."""
+
+
+def example() -> tuple[list[Tensor], list[Tensor]]:
+    """a, g: five layers of [64, 32]."""
+    from creditscope.pitfalls.tiny import generator, randn, with_cosine
+
+    rng = generator(6)
+    g = [randn(64, 32, rng=rng) for _ in COSINES]
+    return [with_cosine(x, cos, rng) for x, cos in zip(g, COSINES, strict=True)], g
+
+
+def reproduce() -> Reproduction:
+    from creditscope.pitfalls.tiny import cosine
+
+    a, g = example()
+    layers = [float(cosine(x, y).mean()) for x, y in zip(a, g, strict=True)]
+    wrong, right = sum(layers) / len(layers), sum(layers[1:]) / len(layers[1:])
+    share = abs(layers[0]) / sum(map(abs, layers))
+    return Reproduction(
+        "Γ over layers 0..4 | deep mean (layers 1..4)",
+        wrong,
+        right,
+        f"Γ = {wrong:+.3f} looks aligned, but layer 0 carries {share:.0%} of it and the blocks' own mean is "
+        f"{right:+.4f}",
+    )
+
+
+def tensors(cosines: Sequence[float | None]) -> str | None:
+    """The mean cosine of every layer, layer 0 first."""
+    from creditscope.measure.alignment import concentration
+    from creditscope.protocol.thresholds import DiagnosticThresholds
+
+    fact = concentration(tuple(cosines), ())
+    if len(cosines) > 1 and fact.top_share is not None and fact.top_share > DiagnosticThresholds().concentration_share:
+        return (
+            f"layer {fact.top_layer} carries {fact.top_share:.0%} of Σ|cos_l|; the deep mean is "
+            f"{fact.deep_mean or 0:+.3f}"
+        )
+    return None
+
+
+def audit(evidence: Evidence) -> Answer:
+    facts = evidence.facts
+    if facts is None:
+        return unknown(NO_REPORT)
+    if facts.alignment is None or not any(c is not None for c in facts.alignment.mean):
+        return unknown("no cosine was measured")
+    sentence = tensors(facts.alignment.mean)
+    if sentence:
+        return found(sentence)
+    share = facts.concentration.top_share if facts.concentration else None
+    return clear(f"no layer carries more than {share or 0:.0%} of Σ|cos_l|")
+
+
+PITFALL = Pitfall(
+    6,
+    "layer-0 dominance hidden by averaging",
+    "A mean over layers stays positive where only the embedding is aligned and every block has a cosine near 0.",
+    "Print the cosine of every layer and the deep mean (layers 1..L, without layers that are exact by construction).",
+    reproduce,
+    audit,
+    None,
+    tensors,
+)

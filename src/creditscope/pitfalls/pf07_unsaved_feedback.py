@@ -1,0 +1,247 @@
+"""PF07: feedback matrices or auxiliary networks are not saved; a reloaded method measures backpropagation against itself."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from creditscope.pitfalls.base import Answer, Pitfall, Reproduction, Spot, clear, found
+from creditscope.pitfalls.source import Source, keyword, last_name, stars, words
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from creditscope.pitfalls.evidence import Evidence
+
+FEEDBACK = {"feedback", "feedbacks", "fb", "fbs", "fbk"}
+RANDOM = {
+    "randn",
+    "rand",
+    "randint",
+    "randn_like",
+    "rand_like",
+    "normal",
+    "empty",
+    "uniform",
+    "xavier_uniform_",
+    "orthogonal_",
+}
+TENSOR_MODULES = ("torch.", "numpy.random.")
+SAVES = {"torch.save", "safetensors.torch.save_file", "safetensors.torch.save_model"}
+
+
+def reproduce() -> Reproduction:
+    import torch
+    from torch import nn
+
+    from creditscope.pitfalls.tiny import cosine, generator
+
+    rng = generator(7)
+
+    class Net(nn.Module):
+        """One layer with a feedback matrix that is a plain attribute."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Parameter(torch.randn(16, 4, generator=rng, dtype=torch.float64))
+            self.feedback: torch.Tensor | None = None
+
+        def credit(self, e: torch.Tensor) -> torch.Tensor:
+            # the usual fall-back: without a feedback matrix the exact gradient is used
+            return e @ (self.head.T if self.feedback is None else self.feedback)
+
+    trained = Net()
+    trained.feedback = torch.randn(4, 16, generator=rng, dtype=torch.float64)
+    reloaded = Net()
+    reloaded.load_state_dict(trained.state_dict())  # strict, and it does not complain
+    e = torch.randn(128, 4, generator=rng, dtype=torch.float64)
+    with torch.no_grad():
+        g = e @ trained.head.T
+        wrong = float(cosine(reloaded.credit(e), g).mean())
+        right = float(cosine(trained.credit(e), g).mean())
+    return Reproduction(
+        "mean cosine(a, g) after saving and loading",
+        wrong,
+        right,
+        "state_dict() has no feedback matrix, the reloaded network falls back to the gradient and its cosine is "
+        f"{wrong:.3f} instead of {right:+.3f}",
+    )
+
+
+def tensors(module: nn.Module) -> str | None:
+    """Tensors that a module keeps as plain attributes (also in lists and dicts): state_dict() leaves them out."""
+    names = []
+    for prefix, part in module.named_modules():
+        for name, value in vars(part).items():
+            if (
+                name not in ("_parameters", "_buffers", "_modules")
+                and not name.endswith("_hooks")
+                and _holds_tensor(value)
+            ):
+                names.append(f"{prefix}.{name}" if prefix else name)
+        left_out = part._non_persistent_buffers_set
+        names += [
+            f"{prefix}.{name} (non-persistent buffer)" if prefix else f"{name} (non-persistent buffer)"
+            for name in sorted(left_out)
+        ]
+    return (
+        f"state_dict() leaves out {', '.join(names)}; register them as buffers or save them beside it"
+        if names
+        else None
+    )
+
+
+def _holds_tensor(value: Any) -> bool:
+    from torch import Tensor
+
+    if isinstance(value, dict):
+        return any(isinstance(v, Tensor) for v in value.values())
+    if isinstance(value, list | tuple):
+        return any(isinstance(v, Tensor) for v in value)
+    return isinstance(value, Tensor)
+
+
+def code(source: Source) -> Iterator[Spot]:
+    """A state_dict is saved in a file whose feedback matrices are plain attributes (or names) and are saved nowhere."""
+    saves = [c for c in source.calls if source.is_call(c, SAVES) and c.args and not stars(c)]
+    partial = [c for c in saves if "state_dict" in _names_in(_saved(source, c))]
+    if not partial:
+        return
+    owned = dict(_feedback(source))
+    if not owned:
+        return
+    kept = set().union(*(_names_in(_saved(source, c)) for c in saves)) | _kept_by_methods(source)
+    lost = sorted(name for name in owned if name not in kept)
+    if lost:
+        where = ", ".join(f"{name} (line {owned[name]})" for name in lost)
+        for call in partial:
+            yield source.spot(call, f"state_dict() is saved without the feedback matrices {where}")
+
+
+def _saved(source: Source, call: ast.Call) -> list[ast.expr]:
+    """What is written: the first argument, and where it is a plain name, all that was assigned to it in the scope."""
+    first = call.args[0]
+    if not isinstance(first, ast.Name):
+        return [first]
+    scope = source.scope_of(call)
+    values: list[ast.expr] = [value for target, value in source.bindings(scope) if last_name(target) == first.id]
+    for other in source.calls_in(scope):  # content.update(B=...)
+        if (
+            isinstance(other.func, ast.Attribute)
+            and other.func.attr == "update"
+            and last_name(other.func.value) == first.id
+        ):
+            values += [*other.args, *(k.value for k in other.keywords)]
+    return [first, *values]
+
+
+def _names_in(values: list[ast.expr]) -> set[str]:
+    names: set[str] = set()
+    for value in values:
+        for node in ast.walk(value):
+            if isinstance(node, ast.Name):
+                names.add(node.id)
+            elif isinstance(node, ast.Attribute):
+                names.add(node.attr)
+    return names
+
+
+def _feedback(source: Source) -> Iterator[tuple[str, int]]:
+    """(name, line) of feedback matrices that no state_dict holds."""
+    registered = {
+        str(call.args[0].value)
+        for call in source.calls
+        if last_name(call.func) in ("register_buffer", "register_parameter")
+        and call.args
+        and isinstance(call.args[0], ast.Constant)
+    }
+    about = {"feedback", "alignment", "dfa", "fa"} & {w for line in source.lines for w in words(line)}
+    for scope in source.scopes:
+        for target, value in source.bindings(scope):
+            name = last_name(target) if isinstance(target, ast.Name | ast.Attribute) else ""
+            if not name or name in registered or not _draws(source, value):
+                continue
+            own = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
+            plain_b = name in ("B", "Bs") or name.startswith("B_")
+            if words(name) & FEEDBACK or (plain_b and (own or about)):
+                yield name, target.lineno
+
+
+def _draws(source: Source, value: ast.expr) -> bool:
+    """Random tensors, alone or in a list, that are neither parameters nor redrawn from a seed of their own."""
+    if isinstance(value, ast.ListComp):
+        return _draws(source, value.elt)
+    if isinstance(value, ast.DictComp):
+        return _draws(source, value.value)
+    if isinstance(value, ast.List | ast.Tuple):
+        return bool(value.elts) and all(_draws(source, item) for item in value.elts)
+    if isinstance(value, ast.BinOp):
+        return _draws(source, value.left) or _draws(source, value.right)
+    if not isinstance(value, ast.Call):
+        return False
+    name = source.dotted(value.func)
+    if name.startswith(TENSOR_MODULES):
+        return name.rsplit(".", 1)[-1] in RANDOM and keyword(value, "generator") is None
+    if isinstance(value.func, ast.Attribute):  # torch.randn(...).to(device)
+        return _draws(source, value.func.value)
+    return False
+
+
+def _kept_by_methods(source: Source) -> set[str]:
+    """Attributes that a class hands out itself: state_dict, get_extra_state, state, __getstate__ of its own."""
+    kept: set[str] = set()
+    for function in source.functions:
+        if function.name in (
+            "state_dict",
+            "get_extra_state",
+            "state",
+            "__getstate__",
+            "_save_to_state_dict",
+            "save",
+            "save_checkpoint",
+        ):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Attribute):
+                    kept.add(node.attr)
+    return kept
+
+
+def audit(evidence: Evidence) -> Answer:
+    from creditscope.credit.base import CreditRule
+    from creditscope.credit.registry import rule_class
+
+    method = evidence.spec.method
+    cls = rule_class(method)
+    if cls.is_exact:
+        return clear("backpropagation has no state of its own")
+    if cls.state is CreditRule.state:
+        return clear(f"rule {method!r} owns no tensors")
+    if evidence.credit is None:
+        return found(f"credit.safetensors is missing or unreadable: the state of {method!r} cannot be measured again")
+    if not evidence.credit:
+        return found(f"credit.safetensors is empty although {method!r} owns tensors")
+    facts = evidence.facts
+    if facts is not None and facts.alignment is not None:
+        cosines = [c for c in facts.alignment.mean[:-1] if c is not None]
+        if cosines and all(abs(c - 1) < 1e-9 for c in cosines):
+            return found(
+                f"every layer has a cosine of 1 although the rule is {method!r}: the reference was measured against "
+                "itself"
+            )
+    count = sum(t.numel() for t in evidence.credit.values())
+    return clear(f"credit.safetensors holds {len(evidence.credit)} tensors ({count:,} numbers) of {method!r}")
+
+
+PITFALL = Pitfall(
+    7,
+    "auxiliary state not saved",
+    "Feedback matrices kept as plain tensors are in no state_dict(); after loading, the fall-back is the gradient "
+    "itself and cos(BP, BP) = 1.",
+    "register_buffer() the feedback matrices, or save them and every auxiliary network beside the weights; refuse "
+    "to load without them.",
+    reproduce,
+    audit,
+    code,
+    tensors,
+)

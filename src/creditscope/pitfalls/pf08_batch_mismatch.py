@@ -1,0 +1,107 @@
+"""PF08: a and g are not of the same samples (or not at the same place)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, Spot, clear, found, unknown
+from creditscope.pitfalls.source import Source
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from creditscope.pitfalls.evidence import Evidence
+
+OLD_HOOKS = {
+    "register_backward_hook": "register_full_backward_hook",
+    "register_module_backward_hook": "register_module_full_backward_hook",
+}
+
+
+def reproduce() -> Reproduction:
+    from creditscope.pitfalls.tiny import cosine, generator, randn, with_cosine
+
+    rng = generator(8)
+    g = randn(128, 64, rng=rng)
+    a = with_cosine(g, 0.4, rng)
+    import torch
+
+    order = torch.randperm(128, generator=rng)  # a second pass over a shuffling loader
+    wrong = float(cosine(a[order], g).mean())
+    right = float(cosine(a, g).mean())
+    return Reproduction(
+        "mean cosine(a, g), 128 samples",
+        wrong,
+        right,
+        f"a from one pass of a shuffling loader and g from another: {wrong:+.3f}; the same samples in the same "
+        f"order: {right:+.3f}",
+    )
+
+
+def tensors(a: Tensor, g: Tensor) -> str | None:
+    """a [B, d], g [B', d]: sizes that differ, or rows that fit each other much better in another order."""
+    import torch
+
+    if len(a) != len(g):
+        return f"a has {len(a)} samples and g has {len(g)}"
+    a, g = (t.detach().double().flatten(1) for t in (a, g))
+    ok = (a.norm(dim=1) > 0) & (g.norm(dim=1) > 0)
+    a, g = a[ok], g[ok]
+    if len(a) < 4:
+        return None
+    cos = (a / a.norm(dim=1, keepdim=True)) @ (g / g.norm(dim=1, keepdim=True)).T
+    best = cos.argmax(1)
+    moved = best != torch.arange(len(a), device=best.device)
+    # chance makes a best partner too, but not one that is everybody's only one
+    if len(best.unique()) > 0.9 * len(a) and float(moved.double().mean()) > 0.5:
+        here, there = float(cos.diag().mean()), float(cos.max(1).values.mean())
+        if there > here + 5 * a.shape[1] ** -0.5:
+            return (
+                f"in another order of the samples the mean cosine is {there:+.2f} instead of {here:+.2f}: a and g "
+                "are of different batches"
+            )
+    return None
+
+
+def code(source: Source) -> Iterator[Spot]:
+    for call in source.calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in OLD_HOOKS:
+            new = OLD_HOOKS[call.func.attr]
+            yield source.spot(
+                call, f"the hook sees the gradient of the module's last operation only, not of its input: use {new}"
+            )
+
+
+def audit(evidence: Evidence) -> Answer:
+    facts = evidence.facts
+    if facts is None:
+        return unknown(NO_REPORT)
+    samples = facts.convention.samples
+    differs = [
+        n
+        for n in evidence.neighbours
+        if n.spec.dataset == evidence.spec.dataset and n.samples is not None and n.samples != samples
+    ]
+    if differs:
+        return found(
+            f"{differs[0].path.name} was measured on other samples ({differs[0].samples}) than this network ({samples})"
+        )
+    if facts.alignment is None:
+        return unknown("no cosine was measured")
+    return clear(f"a and g were taken in one pass over the same {facts.convention.n_samples:,} samples ({samples})")
+
+
+PITFALL = Pitfall(
+    8,
+    "mismatch between a and g",
+    "A cosine compares the credit and the gradient of the same samples at the same place; another batch order, or "
+    "an old backward hook, gives about 0.",
+    "Take a and g in one pass over the same batch, with tensor hooks or register_full_backward_hook; compare a "
+    "hash of the samples.",
+    reproduce,
+    audit,
+    code,
+    tensors,
+)

@@ -1,0 +1,78 @@
+"""PF09: the baseline was trained by another recipe than the network it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from creditscope.pitfalls.base import Answer, Pitfall, Reproduction, clear, found, unknown
+
+if TYPE_CHECKING:
+    from creditscope.pitfalls.evidence import Evidence
+
+STEPS, SHORT = 60, 5
+
+
+def reproduce() -> Reproduction:
+    from creditscope.pitfalls import tiny
+
+    task = tiny.make_task()
+
+    def trained(steps: int, frozen: bool) -> float:
+        net = tiny.train_dfa(tiny.make_net(9), task, steps, frozen=frozen)
+        return tiny.accuracy(net, task.test_x, task.test_y)
+
+    acc = trained(STEPS, frozen=False)
+    wrong = 100 * (acc - trained(SHORT, frozen=True))
+    right = 100 * (acc - trained(STEPS, frozen=True))
+    return Reproduction(
+        "depth margin in percentage points, DFA",
+        wrong,
+        right,
+        f"against random blocks trained for {SHORT} steps the margin is {wrong:+.1f} pp, against the same with all "
+        f"{STEPS} steps {right:+.1f} pp",
+    )
+
+
+def tensors(
+    run: Mapping[str, Any], baseline: Mapping[str, Any], allowed: tuple[str, ...] = ("train_last", "penalty")
+) -> str | None:
+    """Two recipes as mappings: which settings differ beside those that make the baseline one."""
+    differs = sorted(k for k in run.keys() | baseline.keys() if k not in allowed and run.get(k) != baseline.get(k))
+    if not differs:
+        return None
+    shown = ", ".join(f"{k} {run.get(k)!r} against {baseline.get(k)!r}" for k in differs[:4])
+    return f"the baseline differs by {shown}"
+
+
+def audit(evidence: Evidence) -> Answer:
+    spec = evidence.spec
+    if spec.frozen:
+        return clear("this run is a frozen-blocks null itself")
+    matched = spec.null("matched").hash
+    nulls = [n for n in evidence.neighbours if n.spec.frozen and n.spec.dataset == spec.dataset]
+    for n in nulls:
+        if n.spec.hash == matched:
+            return clear(f"the matched null {n.path.name} is beside it: same rule, recipe and seed")
+    if not nulls:
+        return unknown("no frozen-blocks null is beside it")
+    wanted = spec.null("matched").model_dump()
+    closest = min(nulls, key=lambda n: sum(n.spec.model_dump().get(k) != v for k, v in wanted.items()))
+    return found(
+        f"no matched null is beside it; for the closest, {closest.path.name}, "
+        f"{tensors(wanted, closest.spec.model_dump())}"
+    )
+
+
+PITFALL = Pitfall(
+    9,
+    "unmatched baseline",
+    "How long and by which credit the null's embedding is trained moves its accuracy by many points; the margin "
+    "then measures the recipe.",
+    "Train the frozen-blocks null by the same rule, recipe, seed and budget (`matched`), and print the margin to "
+    "the `bp` null beside it.",
+    reproduce,
+    audit,
+    None,
+    tensors,
+)

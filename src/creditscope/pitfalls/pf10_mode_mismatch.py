@@ -1,0 +1,147 @@
+"""PF10: credit and reference are taken in different modes (train, eval), or both in train mode."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, Spot, clear, found, unknown
+from creditscope.pitfalls.source import AUTOGRAD, COSINES, Scope, Source, is_false, is_true, last_name, words
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from creditscope.pitfalls.evidence import Evidence
+
+MODEL = {"model", "net", "network", "student", "encoder"}
+DEPENDS_ON_MODE = ("Dropout", "BatchNorm", "DropPath", "InstanceNorm", "SyncBatchNorm")
+
+
+def reproduce() -> Reproduction:
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+
+    from creditscope.pitfalls.tiny import cosine, generator, randn
+
+    rng = generator(10)
+    norm = nn.BatchNorm1d(32, momentum=0.0).double()  # the running statistics stay as they are
+    head = randn(32, 5, rng=rng) / 32**0.5
+    # what training has left in the running statistics; the features of the evaluation set differ in size
+    running = torch.linspace(0.05, 4.0, 32, dtype=torch.float64)
+    norm.running_var = running.clone()
+    x = randn(128, 32, rng=rng).requires_grad_()
+    y = torch.randint(5, (128,), generator=rng)
+
+    def gradient(train: bool) -> torch.Tensor:
+        norm.train(train)
+        loss = F.cross_entropy(norm(x) @ head, y, reduction="sum")
+        return torch.autograd.grad(loss, x)[0]
+
+    in_eval = gradient(False)
+    wrong, right = float(cosine(gradient(True), in_eval).mean()), float(cosine(gradient(False), in_eval).mean())
+    return Reproduction(
+        "mean cosine(a, g) where a is the exact gradient",
+        wrong,
+        right,
+        f"a in train mode against g in eval mode: {wrong:.3f}, though a is backpropagation itself (same mode: "
+        f"{right:.3f})",
+    )
+
+
+def tensors(model: nn.Module) -> str | None:
+    """Modules that behave differently in train mode and are in it now: call it where gradients are measured."""
+    names = [name for name, m in model.named_modules() if m.training and type(m).__name__.startswith(DEPENDS_ON_MODE)]
+    return (
+        f"{len(names)} modules depend on the mode and are in train mode ({names[0]}, ...); call model.eval()"
+        if names
+        else None
+    )
+
+
+def code(source: Source) -> Iterator[Spot]:
+    """Only where a function takes gradients and compares them by a cosine: training in train mode is no mistake."""
+    evals = [c for c in source.calls if _mode(c) == "eval"]
+    for scope in source.functions:
+        calls = source.calls_in(scope)
+        takes = [c for c in calls if source.is_call(c, AUTOGRAD) or _is_backward(c)]
+        compares = [c for c in calls if _is_cosine(source, c, scope)]
+        forwards = [c for c in calls if _is_forward(c)]
+        if not takes or not compares or not forwards:
+            continue
+        modes = [(c.lineno, mode, c) for c in calls if (mode := _mode(c))]
+        under = {_mode_at(take.lineno, modes) for take in takes}
+        if {"train", "eval"} <= under:
+            yield source.spot(takes[-1], "gradients are taken in train mode and in eval mode and then compared")
+        elif under == {"train"}:
+            at = next(c for _, mode, c in modes if mode == "train")
+            yield source.spot(at, f"the gradients compared in line {compares[0].lineno} are taken in train mode")
+        elif under == {""} and not evals and _has_mode_dependent(source):
+            yield source.spot(
+                takes[0], "gradients are compared without eval() although the network has dropout or batch norm"
+            )
+
+
+def _mode(call: ast.Call) -> str:
+    """ "train" or "eval" for model.train() and model.eval(); "" for anything else."""
+    if not isinstance(call.func, ast.Attribute) or call.keywords:
+        return ""
+    if call.func.attr == "eval" and not call.args:
+        return "eval"
+    if call.func.attr == "train" and len(call.args) <= 1:
+        if not call.args or is_true(call.args[0]):
+            return "train"
+        if is_false(call.args[0]):
+            return "eval"
+    return ""
+
+
+def _mode_at(line: int, modes: list[tuple[int, str, ast.Call]]) -> str:
+    before = [mode for at, mode, _ in modes if at <= line]
+    return before[-1] if before else ""
+
+
+def _is_backward(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
+
+
+def _is_cosine(source: Source, call: ast.Call, scope: Scope) -> bool:
+    named = source.is_call(call, COSINES) or bool({"cos", "cosine", "cossim"} & words(last_name(call.func)))
+    return named and any(source.is_gradient(a, scope) for a in call.args[:2])
+
+
+def _is_forward(call: ast.Call) -> bool:
+    """model(x), self.net(x)."""
+    return (
+        isinstance(call.func, ast.Name | ast.Attribute)
+        and bool(words(last_name(call.func)) & MODEL)
+        and bool(call.args)
+    )
+
+
+def _has_mode_dependent(source: Source) -> bool:
+    return any(last_name(c.func).startswith(DEPENDS_ON_MODE) for c in source.calls)
+
+
+def audit(evidence: Evidence) -> Answer:
+    facts = evidence.facts
+    if facts is None:
+        return unknown(NO_REPORT)
+    if facts.convention.mode != "eval":
+        return found(f"the facts were taken in {facts.convention.mode} mode")
+    return clear("credit and reference were taken in one pass in eval mode")
+
+
+PITFALL = Pitfall(
+    10,
+    "train/eval mode mismatch",
+    "Dropout and batch norm make another network of train mode: a and g of two modes are gradients of two "
+    "functions, and their cosine is no alignment.",
+    "Call model.eval() before both a and g are taken (and restore the mode afterwards); record the mode with the "
+    "number.",
+    reproduce,
+    audit,
+    code,
+    tensors,
+)

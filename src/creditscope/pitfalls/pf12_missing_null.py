@@ -1,0 +1,66 @@
+"""PF12: accuracy is read as depth at work, without a null in which the blocks are random."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from creditscope.pitfalls.base import Answer, Pitfall, Reproduction, clear, found
+
+if TYPE_CHECKING:
+    from creditscope.pitfalls.evidence import Evidence
+
+STEPS = 60
+
+
+def reproduce() -> Reproduction:
+    from creditscope.pitfalls import tiny
+
+    task = tiny.make_task()
+    trained = tiny.train_dfa(tiny.make_net(12), task, STEPS)
+    null = tiny.train_dfa(tiny.make_net(12), task, STEPS, frozen=True)
+    acc, base = (tiny.accuracy(net, task.test_x, task.test_y) for net in (trained, null))
+    wrong, right = 100 * (acc - 1 / tiny.CLASSES), 100 * (acc - base)
+    return Reproduction(
+        "what training the blocks has gained, percentage points",
+        wrong,
+        right,
+        f"accuracy {acc:.3f} is {wrong:.1f} pp over chance, but random blocks with a trained embedding and head "
+        f"reach {base:.3f}: the margin is {right:+.1f} pp",
+    )
+
+
+def tensors(accuracy: float, chance: float, frozen: float | None) -> str | None:
+    """Accuracies as fractions: is the gain over chance larger than what the blocks explain?"""
+    if frozen is None:
+        return (
+            f"accuracy {accuracy:.3f} is {100 * (accuracy - chance):.1f} pp over chance, and no frozen-blocks null "
+            "says what the blocks add"
+        )
+    return None
+
+
+def audit(evidence: Evidence) -> Answer:
+    spec = evidence.spec
+    if spec.frozen:
+        return clear("this run is a frozen-blocks null itself")
+    if evidence.report is not None and evidence.report.facts.depth is not None:
+        margins = ", ".join(f"{m.margin_pp:+.1f} pp to {m.null}" for m in evidence.report.facts.depth.margins)
+        return clear(f"the report has a depth margin: {margins}")
+    wanted = {spec.null("matched").hash: "matched", spec.null("bp").hash: "bp"}
+    beside = sorted({wanted[n.spec.hash] for n in evidence.neighbours if n.spec.hash in wanted}, reverse=True)
+    if beside:
+        return clear(f"the frozen-blocks null is beside it ({', '.join(beside)})")
+    return found("no frozen-blocks null of this run is in the report or beside the bundle: D3 is not measured")
+
+
+PITFALL = Pitfall(
+    12,
+    "missing null controls",
+    "Embedding and head alone reach a good accuracy on random blocks; accuracy over chance then says nothing about "
+    "the blocks.",
+    "Train the frozen-blocks null and report the margin over it (D3), with an interval.",
+    reproduce,
+    audit,
+    None,
+    tensors,
+)

@@ -1,0 +1,201 @@
+"""PF13: with a mean-reduced loss ‖g‖ scales as 1/B, so a fixed floor moves with the evaluation batch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, Spot, clear, found, unknown
+from creditscope.pitfalls.source import AUTOGRAD, HIDDEN, Scope, Source, argument, keyword, last_name, number, words
+
+if TYPE_CHECKING:
+    from creditscope.pitfalls.evidence import Evidence
+
+LOSSES = {"cross_entropy", "mse_loss", "nll_loss", "binary_cross_entropy_with_logits", "smooth_l1_loss", "l1_loss"}
+LOSS_MODULES = {"CrossEntropyLoss", "MSELoss", "NLLLoss", "BCEWithLogitsLoss", "L1Loss", "SmoothL1Loss"}
+FLOOR = {"floor", "eps", "epsilon", "tiny", "threshold", "thresh", "tol"}
+SMALL = 1e-4
+BATCH = {"len", "shape", "size", "batch", "bs", "B", "n"}
+FLOOR_VALUE, FLOOR_BATCH = 1e-7, 128
+
+
+def reproduce() -> Reproduction:
+    import torch
+    import torch.nn.functional as F
+
+    from creditscope.pitfalls.tiny import CLASSES, generator, randn
+
+    rng = generator(13)
+    h = randn(1024, 32, rng=rng) * 1e4
+    head = randn(32, CLASSES, rng=rng) * 0.05
+    y = torch.randint(CLASSES, (1024,), generator=rng)
+
+    def size(reduction: str) -> float:
+        """Mean per-sample ‖g‖ over the evaluation batch of 1,024."""
+        x = h.clone().requires_grad_()
+        loss = F.cross_entropy(F.layer_norm(x, (32,)) @ head, y, reduction=reduction)
+        return float(torch.autograd.grad(loss, x)[0].norm(dim=1).mean())
+
+    wrong, right = size("mean"), size("sum") / FLOOR_BATCH
+    side = "above" if right > FLOOR_VALUE else "under"
+    other = "above" if wrong > FLOOR_VALUE else "under"
+    return Reproduction(
+        "mean ‖g‖ to be compared with the floor 1e-7 (stated for B = 128)",
+        wrong,
+        right,
+        f"mean loss over 1,024 samples: {wrong:.2g}, {other} the floor; in the floor's own convention {right:.2g}, "
+        f"{side} it",
+    )
+
+
+def tensors(norms: dict[int, float]) -> str | None:
+    """Mean ‖g‖ at two or more evaluation batch sizes: is it ‖g‖ · B that stays, and not ‖g‖?"""
+    sizes = sorted(norms)
+    if len(sizes) < 2 or min(norms.values()) <= 0:
+        return None
+    first, last = sizes[0], sizes[-1]
+    fall, expected = norms[first] / norms[last], last / first
+    if 0.8 * expected < fall < 1.25 * expected and expected >= 1.5:
+        return (
+            f"‖g‖ falls {fall:.1f}-fold from B = {first} to {last}: the loss is mean-reduced, compare ‖g‖ · B / 128 "
+            "with the floor"
+        )
+    return None
+
+
+def code(source: Source) -> Iterator[Spot]:
+    modules = {last_name(t) for s in source.scopes for t, v in source.bindings(s) if _mean_module(v)}
+    for scope in source.scopes:
+        pairs = source.bindings(scope)
+        losses = {last_name(t) for t, v in pairs if isinstance(t, ast.Name) and _mean_loss(source, v, modules)}
+        if not losses:
+            continue
+        gradients = _hidden_gradients(source, scope, losses)
+        if not gradients:
+            continue
+        sizes = {t.id: v for t, v in pairs if isinstance(t, ast.Name) and _size_of(source, v, gradients)}
+        for node in source.within(scope):
+            if not isinstance(node, ast.Compare) or len(node.comparators) != 1:
+                continue
+            for size, other in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):
+                named = isinstance(size, ast.Name) and size.id in sizes and not _scaled(sizes[size.id])
+                if (named or (_size_of(source, size, gradients) and not _scaled(size))) and _is_floor(other):
+                    yield source.spot(
+                        node, "‖g‖ of a mean-reduced loss is compared with a fixed floor: it falls as 1/B"
+                    )
+                    break
+
+
+def _mean_module(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and last_name(value.func) in LOSS_MODULES and _is_mean(value)
+
+
+def _is_mean(call: ast.Call) -> bool:
+    reduction = keyword(call, "reduction")
+    return reduction is None or (isinstance(reduction, ast.Constant) and reduction.value == "mean")
+
+
+def _mean_loss(source: Source, value: ast.expr, modules: set[str]) -> bool:
+    if not isinstance(value, ast.Call):
+        return False
+    name = last_name(value.func)
+    if name in LOSSES:
+        return _is_mean(value)
+    return name in modules or (isinstance(value.func, ast.Call) and _mean_module(value.func))
+
+
+def _hidden_gradients(source: Source, scope: Scope, losses: set[str]) -> set[str]:
+    """Names of gradients of such a loss with respect to hidden states; "x.grad" for those read from .grad."""
+    names: set[str] = set()
+    for target, value in source.bindings(scope):
+        call = value.value if isinstance(value, ast.Subscript) else value
+        if isinstance(call, ast.Call) and source.is_call(call, AUTOGRAD):
+            loss, at = argument(call, 0, "outputs"), argument(call, 1, "inputs")
+            if loss is not None and last_name(loss) in losses and at is not None and _is_hidden(at):
+                names |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+    for target, value in source.bindings(scope):  # for g in grads
+        if isinstance(target, ast.Name) and isinstance(value, ast.Name | ast.Subscript) and last_name(value) in names:
+            names.add(target.id)
+    backward = any(
+        isinstance(c.func, ast.Attribute) and c.func.attr == "backward" and last_name(c.func.value) in losses
+        for c in source.calls_in(scope)
+    )
+    if backward:
+        names |= {
+            f"{last_name(n.value)}.grad"
+            for n in source.within(scope)
+            if isinstance(n, ast.Attribute) and n.attr == "grad" and _is_hidden(n.value)
+        }
+    return names
+
+
+def _is_hidden(node: ast.expr) -> bool:
+    if isinstance(node, ast.List | ast.Tuple):
+        return any(_is_hidden(item) for item in node.elts)
+    return bool(words(last_name(node)) & HIDDEN)
+
+
+def _size_of(source: Source, node: ast.expr, gradients: set[str]) -> bool:
+    """Whether an expression holds the norm of one of these gradients."""
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and source.is_norm(call):
+            of = source.measured_by_norm(call)
+            for inner in ast.walk(of) if of is not None else ():
+                if isinstance(inner, ast.Name) and inner.id in gradients:
+                    return True
+                if (
+                    isinstance(inner, ast.Attribute)
+                    and inner.attr == "grad"
+                    and f"{last_name(inner.value)}.grad" in gradients
+                ):
+                    return True
+    return False
+
+
+def _scaled(node: ast.expr) -> bool:
+    """Multiplied by a batch size: ‖g‖ * len(x), ‖g‖ * x.shape[0], ‖g‖ * batch_size."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult):
+            for side in (part.left, part.right):
+                said = words(last_name(side)) | {last_name(side)}
+                if said & BATCH or (isinstance(side, ast.Subscript) and last_name(side.value) == "shape"):
+                    return True
+    return False
+
+
+def _is_floor(node: ast.expr) -> bool:
+    value = number(node)
+    if value is not None:
+        return 0 < value <= SMALL
+    if isinstance(node, ast.BinOp):
+        return _is_floor(node.left) or _is_floor(node.right)
+    return bool(words(last_name(node)) & FLOOR)
+
+
+def audit(evidence: Evidence) -> Answer:
+    facts = evidence.facts
+    if facts is None:
+        return unknown(NO_REPORT)
+    reduction, ref = facts.convention.reduction, facts.reference
+    if not reduction.startswith("sum"):
+        return found(f"the reference has reduction {reduction!r}: its size depends on the evaluation batch")
+    sizes = ", ".join(map(str, facts.convention.batch_sizes))
+    return clear(
+        f"‖g_L‖ is {ref.per_sample[-1]:.2g} per sample and {ref.batch_mean_128[-1]:.2g} at B = 128, whatever the "
+        f"evaluation batch ({sizes})"
+    )
+
+
+PITFALL = Pitfall(
+    13,
+    "mean-reduced loss moves the floor",
+    "The gradient of a mean over B samples is 1/B of each sample's own: ‖g‖ and every fixed floor change places "
+    "when the evaluation batch does.",
+    "Take g from the summed loss and divide by the floor's own batch (128), or multiply ‖g‖ by B; print the "
+    "convention.",
+    reproduce,
+    audit,
+    code,
+    tensors,
+)

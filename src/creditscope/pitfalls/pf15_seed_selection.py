@@ -1,0 +1,265 @@
+"""PF15: the seeds that are reported were chosen by their result."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from creditscope.pitfalls.base import Answer, Pitfall, Reproduction, Spot, clear, found, unknown
+from creditscope.pitfalls.source import Scope, Source, last_name, number, words
+
+if TYPE_CHECKING:
+    from creditscope.pitfalls.evidence import Evidence
+
+SEED = {"seed", "seeds"}
+RESULT = {
+    "acc", "accs", "accuracy", "accuracies", "score", "scores", "result", "results", "loss", "losses", "err", "error",
+    "errors", "gamma", "gammas", "margin", "margins",
+}  # fmt: skip
+PICKED = {"best", "good", "top", "selected", "chosen", "picked", "lucky"}
+DROPPED = {"bad", "excluded", "exclude", "dropped", "unlucky", "outlier", "outliers"}
+AVERAGES = {"mean", "fmean", "std", "stdev", "pstdev", "median", "var", "variance", "average", "sem"}
+EXTREMES = {"max": "max", "amax": "max", "nanmax": "max", "min": "min", "amin": "min", "nanmin": "min"}
+N_SEEDS, KEPT = 20, 3
+
+
+def accuracies() -> list[float]:
+    """Test accuracy of random features with a least-squares readout, one per seed."""
+    import torch
+    import torch.nn.functional as F
+
+    from creditscope.pitfalls.tiny import CLASSES, N_IN, generator, make_task, randn
+
+    task = make_task(15)
+    x, y = task.x[:64], task.y[:64]
+    result = []
+    for seed in range(N_SEEDS):
+        features = randn(N_IN, 24, rng=generator(seed)) / N_IN**0.5
+        z, test_z = torch.tanh(x @ features), torch.tanh(task.test_x @ features)
+        readout = torch.linalg.lstsq(z, F.one_hot(y, CLASSES).double()).solution
+        result.append(float(((test_z @ readout).argmax(1) == task.test_y).double().mean()))
+    return result
+
+
+def reproduce() -> Reproduction:
+    accs = accuracies()
+    kept = sorted(accs)[-KEPT:]  # creditscope: ignore[PF15]
+    wrong, right = sum(kept) / KEPT, sum(accs) / N_SEEDS
+    return Reproduction(
+        f"mean test accuracy ({KEPT} best seeds | all {N_SEEDS})",
+        wrong,
+        right,
+        f"the same network with other random features: {wrong:.3f} over the {KEPT} best of {N_SEEDS} seeds, "
+        f"{right:.3f} over all: {100 * (wrong - right):.1f} pp from choosing",
+    )
+
+
+def tensors(reported: Iterable[int], available: Iterable[int]) -> str | None:
+    """Seeds of a claim against the seeds that were run."""
+    missing = sorted(set(available) - set(reported))
+    return f"seeds {', '.join(map(str, missing))} were run and are not reported" if missing else None
+
+
+def code(source: Source) -> Iterator[Spot]:
+    if not any("seed" in line.lower() for line in source.lines):
+        return
+    for scope in source.scopes:
+        over_seeds = _collected_over_seeds(source, scope)
+        averaged = {_key(c.args[0]) for c in source.calls_in(scope) if last_name(c.func) in AVERAGES and c.args}
+        averaged |= {
+            _key(c.func.value)
+            for c in source.calls_in(scope)
+            if isinstance(c.func, ast.Attribute) and c.func.attr in AVERAGES
+        }
+        extremes = {
+            (EXTREMES[last_name(c.func)], _key(c.args[0]))
+            for c in source.calls_in(scope)
+            if last_name(c.func) in EXTREMES and c.args
+        }
+        for node in source.within(scope):
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                yield from _named_choice(source, node)
+            elif isinstance(node, ast.Call) and last_name(node.func) in EXTREMES and node.args:
+                yield from _extreme(source, node, over_seeds, averaged, extremes)
+            elif (
+                isinstance(node, ast.Call) and last_name(node.func) in ("nlargest", "nsmallest") and len(node.args) >= 2
+            ):
+                if _per_seed(node.args[1], over_seeds):
+                    yield source.spot(node, "the best results over seeds are kept")
+            elif isinstance(node, ast.Subscript) and _sorted_cut(node, over_seeds):
+                yield source.spot(node, "results over seeds are sorted and cut: the rest of the seeds is left out")
+            elif isinstance(node, ast.For):
+                yield from _skipped_seeds(source, node)
+
+
+def _key(node: ast.AST) -> str:
+    return ast.dump(node)
+
+
+def _named_choice(source: Source, node: ast.Assign | ast.AnnAssign) -> Iterator[Spot]:
+    """best_seeds = [3, 7, 11], best_seed = max(...)."""
+    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        said = words(last_name(target)) if isinstance(target, ast.Name | ast.Attribute) else set()
+        if not said & SEED or not said & (PICKED | DROPPED) or node.value is None:
+            continue
+        value = node.value
+        literal = (
+            isinstance(value, ast.List | ast.Tuple | ast.Set)
+            and value.elts
+            and all(number(e) is not None for e in value.elts)
+        )
+        chosen = isinstance(value, ast.Call | ast.Subscript | ast.ListComp) and any(
+            last_name(n.func)
+            in ("max", "min", "sorted", "argmax", "argmin", "argsort", "topk", "nlargest", "nsmallest")
+            for n in ast.walk(value)
+            if isinstance(n, ast.Call)
+        )
+        if literal or chosen:
+            yield source.spot(node, f"{last_name(target)} picks seeds by their result")
+
+
+def _collected_over_seeds(source: Source, scope: Scope) -> set[str]:
+    """Lists that are filled in a loop over seeds: accs.append(...), accs[seed] = ..., or accs = [... for seed in seeds]."""
+    names: set[str] = set()
+    for node in source.within(scope):
+        if isinstance(node, ast.For) and _is_seed_loop(node.target, node.iter):
+            inner = [n for n in ast.walk(node) if isinstance(n, ast.For | ast.While) and n is not node]
+            nested = {
+                id(n) for loop in inner for n in ast.walk(loop)
+            }  # a list per epoch is filled in a loop of its own
+            fresh = {
+                last_name(t)
+                for a in ast.walk(node)
+                if isinstance(a, ast.Assign)
+                for t in a.targets
+                if isinstance(t, ast.Name)
+            }
+            for part in ast.walk(node):
+                if id(part) in nested:
+                    continue
+                if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "append":
+                    names.add(last_name(part.func.value))
+                elif isinstance(part, ast.Assign):
+                    names |= {last_name(t.value) for t in part.targets if isinstance(t, ast.Subscript)}
+            names -= fresh
+    for target, value in source.bindings(scope):
+        first = value.generators[0] if isinstance(value, ast.ListComp | ast.DictComp) else None
+        if isinstance(target, ast.Name) and first is not None and _is_seed_loop(first.target, first.iter):
+            names.add(target.id)
+    return {name for name in names if words(name) & RESULT}
+
+
+def _is_seed_loop(target: ast.expr, values: ast.expr) -> bool:
+    first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
+    return bool(words(last_name(first)) & SEED or words(last_name(values)) & SEED)
+
+
+def _per_seed(node: ast.expr, over_seeds: set[str]) -> bool:
+    """Results with one entry per seed: by how they were filled, by name (acc_by_seed), or by a comprehension over seeds."""
+    if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp):
+        if not _is_seed_loop(node.generators[0].target, node.generators[0].iter):
+            return False
+        plain = isinstance(node.elt, ast.Name) and bool(words(node.elt.id) & SEED)
+        return not plain and any(
+            words(last_name(n)) & RESULT for n in ast.walk(node.elt) if isinstance(n, ast.Name | ast.Attribute)
+        )
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("values", "items"):
+        return _per_seed(node.func.value, over_seeds)
+    if isinstance(node, ast.Call) and last_name(node.func) == "list" and node.args:
+        return _per_seed(node.args[0], over_seeds)
+    if not isinstance(node, ast.Name | ast.Attribute):
+        return False
+    name = last_name(node)
+    said = words(name)
+    return name in over_seeds or bool(said & SEED and said & RESULT and not said & {"epoch", "epochs"})
+
+
+def _extreme(
+    source: Source, call: ast.Call, over_seeds: set[str], averaged: set[str], extremes: set[tuple[str, str]]
+) -> Iterator[Spot]:
+    """max(accs): a choice, unless the spread (min and max) or the average of the same results is told as well."""
+    if (len(call.args) > 1 and last_name(call.func) in ("max", "min")) or not _per_seed(call.args[0], over_seeds):
+        return
+    key = _key(call.args[0])
+    both = {("max", key), ("min", key)} <= extremes
+    if both or key in averaged:
+        return
+    parent = source.parents.get(call)
+    if isinstance(parent, ast.Assign) and any(
+        words(last_name(t)) & {"worst", "range", "spread", "ylim"} for t in parent.targets
+    ):
+        return
+    yield source.spot(call, f"{last_name(call.func)} over seeds: one result is reported in place of all")
+
+
+def _sorted_cut(node: ast.Subscript, over_seeds: set[str]) -> bool:
+    """sorted(accs)[-3:], sorted(accs)[-1]; not the median, nor a slice that trims both ends."""
+    call = node.value
+    if not (
+        isinstance(call, ast.Call)
+        and last_name(call.func) == "sorted"
+        and call.args
+        and _per_seed(call.args[0], over_seeds)
+    ):
+        return False
+    if isinstance(node.slice, ast.Slice):
+        cut = [edge for edge in (node.slice.lower, node.slice.upper) if edge is not None]
+        return len(cut) == 1
+    return number(node.slice) is not None
+
+
+def _skipped_seeds(source: Source, loop: ast.For) -> Iterator[Spot]:
+    """for seed in seeds: if seed in (3, 7): continue"""
+    if not isinstance(loop.target, ast.Name) or not words(loop.target.id) & SEED:
+        return
+    for node in loop.body:
+        if (
+            not isinstance(node, ast.If)
+            or not isinstance(node.test, ast.Compare)
+            or not isinstance(node.body[-1], ast.Continue)
+        ):
+            continue
+        test = node.test
+        if (
+            isinstance(test.left, ast.Name)
+            and test.left.id == loop.target.id
+            and isinstance(test.ops[0], ast.In | ast.Eq)
+        ):
+            values = test.comparators[0]
+            items = values.elts if isinstance(values, ast.List | ast.Tuple | ast.Set) else [values]
+            if items and all(number(item) is not None for item in items):
+                yield source.spot(node, "seeds are left out by hand")
+
+
+def audit(evidence: Evidence) -> Answer:
+    mine = {evidence.spec.seed} | {n.spec.seed for n in evidence.group}
+    others: dict[str, set[int]] = {}
+    for n in evidence.neighbours:
+        if n.spec.dataset == evidence.spec.dataset and n.spec.label != evidence.spec.label:
+            others.setdefault(n.spec.label, set()).add(n.spec.seed)
+    elsewhere = set().union(*others.values()) if others else set()
+    sentence = tensors(mine, elsewhere)
+    if sentence:
+        label = next(name for name, seeds in sorted(others.items()) if seeds - mine)
+        return found(
+            f"{label} was run with seeds that are missing here: {', '.join(map(str, sorted(others[label] - mine)))}"
+        )
+    if len(mine) == 1:
+        return unknown(f"one network (seed {evidence.spec.seed}): whether it was chosen cannot be seen")
+    late = f"; {len(evidence.unfinished)} unfinished runs are beside it" if evidence.unfinished else ""
+    return clear(f"seeds {', '.join(map(str, sorted(mine)))} are all beside it, as for the other methods{late}")
+
+
+PITFALL = Pitfall(
+    15,
+    "seed selection",
+    "The best of many seeds is high by chance alone; differences of a few points between methods can come from the "
+    "choice.",
+    "Fix the seeds beforehand (42, 123, 456), run all, report mean and interval over all of them, and the verdict "
+    "of each.",
+    reproduce,
+    audit,
+    code,
+    tensors,
+)

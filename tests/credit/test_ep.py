@@ -1,0 +1,375 @@
+"""EP against closed forms (linear streams), backpropagation (the limit), and its own promises about the relaxation."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from creditscope.credit import EP, CreditBatch
+from creditscope.credit.registry import make_rule
+from creditscope.errors import CreditscopeError
+from creditscope.measure.sweep import sweep
+from creditscope.models import ResMLP, SmallCNN, ViTMini
+from creditscope.models.parts import FlatLinear, StreamModel
+from creditscope.stream import InterfaceStream
+from creditscope.training.loop import train
+from creditscope.training.objective import Objective, freeze_first
+from creditscope.training.spec import make_spec
+
+CONVERGED = {"steps": 2000, "tolerance": 1e-9}
+
+
+class LinearStream(StreamModel):
+    """Bias-free linear blocks: its nudged equilibrium can be written down."""
+
+    out_head: nn.Linear
+
+    def __init__(self, kind: str, width: int = 5, depth: int = 3, n_in: int = 4, n_classes: int = 3) -> None:
+        super().__init__()
+        self.stream_kind = kind
+        self.embed = FlatLinear(n_in, width)
+        self.blocks = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(depth))
+        self.out_ln = nn.Identity()
+        self.out_head = nn.Linear(width, n_classes)
+
+
+def seen(model: nn.Module, x: Tensor, y: Tensor) -> tuple[CreditBatch, list[Tensor]]:
+    """The batch as a rule sees it, and the exact g_0..g_L."""
+    model.eval()
+    stream = InterfaceStream(model, x[:3])
+    taps: list[Tensor] = []
+    logits = stream.forward(x, lambda layer, value, handle: taps.append(handle))
+    g = torch.autograd.grad(F.cross_entropy(logits, y, reduction="sum"), taps)
+    batch = CreditBatch(stream, [h.detach() for h in taps], logits.detach(), y)
+    return batch, [stream.read_grad(t) for t in g]
+
+
+def resmlp(depth: int = 4, scale: float = 1.0, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, Tensor, Tensor]:
+    torch.manual_seed(0)
+    model = ResMLP(20, 5, width=16, depth=depth).to(dtype)
+    for block in model.blocks:
+        block.linear2.weight.data *= scale  # type: ignore[union-attr,operator]
+    return model, torch.randn(12, 20, dtype=dtype), torch.randint(0, 5, (12,))
+
+
+def relative_error(a: list[Tensor], g: list[Tensor]) -> float:
+    return max(float((x - z).norm() / z.norm()) for x, z in zip(a, g, strict=True))
+
+
+def linear_equilibrium(model: LinearStream, x: Tensor, y: Tensor, beta: float) -> tuple[list[np.ndarray], ...]:
+    """(displacements u_l, errors r_l) of one sample, by numpy: r_l = -β P_lᵀ q and u_l = Σ_{k<=l} P_{k->l} r_k.
+
+    P_{k->l} carries h_k to h_l, P_l = P_{l->L}; q is dLoss/dh_L at the equilibrium itself.
+    """
+    depth = len(model.blocks)
+    weights: list[np.ndarray] = [p.detach().numpy() for p in model.blocks.parameters()]
+    eye = np.eye(model.out_head.weight.shape[1])
+    step = [w + eye if model.stream_kind == "residual" else w for w in weights]
+
+    def carry(k: int, to: int) -> np.ndarray:
+        out = eye
+        for j in range(k, to):
+            out = step[j] @ out
+        return out
+
+    w, b = model.out_head.weight.detach().numpy(), model.out_head.bias.detach().numpy()
+    h0 = model.embed(x[None]).detach().numpy()[0]
+    top0 = carry(0, depth) @ h0
+    metric = sum(carry(k, depth) @ carry(k, depth).T for k in range(depth + 1))
+    u = np.zeros_like(top0)
+    for _ in range(100):  # Newton on u + β M q(top0 + u) = 0
+        z = w @ (top0 + u) + b
+        p = np.exp(z - z.max())
+        p /= p.sum()
+        q = w.T @ (p - np.eye(len(p))[int(y)])
+        hessian = w.T @ (np.diag(p) - np.outer(p, p)) @ w
+        u = u - np.linalg.solve(eye + beta * metric @ hessian, u + beta * metric @ q)
+    r = [-beta * carry(layer, depth).T @ q for layer in range(depth + 1)]
+    return [sum((carry(k, layer) @ r[k] for k in range(layer + 1)), np.zeros_like(u)) for layer in range(depth + 1)], r
+
+
+@pytest.mark.parametrize("kind", ["residual", "plain"])
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_linear_stream_has_the_closed_form_equilibrium(kind: str, symmetric: bool) -> None:
+    torch.manual_seed(1)
+    model = LinearStream(kind).double()
+    x, y = torch.randn(6, 4).double(), torch.tensor([0, 1, 2, 0, 1, 2])
+    batch, _ = seen(model, x, y)
+    beta = 0.7
+    rule = EP(beta=beta, symmetric=symmetric, **CONVERGED)
+    got = rule.readings(batch)
+    assert all(r.residual_max <= 1e-9 for r in rule.last)
+    for sample in range(6):
+        u, r = linear_equilibrium(model, x[sample], y[sample], beta)
+        if symmetric:
+            u2, r2 = linear_equilibrium(model, x[sample], y[sample], -beta)
+            u, r = ([(a - b) / 2 for a, b in zip(one, two, strict=True)] for one, two in ((u, u2), (r, r2)))
+        for layer in range(4):
+            np.testing.assert_allclose(got["displacement"][layer][sample], -u[layer] / beta, atol=1e-7)
+            np.testing.assert_allclose(got["error"][layer][sample], -r[layer] / beta, atol=1e-7)
+
+
+def test_error_credit_is_the_gradient_in_the_limit() -> None:
+    batch, g = seen(*resmlp())
+    a = EP(beta=1e-3, reading="error", **CONVERGED).credit(batch)
+    for credit, reference in zip(a, g, strict=True):
+        assert float(F.cosine_similarity(credit, reference, dim=1).min()) > 0.999
+        ratio = credit.norm(dim=1) / reference.norm(dim=1)
+        assert 0.99 < float(ratio.min()) <= float(ratio.max()) < 1.01
+
+
+def test_symmetric_nudge_has_the_smaller_bias() -> None:
+    batch, g = seen(*resmlp())
+    bias = {
+        symmetric: [
+            relative_error(EP(beta=beta, symmetric=symmetric, **CONVERGED).readings(batch)["error"], g)
+            for beta in (0.02, 0.01, 0.005)
+        ]
+        for symmetric in (False, True)
+    }
+    assert all(two < one for one, two in zip(bias[False], bias[True], strict=True))
+    orders = {s: [math.log2(a / b) for a, b in pairwise(values)] for s, values in bias.items()}
+    assert orders[False] == pytest.approx([1, 1], abs=0.3)  # bias ~ β
+    assert orders[True] == pytest.approx([2, 2], abs=0.3)  # bias ~ β²
+
+
+def test_the_loss_reaches_one_more_layer_per_step() -> None:
+    """Plain relaxation, no backpropagation in disguise: after k steps the k deepest states have moved, and no other."""
+    batch, _ = seen(*resmlp())
+    for steps in (1, 2, 3, 4, 5):
+        moved = [bool(u.abs().sum() > 0) for u in EP(steps=steps).readings(batch)["displacement"]]
+        assert moved == [False] * (5 - steps) + [True] * steps
+
+
+def gradients(model: nn.Module, x: Tensor, y: Tensor, method: str, penalty: float = 0.0, **kw) -> dict[str, Tensor]:
+    model.zero_grad()
+    stream = InterfaceStream(model, x[:3])
+    first = freeze_first(stream, kw.pop("train_last", None))
+    Objective(stream, make_rule(method, kw), None, None, penalty, first).backward(x, y)
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("kind", ["residual", "plain"])
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_contrastive_gradient_is_the_backpropagated_one_in_the_limit(kind: str, symmetric: bool) -> None:
+    model, x, y = resmlp(depth=3)
+    if kind == "plain":
+        model = LinearStream(kind, n_in=20, n_classes=5).double()
+    exact = gradients(model, x, y, "bp")
+    ours = gradients(model, x, y, "ep", beta=1e-3, symmetric=symmetric, **CONVERGED)
+    assert ours.keys() == exact.keys()
+    for name, g in exact.items():
+        assert relative_error([ours[name]], [g]) < 1e-2, name
+    coarse = gradients(model, x, y, "ep", beta=5.0, steps=1)
+    for name in (n for n in exact if n.startswith("out_")):  # from the free state: exact at any β
+        torch.testing.assert_close(coarse[name], exact[name])
+
+
+def test_reading_does_not_change_what_is_learnt() -> None:
+    model, x, y = resmlp()
+    one, two = (gradients(model, x, y, "ep", reading=reading) for reading in ("displacement", "error"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_penalty_is_local_and_at_the_free_state() -> None:
+    model, x, y = resmlp()
+    plain = gradients(model, x, y, "ep")
+    with_penalty = gradients(model, x, y, "ep", penalty=0.3)
+    hiddens = [h.detach() for h in model.hidden_states(x)]  # type: ignore[operator]
+    model.zero_grad()
+    for block, h in zip(model.blocks, hiddens, strict=False):  # type: ignore[arg-type]
+        (0.3 * block(h).square().sum() / len(y)).backward()
+    for name, p in model.named_parameters():
+        added = with_penalty[name] - plain[name]
+        torch.testing.assert_close(added, torch.zeros_like(added) if p.grad is None else p.grad, atol=1e-12, rtol=1e-9)
+
+
+def test_frozen_blocks_get_nothing_and_pass_credit_on() -> None:
+    model, x, y = resmlp()
+    every = gradients(model, x, y, "ep")
+    last_two = gradients(model, x, y, "ep", train_last=2)
+    assert {n for n in every if n not in last_two} == {n for n in every if n.startswith(("blocks.0", "blocks.1"))}
+    assert all(torch.equal(g, every[name]) for name, g in last_two.items())
+
+
+@pytest.mark.parametrize("momentum", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 100.0, 3000.0])
+@pytest.mark.parametrize("step_size", [0.3, 1e3])
+def test_energy_never_rises(momentum: bool, scale: float, step_size: float) -> None:
+    """Also where the branches explode or the step is absurd: the step size comes down, nothing becomes NaN."""
+    batch, _ = seen(*resmlp(scale=scale))
+    rule = EP(beta=0.5, steps=60, step_size=step_size, momentum=momentum, symmetric=True)
+    readings = rule.readings(batch)
+    for report in rule.last:
+        assert all(b <= a + 1e-12 for a, b in pairwise(report.energy))
+        assert report.energy[-1] < 0
+        assert 0 <= report.residual <= report.residual_max < math.inf
+        assert report.steps <= 60
+        if step_size > 1:
+            assert report.step_size < 1
+            assert report.rejected >= 9
+    assert all(bool(a.isfinite().all()) for a in (*readings["displacement"], *readings["error"]))
+
+
+def test_residual_is_the_gradient_of_the_energy() -> None:
+    """Recomputed by autograd from the energy as it is written in the protocol."""
+    model, x, y = resmlp()
+    batch, g = seen(model, x, y)
+    rule = EP(beta=0.5, steps=7)
+    u = rule.readings(batch)["displacement"]
+    h = [(free - 0.5 * d).requires_grad_() for free, d in zip(batch.hiddens, u, strict=True)]
+    energy = 0.5 * (h[0] - batch.hiddens[0]).square().sum()
+    for layer, block in enumerate(model.blocks):  # type: ignore[arg-type]
+        energy = energy + 0.5 * (h[layer + 1] - h[layer] - block(h[layer])).square().sum()
+    energy = energy + 0.5 * F.cross_entropy(model.readout(h[-1]), y, reduction="sum")  # type: ignore[operator]
+    grad = torch.cat(torch.autograd.grad(energy, h), dim=1).norm(dim=1)
+    expected = grad / (0.5 * g[-1].norm(dim=1))
+    (report,) = rule.last
+    assert report.residual == pytest.approx(float(expected.mean()), rel=1e-9)
+    assert report.residual_max == pytest.approx(float(expected.max()), rel=1e-9)
+    free_loss = 0.5 * F.cross_entropy(batch.logits, y, reduction="sum")
+    assert report.energy[-1] == pytest.approx(float((energy - free_loss).detach() / len(y)), rel=1e-9)
+    assert rule.diagnostics()["residual"] == report.residual
+
+
+def test_more_steps_leave_a_smaller_residual_and_tolerance_ends_early() -> None:
+    batch, _ = seen(*resmlp())
+    residuals = []
+    for steps in (2, 6, 20, 60):
+        rule = EP(steps=steps, tolerance=0)
+        rule.credit(batch)
+        residuals.append(rule.last[0].residual)
+    assert residuals == sorted(residuals, reverse=True)
+    rule = EP(steps=5000, tolerance=0.2)
+    rule.credit(batch)
+    assert rule.last[0].steps < 30
+    assert rule.last[0].residual_max <= 0.2
+
+
+def test_credit_of_a_sample_does_not_depend_on_its_batch() -> None:
+    model, x, y = resmlp(scale=100.0)
+    whole, _ = seen(model, x, y)
+    part, _ = seen(model, x[:4], y[:4])
+    rule = EP(step_size=2.0)
+    for a, b in zip(rule.credit(whole), rule.credit(part), strict=True):
+        torch.testing.assert_close(a[:4], b, rtol=1e-8, atol=1e-10)
+
+
+def test_small_nudge_of_a_large_float32_state_survives() -> None:
+    """‖h‖ ~ 1e4 in float32: prediction errors are formed from displacements, not from the difference of two states."""
+    model, x, y = resmlp(dtype=torch.float32)
+    for p in model.embed.parameters():  # type: ignore[union-attr]
+        p.data *= 3e3
+    batch, g = seen(model, x, y)
+    assert float(batch.hiddens[-1].norm(dim=1).mean()) > 5e3
+    a = EP(beta=10.0, steps=300, tolerance=0, reading="error").credit(batch)
+    for credit, reference in zip(a, g, strict=True):
+        assert float(F.cosine_similarity(credit.double(), reference.double(), dim=1).mean()) > 0.99
+
+
+def test_diverged_network_is_nan_and_says_so() -> None:
+    model, x, y = resmlp()
+    batch, _ = seen(model, x, y)
+    batch.hiddens[-1][0] = math.nan
+    rule = EP()
+    a = rule.credit(batch)
+    assert math.isnan(rule.last[0].residual)
+    assert math.isnan(rule.diagnostics()["residual"])
+    assert bool(a[2][0].isnan().all())
+    assert bool(a[2][1:].isfinite().all())
+
+
+def test_saturated_sample_has_nothing_to_relax() -> None:
+    model, x, y = resmlp()
+    model.out_head.weight.data.zero_()  # type: ignore[union-attr,operator]
+    batch, _ = seen(model, x, y)
+    rule = EP()
+    assert all(not bool(a.any()) for a in rule.credit(batch))
+    assert rule.last[0].residual == 0
+    assert rule.last[0].steps == 0
+
+
+def test_batch_statistics_see_the_free_phase_only() -> None:
+    torch.manual_seed(0)
+    model, twin = SmallCNN(4, width=8, size=8), SmallCNN(4, width=8, size=8)
+    twin.load_state_dict(model.state_dict())
+    x, y = torch.randn(6, 3, 8, 8), torch.randint(0, 4, (6,))
+    model.eval()
+    stream = InterfaceStream(model, x[:3])
+    model.train()
+    twin.train()
+    rule = EP(symmetric=True)
+    rule.backward(stream, x, y, 0, 0.0)
+    twin(x)
+    for name, buffer in twin.named_buffers():
+        torch.testing.assert_close(dict(model.named_buffers())[name], buffer)
+    for report in rule.last:
+        assert all(b <= a + 1e-6 for a, b in pairwise(report.energy))
+        assert report.residual < 1
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
+    assert all(p.requires_grad for p in model.parameters())
+
+
+def test_token_model_is_read_at_its_read_token() -> None:
+    torch.manual_seed(0)
+    model = ViTMini(3, 16, 2, 2).double()
+    x, y = torch.randn(4, 3, 32, 32).double(), torch.randint(0, 3, (4,))
+    batch, g = seen(model, x, y)
+    assert batch.stream.read == "cls"
+    a = EP(beta=1e-6, reading="error", **CONVERGED).credit(batch)  # its cls token starts at ‖h‖ ~ .1
+    assert [tuple(t.shape) for t in a] == [(4, 16)] * 3
+    assert relative_error(list(a), g) < 1e-2
+
+
+def test_stream_seen_through_hooks_is_refused_in_one_line() -> None:
+    net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3))
+    batches = [(torch.randn(4, 4), torch.randint(0, 3, (4,)))]
+    with pytest.raises(CreditscopeError, match=r"'ep' .* interface") as caught:
+        sweep(net, batches, EP(), blocks=["1"])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options", [{"beta": 0}, {"steps": 0}, {"step_size": -1}, {"reading": "both"}, {"tolerance": 1}, {"betta": 1}]
+)
+def test_wrong_options_are_named(options: dict) -> None:
+    with pytest.raises(CreditscopeError, match=f"option '{next(iter(options))}' of method ep"):
+        EP(**options)
+
+
+def test_spec_refuses_credit_norm_and_records_options() -> None:
+    with pytest.raises(CreditscopeError, match="do not apply to method ep"):
+        make_spec({"method": "ep", "credit_norm": "rms"})
+    assert make_spec({"method": "ep", "options": {"steps": 3}}).options["steps"] == 3
+    assert make_spec({"method": "ep", "options": {"steps": 3}}).hash != make_spec({"method": "ep"}).hash
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_repeated_and_resumed_runs_are_the_same_files(tmp_path) -> None:
+    spec = make_spec(
+        {"method": "ep", "epochs": 2, "width": 16, "depth": 2, "batch_size": 1024, "options": {"steps": 3}}
+    )
+
+    def stop(epoch: int, epochs: int, line: dict) -> None:
+        if epoch == 1:
+            raise Interrupted
+
+    for name in ("one", "two"):
+        train(spec, tmp_path / name)
+    with pytest.raises(Interrupted):
+        train(spec, tmp_path / "resumed", progress=stop)
+    train(spec, tmp_path / "resumed")
+    files = sorted(p.name for p in (tmp_path / "one").iterdir() if p.is_file())
+    assert "model.safetensors" in files
+    for name in ("two", "resumed"):
+        for file in files:
+            assert (tmp_path / name / file).read_bytes() == (tmp_path / "one" / file).read_bytes(), (name, file)

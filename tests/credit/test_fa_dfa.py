@@ -1,0 +1,278 @@
+"""BP, FA and DFA against numpy: the formulas of the protocol, written down a second time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from creditscope import CreditscopeError, diagnose
+from creditscope.credit import BP, DFA, FA, CreditBatch, CreditRule, make_rule
+from creditscope.credit.base import as_rule, checked, rms_normalised
+from creditscope.models import ResMLP, SmallCNN, ViTMini
+from creditscope.stream import InterfaceStream
+
+from ..stream.nets import D_IN, Array, C, D, batch, shaken
+
+
+def setting(rule: Any, model: Any = None, shape: tuple[int, ...] = (D_IN,), n: int = 6) -> tuple[Any, CreditBatch]:
+    """The rule drawn for the model, and one batch as it meets it."""
+    model = (model or shaken(ResMLP(D_IN, C, width=D, depth=3))).eval()
+    x, y = batch(shape, n=n)
+    stream = InterfaceStream(model, x[:3])
+    rule.setup(stream, C, torch.Generator().manual_seed(11))
+    with torch.no_grad():
+        logits, hiddens = model(x, return_hidden=True)
+    gen = torch.Generator().manual_seed(12)
+    output_grad = torch.randn(n, stream.widths[-1], generator=gen)
+    return rule, CreditBatch(stream, hiddens, logits, y, output_grad)
+
+
+def softmax_error(b: CreditBatch) -> Array:
+    z = b.logits.numpy().astype(np.float64)
+    p = np.exp(z - z.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    p[np.arange(len(z)), b.y.numpy()] -= 1
+    return p
+
+
+def test_error_is_softmax_minus_one_hot():
+    _, b = setting(DFA())
+    np.testing.assert_allclose(b.error.numpy(), softmax_error(b), atol=1e-6)
+    np.testing.assert_allclose(b.error.sum(1).numpy(), 0, atol=1e-6)
+
+
+def test_dfa_credit_is_the_error_through_the_transposed_matrix():
+    rule, b = setting(DFA())
+    e = softmax_error(b)
+    for layer, a in enumerate(rule.credit(b)):
+        matrix = rule.B[layer].numpy().astype(np.float64)
+        assert matrix.shape == (C, D)
+        expected = np.stack([matrix.T @ row for row in e])
+        np.testing.assert_allclose(a.numpy(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_fa_chain_starts_at_the_exact_gradient_and_is_raw():
+    rule, b = setting(FA())
+    assert b.output_grad is not None
+    expected = [b.output_grad.numpy().astype(np.float64)]
+    for layer in (2, 1, 0):
+        matrix = rule.B[layer].numpy().astype(np.float64)
+        assert matrix.shape == (D, D)
+        expected.insert(0, np.stack([matrix @ row for row in expected[0]]))
+    for a, wanted in zip(rule.credit(b), expected, strict=True):
+        np.testing.assert_allclose(a.numpy(), wanted, rtol=1e-4, atol=1e-5)
+    assert torch.equal(rule.credit(b)[-1], b.output_grad)
+
+
+@pytest.mark.parametrize("make", [DFA, FA])
+def test_descending_order_is_the_credit_reversed(make):
+    rule, b = setting(make())
+    for left, right in zip(rule.descend(b), reversed(rule.credit(b)), strict=True):
+        assert torch.equal(left, right)
+
+
+def back_through_convolution(a: Array, kernel: Array, pooled: bool) -> Array:
+    """Adjoint of conv 3x3 (padding 1), then mean-pooling 2x2: written as sums over the taps. a: [B, out, H', W']."""
+    if pooled:
+        a = np.repeat(np.repeat(a, 2, axis=2), 2, axis=3) / 4
+    n, _, height, width = a.shape
+    out = np.zeros((n, kernel.shape[1], height, width))
+    for i in range(height):
+        for j in range(width):
+            for di in range(3):
+                for dj in range(3):  # output (i, j) read input (i + di - 1, j + dj - 1) with tap (di, dj)
+                    p, q = i + di - 1, j + dj - 1
+                    if 0 <= p < height and 0 <= q < width:
+                        out[:, :, p, q] += a[:, :, i, j] @ kernel[:, :, di, dj]
+    return out
+
+
+def test_fa_through_convolutions_is_the_transposed_convolution_with_random_kernels():
+    rule, b = setting(FA(), shaken(SmallCNN(C, width=8, size=8)), (3, 8, 8), n=2)
+    assert [tuple(k.shape) for k in rule.B] == [(64, 32, 3, 3), (128, 64, 3, 3), (512, 8)]
+    assert b.output_grad is not None
+    a3 = b.output_grad.numpy().astype(np.float64)
+    dense = rule.B[2].numpy().astype(np.float64)
+    a2 = (a3 @ dense.T).reshape(2, 128, 2, 2)
+    a1 = back_through_convolution(a2, rule.B[1].numpy().astype(np.float64), pooled=True)
+    a0 = back_through_convolution(a1, rule.B[0].numpy().astype(np.float64), pooled=True)
+    assert a0.shape == (2, 32, 8, 8)
+    for got, wanted in zip(rule.credit(b), (a0, a1, a2, a3), strict=True):
+        np.testing.assert_allclose(got.numpy(), wanted.reshape(2, -1), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(("make", "shape", "std"), [(DFA, (C, 600), C**-0.5), (FA, (600, 600), 600**-0.5)])
+def test_feedback_matrices_have_the_stated_distribution(make, shape, std):
+    rule = make()
+    model = ResMLP(D_IN, C, width=600, depth=1)
+    rule.setup(InterfaceStream(model.eval(), batch((D_IN,))[0][:3]), C, torch.Generator().manual_seed(0))
+    b = rule.B[0].double()
+    assert tuple(b.shape) == shape
+    count = b.numel()
+    assert abs(float(b.mean())) < 5 * std / math.sqrt(count)
+    assert abs(float(b.std()) / std - 1) < 5 / math.sqrt(2 * count)
+    fourth = float(((b / std) ** 4).mean())
+    assert abs(fourth - 3) < 5 * math.sqrt(96 / count)  # kurtosis of a Gaussian
+
+
+def test_token_models_get_the_credit_of_the_read_token():
+    rule, b = setting(DFA(), shaken(ViTMini(C, width=8, depth=2, size=8)), (3, 8, 8))
+    assert [tuple(a.shape) for a in rule.credit(b)] == [(6, 8)] * 3
+
+
+def test_rms_normalisation_is_the_stated_formula():
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((5, 7)) * np.array([[1.0], [1e3], [1e-3], [1e-7], [0.0]])
+    expected = np.stack([row / (np.sqrt(np.mean(row * row)) + 1e-6) for row in a])
+    np.testing.assert_allclose(rms_normalised(torch.from_numpy(a)).numpy(), expected, rtol=1e-12)
+
+
+def test_exact_layers_are_all_for_bp_the_last_for_fa_none_for_dfa():
+    assert BP().exact_layers(4) == (0, 1, 2, 3, 4)
+    assert FA().exact_layers(4) == (4,)
+    assert DFA().exact_layers(4) == ()
+
+
+def test_fa_is_exact_at_the_last_layer_when_measured():
+    rule, b = setting(FA())
+    facts = diagnose(b.stream.model, [batch((D_IN,), n=20)], credit=rule).facts
+    assert facts.alignment is not None
+    assert facts.concentration is not None
+    assert facts.alignment.mean[-1] == pytest.approx(1, abs=1e-12)
+    assert facts.concentration.exact_layers == (3,)
+    assert facts.concentration.deep_mean_without_exact == pytest.approx(
+        (facts.alignment.mean[1] + facts.alignment.mean[2]) / 2  # type: ignore[operator]
+    )
+
+
+@pytest.mark.parametrize("make", [DFA, FA])
+def test_redraw_draws_every_matrix_anew_and_leaves_the_rule_alone(make):
+    rule, b = setting(make())
+    kept = {name: t.clone() for name, t in rule.state().items()}
+    fresh = rule.redraw(b.stream, C, torch.Generator().manual_seed(99))
+    assert fresh.state().keys() == kept.keys()
+    for name, t in kept.items():
+        assert torch.equal(rule.state()[name], t)
+        assert fresh.state()[name].shape == t.shape
+        correlation = float(torch.corrcoef(torch.stack([fresh.state()[name].flatten(), t.flatten()]))[0, 1])
+        assert abs(correlation) < 5 / math.sqrt(t.numel())
+    assert BP().redraw(b.stream, C, torch.Generator()) is None
+
+
+@pytest.mark.parametrize("make", [DFA, FA])
+def test_state_taken_out_and_loaded_gives_equal_credit(make):
+    rule, b = setting(make())
+    other = make()
+    other.load({k: v.clone() for k, v in rule.state().items()})
+    other.attach(b.stream)
+    for left, right in zip(rule.credit(b), other.credit(b), strict=True):
+        assert torch.equal(left, right)
+
+
+@pytest.mark.parametrize("make", [DFA, FA])
+def test_matrices_depend_on_the_generator_alone(make):
+    torch.manual_seed(1)
+    first, _ = setting(make())
+    before = torch.get_rng_state()
+    torch.manual_seed(2)
+    second, _ = setting(make())
+    torch.set_rng_state(before)
+    for name, t in first.state().items():
+        assert torch.equal(t, second.state()[name])
+
+
+@pytest.mark.parametrize("make", [DFA, FA])
+def test_a_rule_without_or_with_foreign_matrices_is_refused(make):
+    _, b = setting(make())
+    with pytest.raises(CreditscopeError, match=f"'{make.name}'"):
+        make().attach(b.stream)
+    wide, _ = setting(make(), ResMLP(D_IN, C, width=D + 1, depth=3))
+    with pytest.raises(CreditscopeError, match=f"'{make.name}'"):
+        wide.attach(b.stream)
+    deep, _ = setting(make(), ResMLP(D_IN, C, width=D, depth=4))
+    with pytest.raises(CreditscopeError, match=f"'{make.name}'"):
+        deep.attach(b.stream)
+
+
+def test_fa_without_the_exact_output_gradient_says_so():
+    rule, b = setting(FA())
+    b.output_grad = None
+    with pytest.raises(CreditscopeError, match="exact gradient at h_L"):
+        rule.credit(b)
+
+
+class Faulty(CreditRule):
+    name = "faulty"
+
+    def __init__(self, give: Any) -> None:
+        super().__init__()
+        self.give = give
+
+    def credit(self, batch: CreditBatch) -> Any:
+        return self.give(batch.hiddens)
+
+
+@pytest.mark.parametrize(
+    ("give", "says"),
+    [
+        (lambda h: h[:-1], "'faulty' returned 3 layers for 3 blocks; return 4"),
+        (lambda h: [*h, h[0]], "'faulty' returned 5 layers for 3 blocks; return 4"),
+        (lambda h: [h[0], h[1], h[2][:-1], h[3]], "'faulty' returned shape [5, 16] at layer 2"),
+        (lambda h: [h[0], h[1].sum(1), *h[2:]], "'faulty' returned shape [6] at layer 1"),
+        (
+            lambda h: [t.clone().requires_grad_() for t in h],
+            "'faulty' returned credit with a graph attached at layer 0",
+        ),
+        (lambda h: [*h[:3], 0.0], "'faulty' returned float at layer 3"),
+        (lambda h: dict(enumerate(h)), "'faulty' returned dict"),
+        (lambda h: [*h[:3], h[3] * math.nan], "'faulty' returned NaN or Inf at layer 3"),
+    ],
+)
+def test_credit_that_does_not_fit_names_rule_and_layer_in_one_line(give, says):
+    rule = Faulty(give)
+    _, b = setting(FA())
+    with pytest.raises(CreditscopeError) as caught:
+        checked(rule.credit(b), b, rule.name)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(CreditscopeError) as again:
+        diagnose(b.stream.model, [batch((D_IN,), n=6)], credit=rule)
+    assert says in str(again.value)
+
+
+def test_unknown_method_and_unknown_option_are_one_line_errors_with_the_choices():
+    with pytest.raises(CreditscopeError, match=r"'nope' is unknown; choose one of .*bp, fa, dfa"):
+        make_rule("nope")
+    with pytest.raises(CreditscopeError, match="'speed' of method fa") as caught:
+        make_rule("fa", {"speed": 3})
+    assert "\n" not in str(caught.value)
+
+
+def test_callables_become_rules_and_anything_else_is_refused():
+    rule = as_rule(lambda hiddens, logits, y: hiddens)
+    assert isinstance(rule, CreditRule)
+    assert as_rule(None) is None
+    assert as_rule(rule) is rule
+    with pytest.raises(CreditscopeError, match="int"):
+        as_rule(4)
+
+
+def test_callable_is_given_hidden_states_logits_and_labels():
+    seen: list[Any] = []
+    model = shaken(ResMLP(D_IN, C, width=D, depth=3)).eval()
+    x, y = batch((D_IN,), n=6)
+
+    def function(hiddens: list[Tensor], logits: Tensor, labels: Tensor) -> list[Tensor]:
+        seen.append(([h.clone() for h in hiddens], logits, labels))
+        return hiddens
+
+    diagnose(model, [(x, y)], credit=function)
+    logits, hiddens = model(x, return_hidden=True)
+    torch.testing.assert_close(seen[0][0], [h.detach() for h in hiddens])
+    torch.testing.assert_close(seen[0][1], logits.detach())
+    assert torch.equal(seen[0][2], y)

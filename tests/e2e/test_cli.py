@@ -1,0 +1,168 @@
+"""The command line as a user meets it: real processes' entry point, real files, exit codes, one-line errors."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from creditscope.cli import main
+
+TINY = ["--dataset", "quadratic", "--width", "8", "--depth", "2", "--epochs", "1", "--batch-size", "2000"]
+
+
+def one_line_error(capsys, *args: str) -> str:
+    assert main(args) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1, captured.err
+    assert "Traceback" not in captured.err
+    assert captured.err.startswith("creditscope: ")
+    return captured.err
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    root: Path = tmp_path_factory.mktemp("store")
+    for name, flags in {
+        "dfa": ["--method", "dfa", "--credit-norm", "rms"],
+        "dfa-null": ["--method", "dfa", "--credit-norm", "rms", "--train-last", "0"],
+        "bp": ["--method", "bp"],
+        "bp-null": ["--method", "bp", "--train-last", "0"],
+    }.items():
+        assert main(["train", *TINY, *flags, "--out", str(root / name)]) == 0
+    return root
+
+
+def test_help_of_every_command_shows_an_example(capsys):
+    assert main(["--help"]) == 0
+    commands = re.findall(r"^  (\w+)  ", capsys.readouterr().out, re.MULTILINE)
+    assert {"demo", "train", "diagnose", "report"} <= set(commands)
+    for command in ("demo", "train", "diagnose", "report"):
+        with pytest.raises(SystemExit) as stop:
+            main([command, "--help"])
+        assert stop.value.code == 0
+        out = capsys.readouterr().out
+        assert f"Example: creditscope {command}" in out
+        assert "default" in out
+
+
+def test_diagnose_finds_nulls_beside_the_bundle_and_ends_with_the_verdict(store, capsys, tmp_path):
+    assert main(["diagnose", str(store / "dfa"), "--json", str(tmp_path / "r.json")]) == 0
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert lines[-1].startswith("VERDICT: ")
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert [m["null"] for m in report["facts"]["depth"]["margins"]] == ["matched", "bp"]
+    accuracy = json.loads((store / "dfa" / "trajectory.jsonl").read_text().splitlines()[-1])["accuracy"]
+    null = json.loads((store / "dfa-null" / "trajectory.jsonl").read_text().splitlines()[-1])["accuracy"]
+    assert report["facts"]["depth"]["margins"][0]["margin_pp"] == pytest.approx(100 * (accuracy - null))
+
+
+def test_strict_gives_exit_code_3_only_when_the_verdict_fails(store, capsys, tmp_path):
+    main(["diagnose", str(store / "dfa"), "--json", str(tmp_path / "r.json")])
+    fails = json.loads((tmp_path / "r.json").read_text())["verdict"]["status"] == "fail"
+    assert main(["diagnose", str(store / "dfa"), "--strict"]) == (3 if fails else 0)
+    alone = tmp_path / "alone"
+    shutil.copytree(store / "bp", alone / "bp")
+    assert main(["diagnose", str(alone / "bp"), "--strict"]) == 0
+    assert "VERDICT: trustworthy (D3 not measured)" in capsys.readouterr().out
+
+
+def test_four_diagnostic_is_named_in_the_output(store, capsys):
+    assert main(["diagnose", str(store / "bp"), "--protocol", "four-diagnostic"]) == 0
+    assert "four-diagnostic/" in capsys.readouterr().out
+
+
+def test_report_prints_one_row_per_method_and_writes_markdown(store, capsys, tmp_path):
+    assert main(["report", str(store), "--markdown", str(tmp_path / "t.md")]) == 0
+    out = capsys.readouterr().out
+    assert "dfa(rms)" in out and "three-check/1.0" in out
+    rows = [line for line in (tmp_path / "t.md").read_text().splitlines() if line.startswith("| ")]
+    assert len(rows) == 1 + 2  # header, bp, dfa
+
+
+def test_a_second_train_of_the_same_run_does_nothing_and_of_another_is_refused(store, capsys):
+    before = {p: p.stat().st_mtime_ns for p in (store / "bp").iterdir()}
+    assert main(["train", *TINY, "--method", "bp", "--out", str(store / "bp")]) == 0
+    assert {p: p.stat().st_mtime_ns for p in (store / "bp").iterdir()} == before
+    capsys.readouterr()
+    assert "holds another run" in one_line_error(capsys, "train", *TINY, "--seed", "1", "--out", str(store / "bp"))
+
+
+def test_yaml_and_flags_together_flags_win(capsys, tmp_path):
+    (tmp_path / "run.yaml").write_text("method: dfa\ncredit_norm: none\nwidth: 8\ndepth: 2\nepochs: 1\nbatch_size: 2000\n")
+    out = tmp_path / "run"
+    assert main(["train", "--config", str(tmp_path / "run.yaml"), "--credit-norm", "rms", "--out", str(out)]) == 0
+    spec = json.loads((out / "spec.json").read_text())["spec"]
+    assert (spec["method"], spec["credit_norm"], spec["width"]) == ("dfa", "rms", 8)
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["fly"], "unknown command 'fly'"),
+        (["train", "--method", "magic"], "method 'magic' is unknown; choose one of"),
+        (["train", "--method", "dfa"], "needs credit_norm"),
+        (["train", "--method", "bp", "--credit-norm", "rms"], "do not apply to method bp"),
+        (["train", "--speed", "9"], "--speed"),
+        (["train", "--credit-norm", "l2"], "l2"),
+        (["diagnose"], "bundle"),
+        (["train", "--lr", "-1"], "lr: Input should be greater than 0"),
+        (["train", "--arch", "vit-mini"], "needs images"),
+        (["diagnose", "nowhere"], "nowhere is not a directory"),
+        (["report", "nowhere"], "nowhere is not a directory"),
+        (["diagnose", ".", "--protocol", "two-check"], "two-check"),
+    ],
+)
+def test_a_users_mistake_is_one_line_with_code_2(args, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert says in one_line_error(capsys, *args)
+    assert list(tmp_path.iterdir()) == []  # nothing half-written
+
+
+def test_yaml_with_a_python_tag_or_a_list_is_refused(capsys, tmp_path):
+    (tmp_path / "bad.yaml").write_text("method: !!python/object/apply:os.system ['true']\n")
+    assert "not plain YAML" in one_line_error(capsys, "train", "--config", str(tmp_path / "bad.yaml"))
+    (tmp_path / "list.yaml").write_text("- method\n")
+    assert "must hold a mapping" in one_line_error(capsys, "train", "--config", str(tmp_path / "list.yaml"))
+
+
+def test_damaged_bundles_are_one_line(store, capsys, tmp_path):
+    for name, damage, says in [
+        ("credit", lambda p: (p / "credit.safetensors").unlink(), "credit.safetensors is missing"),
+        ("model", lambda p: (p / "model.safetensors").write_bytes(b"\x08"), "altered"),
+        ("newer", lambda p: _edit(p, schema_version=99), "schema version 99"),
+    ]:
+        shutil.copytree(store / "dfa", tmp_path / name / "dfa")
+        damage(tmp_path / name / "dfa")
+        assert says in one_line_error(capsys, "diagnose", str(tmp_path / name / "dfa"))
+
+
+def _edit(bundle: Path, **changes: object) -> None:
+    content = json.loads((bundle / "spec.json").read_text())
+    (bundle / "spec.json").write_text(json.dumps({**content, **changes}))
+
+
+def test_demo_trains_nulls_writes_its_files_and_resumes(capsys, tmp_path):
+    out = tmp_path / "demo"
+    args = ["demo", "--out", str(out), "--epochs", "1", "--seeds", "1", "2", "--workers", "2"]
+    assert main(args) == 0
+    text = capsys.readouterr().out
+    for label in ("bp", "fa(none)", "dfa(rms)", "dfa(none)"):
+        assert label in text
+    assert len(list((out / "networks").iterdir())) == 2 * 8
+    assert len(list((out / "reports").glob("*.json"))) == 2 * 4
+    audit = json.loads((out / "audit.json").read_text())
+    for entry in audit:
+        nulls = {m["null"] for m in entry["reports"][0]["facts"]["depth"]["margins"]}
+        assert nulls == {"matched", "bp"}
+        assert entry["reports"][0]["facts"]["depth"]["margins"][0]["interval"].startswith("paired t over 2")
+    hashes = {p.name: (p / "spec.json").read_bytes() for p in (out / "networks").iterdir()}
+    shutil.rmtree(out / "networks" / sorted(hashes)[0])
+    assert main(args) == 0
+    assert {p.name: (p / "spec.json").read_bytes() for p in (out / "networks").iterdir()} == hashes
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert re.fullmatch(r"creditscope \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)

@@ -1,0 +1,227 @@
+"""A report as text, Markdown and JSON: the verdict is there, nothing from outside becomes markup, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from typing import Any
+
+import pytest
+import torch
+from markdown_it import MarkdownIt
+
+from creditscope import CreditscopeError, DiagnosticReport, diagnose
+from creditscope.credit import BP, DFA
+from creditscope.models import ResMLP
+from creditscope.render.markdown import escape
+from creditscope.render.numbers import accuracy, num, signed
+from creditscope.stream import InterfaceStream
+
+from ..stream.nets import D_IN, C, D, batch, shaken
+
+ESC = "\x1b"
+
+
+def report(spoil: bool = False, **options: Any) -> DiagnosticReport:
+    model = ResMLP(D_IN, C, width=D, depth=2)
+    shaken(model)
+    if spoil:
+        with torch.no_grad():
+            model.out_head.weight[0, 0] = math.nan  # type: ignore[operator]
+    given = [batch((D_IN,), n=128, seed=k) for k in range(2)]
+    rule = DFA()
+    rule.setup(InterfaceStream(model.eval(), given[0][0][:3]), C, torch.Generator().manual_seed(0))
+    options = {"credit": rule, "headline_acc": [0.5, 0.52], "frozen_baseline_acc": {"matched": [0.3, 0.31]}, **options}
+    return diagnose(model, given, **options)
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "pass": {},
+    "fail": {"frozen_baseline_acc": {"matched": [0.5, 0.52], "bp": [0.55, 0.56]}},
+    "no null": {"frozen_baseline_acc": None},
+    "nothing given": {"frozen_baseline_acc": None, "headline_acc": None, "credit": None},
+    "other policy": {"protocol": "four-diagnostic"},
+    "diverged": {"spoil": True},
+    "exact": {"credit": BP()},
+    "full": {"level": "full"},
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_text_ends_with_the_verdict_line_and_is_plain_when_piped(name, capsys):
+    made = report(**CASES[name])
+    print(made)
+    printed = capsys.readouterr().out
+    assert printed.rstrip("\n").splitlines()[-1] == made.verdict.line
+    assert re.fullmatch(r"VERDICT: (trustworthy|needs walk-back|inconclusive).*", made.verdict.line)
+    assert ESC not in printed
+    assert made.protocol in printed
+
+
+def test_text_is_coloured_in_a_terminal_and_says_the_same(monkeypatch):
+    made = report()
+    plain = str(made)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    coloured = str(made)
+    assert ESC in coloured
+    without = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    assert [line.rstrip() for line in without.splitlines()] == plain.splitlines()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_markdown_holds_the_verdict_every_check_and_every_layer(name):
+    made = report(**CASES[name])
+    text = made.to_markdown()
+    html = MarkdownIt("commonmark").enable("table").render(text)
+    plain = re.sub(r"<[^>]+>", "", html)
+    assert f"<strong>{made.verdict.line}</strong>" in html
+    assert made.protocol in plain
+    for check in made.verdict.checks:
+        cells = f"<td>{check.id}</td>\n<td>{check.name}</td>"
+        assert cells in html
+    for layer in range(made.facts.stream.depth + 1):
+        assert f"<td>{layer}</td>" in html
+
+
+def structure(text: str) -> list[str]:
+    """What a Markdown reader makes of the text: every element, without the words in it."""
+    tokens = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(text)
+    kinds = []
+    for token in tokens:
+        kinds.append(token.type)
+        kinds += [child.type for child in token.children or [] if child.type not in ("text", "text_special")]
+    return kinds
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "**bold** _it_ ~~gone~~ `code`",
+    "[click](javascript:alert(1)) ![i](http://x/y.png)",
+    "<http://evil.example>",
+    "a | b | c",
+    "first\n\n# second\n\n- third",
+    "x\n---\ny",
+    "---",
+    "- item",
+    "+ item",
+    "1. item",
+    "2) item",
+    "# heading",
+    "> quoted",
+    "    indented",
+    "\\",
+    "\\*not escaped twice\\*",
+    "&lt;b&gt; &#60;b&#62;",
+    "```\ncode\n```",
+    "[x]: http://evil.example",
+    "~~~",
+    "===",
+    "***",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_strings_stay_words_in_markdown(text):
+    benign = report(method_name="m", notes="n", checkpoint="c", evidence={"temporal": "e"}).to_markdown()
+    hostile = report(method_name=text, notes=text, checkpoint=text, evidence={"temporal": text}).to_markdown()
+    assert structure(hostile) == structure(benign)
+
+
+@pytest.mark.parametrize("text", ["a<b>&c", "x*y_z", "50 % of [B]", "#1 | #2", "back\\slash", "1. one", "- dash"])
+def test_escaped_words_read_as_they_were(text):
+    html = MarkdownIt("commonmark").render(escape(text))
+    shown = re.sub(r"</?p>", "", html).strip()
+    assert shown.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&amp;", "&") == text
+
+
+def test_hostile_strings_bring_no_control_codes_or_markup_into_the_text():
+    text = f"{ESC}[31mred{ESC}[0m\r\b\x07 [bold]x[/bold] {ESC}]0;title\x07"
+    printed = str(report(method_name=text, notes=text, checkpoint=text, evidence={"temporal": text}))
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\x9b]", printed)
+    assert "[bold]x[/bold]" in printed
+
+
+def test_a_verdict_smuggled_in_by_a_name_is_never_a_line_of_its_own():
+    made = report(method_name="good\nVERDICT: trustworthy", notes="n\nVERDICT: trustworthy", frozen_baseline_acc=0.5)
+    verdicts = [line for line in str(made).splitlines() if line.startswith("VERDICT:")]
+    assert verdicts == [made.verdict.line]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_json_round_trip_keeps_everything(name, tmp_path):
+    made = report(**CASES[name], method_name="Γ ≥ 0 \u2028 \x00", notes='"quoted"')
+    text = made.to_json(tmp_path / "report.json")
+    assert (tmp_path / "report.json").read_text() == text
+    read = DiagnosticReport.from_json(tmp_path / "report.json")
+    assert read.to_json() == text
+    assert str(read) == str(made)
+    assert read.status == made.status
+    if name != "diverged":  # NaN is not equal to itself
+        assert read == made
+
+    def no_constant(word: str) -> None:
+        pytest.fail(f"{word} is not JSON")
+
+    assert json.loads(text, parse_constant=no_constant) == made.to_dict()
+
+
+def test_non_finite_numbers_come_back_as_numbers(tmp_path):
+    made = report(spoil=True)
+    made.to_json(tmp_path / "report.json")
+    read = DiagnosticReport.from_json(tmp_path / "report.json")
+    assert math.isnan(read.facts.reference.per_sample[-1])
+    assert made.to_dict()["facts"]["reference"]["per_sample"][-1] == "NaN"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('{"schema_version": 99}', "upgrade creditscope"),
+        ("{}", "not a creditscope report"),
+        ("[]", "not a creditscope report"),
+        ("", "not valid JSON"),
+        ('{"schema_version": 1, "a\\nb": 2}', "not a creditscope report"),
+    ],
+)
+def test_files_that_are_no_report_are_one_line(tmp_path, content, says):
+    (tmp_path / "report.json").write_text(content)
+    with pytest.raises(CreditscopeError, match=says) as caught:
+        DiagnosticReport.from_json(tmp_path / "report.json")
+    assert "\n" not in str(caught.value)
+
+
+def test_report_is_immutable():
+    with pytest.raises(Exception, match="frozen"):
+        report().notes = "changed"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (math.nan, "NaN"),
+        (math.inf, "inf"),
+        (-math.inf, "-inf"),
+        (0.0, "0"),
+        (4.2e-9, "4.20e-09"),
+        (0.0123456, "0.0123"),
+        (104.4, "104"),
+        (1234.5, "1234"),
+        (18000.0, "1.80e+04"),
+        (-0.5, "-0.5"),
+    ],
+)
+def test_numbers_look_the_same_everywhere(value, text):
+    assert num(value) == text
+
+
+def test_signs_are_always_shown_and_accuracies_carry_their_spread():
+    assert (signed(0.25), signed(-0.25), signed(None), signed(math.nan)) == ("+0.250", "-0.250", "–", "NaN")
+    assert accuracy((0.306,)) == "0.306"
+    assert accuracy((0.30, 0.32, 0.34)) == "0.320 ± 0.020 (n=3)"
+    assert accuracy(()) == "–"

@@ -1,0 +1,193 @@
+"""The gradients of one batch against autograd of the objective as PROTOCOL.md states it, written as one sum."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from creditscope.credit import BP, CreditBatch, CreditRule
+from creditscope.models import ResMLP, SmallCNN, StudentNet, ViTMini
+from creditscope.stream import InterfaceStream
+from creditscope.training.objective import Objective, freeze_first
+
+from ..stream.nets import D_IN, C, batch, shaken
+
+
+class Fixed(CreditRule):
+    """Credit that is drawn once per layer, so that the test knows it."""
+
+    name = "fixed"
+
+    def __init__(self, native: bool = False) -> None:
+        super().__init__()
+        self.native = native
+        self.a: list[Tensor] = []
+        self.seen: CreditBatch | None = None
+
+    def credit(self, batch: CreditBatch) -> list[Tensor]:
+        self.seen = batch
+        gen = torch.Generator().manual_seed(3)
+        shapes = [h.shape for h in batch.hiddens] if self.native else [(len(batch.y), w) for w in batch.stream.widths]
+        self.a = [torch.randn(tuple(s), generator=gen, dtype=torch.float64) for s in shapes]
+        return self.a
+
+
+MODELS: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "resmlp": (lambda: ResMLP(D_IN, C, width=8, depth=3, ratio=2), (D_IN,)),
+    "student": (lambda: StudentNet(D_IN, C, width=8, depth=3), (D_IN,)),
+    "vit": (lambda: ViTMini(C, width=8, depth=3, size=8), (3, 8, 8)),
+    "small-cnn": (lambda: SmallCNN(C, width=8, size=4), (3, 4, 4)),
+}
+N = 5
+
+
+def prepared(name: str) -> tuple[Any, Any, InterfaceStream, Tensor, Tensor]:
+    """(model, an untouched twin, the model's stream, x, y) in double."""
+    make, shape = MODELS[name]
+    model = shaken(make(), std=0.4).double()
+    x, y = batch(shape, n=N)
+    stream = InterfaceStream(model.eval(), x.double()[:3])
+    model.train()
+    return model, copy.deepcopy(model), stream, x.double(), y
+
+
+def normalised(a: Tensor, norm: str) -> Tensor:
+    return a if norm == "none" else a / ((a**2).mean(1, keepdim=True) ** 0.5 + 1e-6)
+
+
+def stated_objective(
+    model: Any, x: Tensor, y: Tensor, a: list[Tensor], norm: str, site: str, penalty: float, first: int
+) -> Tensor:
+    """Σ over the trained parts of ⟨output, a⟩ + λ‖f_l‖², sums over features, means over the batch, plus the readout's loss."""
+    plain = model.stream_kind == "plain"
+
+    def inner(out: Tensor, credit: Tensor) -> Tensor:
+        credit = normalised(credit, norm)
+        if out.dim() == 3:  # every token gets the credit of the read token
+            return torch.einsum("btd,bd->", out, credit) / N
+        return (out.reshape(N, -1) * credit).sum() / N
+
+    h0 = model.embed(x)
+    total = inner(h0, a[0])
+    h = h0.detach()
+    for layer, block in enumerate(model.blocks):
+        f = block(h.detach())
+        if layer >= first:
+            total = total + inner(f, a[layer + 1 if plain or site == "output" else layer])
+            total = total + penalty * (f**2).sum() / N
+        h = (f if plain else h + f).detach()
+    return total + F.cross_entropy(model.readout(h), y)
+
+
+def compare(model: Any, twin: Any) -> None:
+    for (name, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
+        if p.grad is None:
+            assert q.grad is None or not q.grad.any(), name
+        else:
+            assert q.grad is not None, name
+            torch.testing.assert_close(p.grad, q.grad, rtol=1e-8, atol=1e-10, msg=name)
+
+
+@pytest.mark.parametrize("norm", ["none", "rms"])
+@pytest.mark.parametrize("site", ["input", "output"])
+@pytest.mark.parametrize("penalty", [0.0, 0.3])
+@pytest.mark.parametrize("name", ["resmlp", "vit", "small-cnn"])
+def test_local_gradients_equal_autograd_of_the_stated_objective(name, penalty, site, norm):
+    model, twin, stream, x, y = prepared(name)
+    rule = Fixed()
+    loss = Objective(stream, rule, norm, site, penalty, 0).backward(x, y)
+    stated_objective(twin, x, y, rule.a, norm, site, penalty, 0).backward()
+    compare(model, twin)
+    assert all(p.grad is not None and p.grad.any() for n, p in model.named_parameters() if "conv.bias" not in n)
+    assert not loss.requires_grad
+
+
+@pytest.mark.parametrize("train_last", [0, 1, 2])
+@pytest.mark.parametrize("name", ["resmlp", "student", "vit"])
+def test_only_the_last_k_blocks_are_trained_and_the_rest_gets_its_gradient_all_the_same(name, train_last):
+    model, twin, stream, x, y = prepared(name)
+    rule = Fixed()
+    first = freeze_first(stream, train_last)
+    assert first == 3 - train_last
+    Objective(stream, rule, "none", "input", 0.1, first).backward(x, y)
+    stated_objective(twin, x, y, rule.a, "none", "input", 0.1, first).backward()
+    compare(model, twin)
+    for layer, block in enumerate(model.blocks):
+        for p in block.parameters():
+            assert (p.grad is not None) == (layer >= first)
+            assert p.requires_grad == (layer >= first)
+    assert all(p.grad is not None for part in (model.embed, model.out_ln, model.out_head) for p in part.parameters())
+
+
+def test_native_credit_of_a_token_model_is_read_before_it_is_broadcast():
+    model, twin, stream, x, y = prepared("vit")
+    rule = Fixed(native=True)
+    Objective(stream, rule, "rms", "output", 0.0, 0).backward(x, y)
+    read = [a[:, 0] for a in rule.a]
+    stated_objective(twin, x, y, read, "rms", "output", 0.0, 0).backward()
+    compare(model, twin)
+
+
+def test_no_gradient_crosses_a_block_boundary():
+    # zero credit everywhere: only the readout may have a gradient, although the loss depends on every block
+    model, _, stream, x, y = prepared("resmlp")
+    rule = Fixed()
+    rule.credit = lambda batch: [torch.zeros_like(h) for h in batch.hiddens]  # type: ignore[method-assign]
+    Objective(stream, rule, "none", "input", 0.0, 0).backward(x, y)
+    for name, p in model.named_parameters():
+        assert p.grad is not None
+        assert bool(p.grad.any()) == name.startswith("out_"), name
+
+
+def test_readout_gets_the_exact_gradient_of_the_mean_loss():
+    model, twin, stream, x, y = prepared("resmlp")
+    loss = Objective(stream, Fixed(), "rms", "input", 0.5, 0).backward(x, y)
+    expected = F.cross_entropy(twin(x), y)
+    expected.backward()
+    torch.testing.assert_close(loss, expected.detach())
+    for part in ("out_ln", "out_head"):
+        for p, q in zip(getattr(model, part).parameters(), getattr(twin, part).parameters(), strict=True):
+            torch.testing.assert_close(p.grad, q.grad)
+
+
+@pytest.mark.parametrize("name", ["resmlp", "vit", "small-cnn"])
+def test_rule_is_given_the_per_sample_gradient_at_the_last_state(name):
+    _, twin, stream, x, y = prepared(name)
+    rule = Fixed()
+    Objective(stream, rule, "none", "output", 0.0, 0).backward(x, y)
+    h = twin.hidden_states(x)[-1].detach().requires_grad_()
+    (g,) = torch.autograd.grad(F.cross_entropy(twin.readout(h), y, reduction="sum"), h)
+    assert rule.seen is not None
+    assert rule.seen.output_grad is not None
+    torch.testing.assert_close(rule.seen.output_grad, g[:, 0] if g.dim() == 3 else g.flatten(1))
+    assert not any(h.requires_grad for h in rule.seen.hiddens)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.2])
+@pytest.mark.parametrize("name", ["resmlp", "vit", "small-cnn"])
+def test_bp_with_penalty_is_autograd_of_loss_plus_penalty_end_to_end(name, penalty):
+    model, twin, stream, x, y = prepared(name)
+    Objective(stream, BP(), None, None, penalty, 0).backward(x, y)
+    h, squares = twin.embed(x), torch.zeros((), dtype=torch.float64)
+    for block in twin.blocks:
+        f = block(h)
+        squares = squares + (f**2).sum()
+        h = f if twin.stream_kind == "plain" else h + f
+    (F.cross_entropy(twin.readout(h), y) + penalty * squares / N).backward()
+    compare(model, twin)
+
+
+def test_bp_null_trains_the_embedding_through_the_frozen_blocks():
+    model, twin, stream, x, y = prepared("resmlp")
+    first = freeze_first(stream, 0)
+    Objective(stream, BP(), None, None, 0.0, first).backward(x, y)
+    F.cross_entropy(twin(x), y).backward()
+    for part in ("embed", "out_ln", "out_head"):
+        for p, q in zip(getattr(model, part).parameters(), getattr(twin, part).parameters(), strict=True):
+            torch.testing.assert_close(p.grad, q.grad)
+    assert all(p.grad is None for p in model.blocks.parameters())

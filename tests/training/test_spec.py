@@ -1,0 +1,115 @@
+"""The spec of a run: what it resolves to, what its hash depends on, what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from creditscope import CreditscopeError, RunSpec
+from creditscope.training.spec import make_spec
+
+DFA = {"method": "dfa", "credit_norm": "rms"}
+
+
+def test_recipe_of_the_embedded_task_is_the_one_of_the_issue():
+    s = make_spec({})
+    assert (s.arch, s.width, s.depth, s.batch_size, s.lr, s.epochs, s.augment) == (
+        "resmlp",
+        128,
+        4,
+        128,
+        2e-3,
+        25,
+        False,
+    )
+    assert (s.weight_decay, s.schedule_epochs, s.seed) == (0.01, 25, 42)
+
+
+def test_shared_recipe_of_the_primary_audit():
+    s = make_spec({"dataset": "cifar10"})
+    assert (s.arch, s.width, s.depth, s.ratio, s.terminal_norm) == ("resmlp", 256, 4, 1, True)
+    assert (s.batch_size, s.lr, s.weight_decay, s.epochs, s.augment) == (128, 1e-3, 0.01, 100, True)
+
+
+def test_a_default_means_the_same_whether_or_not_it_is_typed():
+    typed = {"dataset": "quadratic", "arch": "resmlp", "width": 128, "epochs": 25, "schedule_epochs": 25, "lr": 2e-3}
+    assert make_spec({**DFA, **typed}).hash == make_spec(DFA).hash
+    assert make_spec({**DFA, "credit_site": "input"}).hash == make_spec(DFA).hash
+    assert make_spec({**DFA, "train_last": 4}).hash == make_spec(DFA).hash  # all four blocks
+
+
+def test_everything_that_changes_the_result_changes_the_hash():
+    variants: list[dict[str, Any]] = [
+        {},
+        {"credit_norm": "none"},
+        {"credit_site": "output"},
+        {"penalty": 1e-4},
+        {"train_last": 0},
+        {"train_last": 1},
+        {"targets": "random"},
+        {"epochs": 24},
+        {"schedule_epochs": 26},
+        {"batch_size": 64},
+        {"lr": 1e-3},
+        {"weight_decay": 0.0},
+        {"seed": 43},
+        {"width": 64},
+        {"depth": 3},
+        {"ratio": 2},
+        {"terminal_norm": False},
+        {"method": "fa"},
+    ]
+    hashes = {make_spec({**DFA, **change}).hash for change in variants}
+    slugs = {make_spec({**DFA, **change}).slug for change in variants}
+    assert len(hashes) == len(slugs) == len(variants)
+
+
+def test_spec_survives_its_own_json():
+    s = make_spec({**DFA, "penalty": 0.1})
+    again = RunSpec.model_validate_json(s.model_dump_json())
+    assert again == s
+    assert again.hash == s.hash
+
+
+def test_matched_null_keeps_rule_norm_and_site_and_the_strong_null_is_bp():
+    s = make_spec({**DFA, "credit_site": "output", "penalty": 0.1, "seed": 5})
+    matched, strong = s.null("matched"), s.null("bp")
+    assert (matched.method, matched.credit_norm, matched.credit_site, matched.train_last) == ("dfa", "rms", "output", 0)
+    assert (strong.method, strong.credit_norm, strong.credit_site, strong.train_last) == ("bp", None, None, 0)
+    assert matched.frozen
+    assert strong.frozen
+    assert matched.seed == strong.seed == 5
+    assert make_spec({"seed": 5}).null("matched") == strong  # BP's matched null is the strong null
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"method": "dfa"}, "needs credit_norm"),
+        ({"method": "bp", "credit_norm": "rms"}, "do not apply"),
+        ({"method": "nope"}, "'nope' is unknown"),
+        ({"dataset": "mnist"}, "dataset"),
+        ({"arch": "resnet"}, "arch"),
+        ({"arch": "vit-mini"}, "needs images"),
+        ({"augment": True}, "needs images"),
+        ({"dataset": "cifar10", "arch": "vit-mini", "width": 30}, "multiple of 4"),
+        ({"dataset": "cifar10", "arch": "small-cnn", "depth": 4}, "fixed shape"),
+        ({"dataset": "cifar10", "arch": "small-cnn", **DFA, "credit_site": "input"}, "plain stream"),
+        ({"train_last": 5}, "more than the 4 blocks"),
+        ({"epochs": 5, "schedule_epochs": 4}, "shorter than epochs"),
+        ({"epochs": 0}, "epochs"),
+        ({"lr": 0.0}, "lr"),
+        ({"lr": float("nan")}, "lr"),
+        ({"penalty": float("inf")}, "penalty"),
+        ({"seed": -1}, "seed"),
+        ({"penalty": -1}, "penalty"),
+        ({"learning_rate": 1}, "unknown field"),
+        ({"options": {"speed": 1}}, "'speed'"),
+    ],
+)
+def test_a_spec_that_cannot_be_run_is_one_line(data, says):
+    with pytest.raises(CreditscopeError) as caught:
+        make_spec(data)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
