@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from creditscope.credit.base import CreditBatch, CreditRule
+    from creditscope.credit.registry import credit_rule, register
     from creditscope.diagnosis import diagnose
     from creditscope.errors import CreditscopeError
     from creditscope.frozen import frozen_blocks
@@ -23,6 +24,8 @@ __all__ = [
     "frozen_blocks",
     "CreditRule",
     "CreditBatch",
+    "register",
+    "credit_rule",
     "train",
     "RunSpec",
     "Bundle",
@@ -37,6 +40,8 @@ _HOME = {
     "frozen_blocks": "creditscope.frozen",
     "CreditRule": "creditscope.credit.base",
     "CreditBatch": "creditscope.credit.base",
+    "register": "creditscope.credit.registry",
+    "credit_rule": "creditscope.credit.registry",
     "train": "creditscope.training.loop",
     "RunSpec": "creditscope.training.spec",
     "Bundle": "creditscope.training.bundle",

@@ -72,9 +72,11 @@ def test_a_whole_bundle_alone(tmp_path: Path) -> None:
     got = answers(bundle(tmp_path))
     assert len(got) == 15
     assert {k for k, (status, _) in got.items() if status == "clear"} >= {1, 2, 3, 7, 8, 10, 11, 13, 14}
-    assert got[4][0] == "cannot be told" and "fresh-B" in got[4][1]
+    assert got[4][0] == "cannot be told"
+    assert "fresh-B" in got[4][1]
     assert got[9][0] == "cannot be told"
-    assert got[12][0] == "found" and "no frozen-blocks null" in got[12][1]
+    assert got[12][0] == "found"
+    assert "no frozen-blocks null" in got[12][1]
     assert got[15][0] == "cannot be told"
 
 
@@ -88,12 +90,14 @@ def test_nulls_beside_it(tmp_path: Path) -> None:
     null = bundle(tmp_path, train_last=0)
     got = answers(path)
     assert got[12] == ("clear", "the frozen-blocks null is beside it (matched)")
-    assert got[9][0] == "clear" and null.name in got[9][1]
+    assert got[9][0] == "clear"
+    assert null.name in got[9][1]
     assert answers(null)[12][0] == "clear"
     shutil.rmtree(null)
     bundle(tmp_path, train_last=0, epochs=2, schedule_epochs=2)
     got = answers(path)
-    assert got[9][0] == "found" and "epochs 1 against 2" in got[9][1]
+    assert got[9][0] == "found"
+    assert "epochs 1 against 2" in got[9][1]
     assert got[12][0] == "found"
 
 
@@ -104,7 +108,9 @@ def test_seeds_of_a_group(tmp_path: Path) -> None:
     for seed in (1, 2, 3):
         bundle(tmp_path, "bp", seed=seed)
     status, sentence = answers(path)[15]
-    assert status == "found" and sentence.endswith("3") and "bp" in sentence
+    assert status == "found"
+    assert sentence.endswith("3")
+    assert "bp" in sentence
 
 
 def test_missing_and_empty_credit(tmp_path: Path) -> None:
@@ -129,7 +135,8 @@ def test_other_samples(tmp_path: Path) -> None:
     path, other = bundle(tmp_path, seed=1), bundle(tmp_path, seed=2)
     alter(other, lambda f: f["convention"].update(samples="feedbeef"))
     status, sentence = answers(path)[8]
-    assert status == "found" and other.name in sentence
+    assert status == "found"
+    assert other.name in sentence
 
 
 FOUND: dict[int, Callable[[dict[str, Any]], None]] = {
@@ -170,13 +177,16 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     path = bundle(tmp_path / "runs")
     assert main(["pitfalls", "audit", str(path)]) == 0
     out = capsys.readouterr().out
-    assert "dfa(none)" in out and all(f"PF{k:02d}" in out for k in range(1, 16)) and "clear, " in out
-    assert main(["pitfalls", "audit", str(path), "--strict", "True"]) == 3
+    assert "dfa(none)" in out
+    assert all(f"PF{k:02d}" in out for k in range(1, 16))
+    assert "clear, " in out
+    assert main(["pitfalls", "audit", str(path), "--strict"]) == 3
     capsys.readouterr()
     bundle(tmp_path / "runs", "bp")
     assert main(["pitfalls", "audit", str(tmp_path / "runs"), "--format", "json"]) == 0
     content = json.loads(capsys.readouterr().out)
-    assert len(content) == 2 and len(content[0]["answers"]) == 15
+    assert len(content) == 2
+    assert len(content[0]["answers"]) == 15
     assert {a["status"] for a in content[0]["answers"]} <= {"clear", "found", "cannot be told"}
 
 
@@ -185,4 +195,5 @@ def test_no_bundle_is_one_line(tmp_path: Path, make: Callable[[Path], Any], caps
     make(tmp_path / "x")
     assert main(["pitfalls", "audit", str(tmp_path / "x")]) == 2
     err = capsys.readouterr().err
-    assert err.startswith("creditscope: ") and err.count("\n") == 1
+    assert err.startswith("creditscope: ")
+    assert err.count("\n") == 1

@@ -100,4 +100,6 @@ def test_detector(number: int, args: tuple[Any, ...], says: str | None) -> None:
     if says is None:
         assert sentence is None
     else:
-        assert sentence is not None and says in sentence and "\n" not in sentence
+        assert sentence is not None
+        assert says in sentence
+        assert "\n" not in sentence

@@ -43,7 +43,7 @@ def twin(net: tiny.Net, task: tiny.Task, steps: int, frozen: bool, lr: float = 0
         total = loss + (h[0] * (e @ net.B[0])).sum(1).mean()
         if not frozen:
             total = total + sum((f * (e @ net.B[k])).sum(1).mean() for k, f in enumerate(branches))
-        grads = torch.autograd.grad(total, leaves, allow_unused=True)
+        grads: tuple[torch.Tensor | None, ...] = torch.autograd.grad(total, leaves, allow_unused=True)
         weights = [w if g is None else w - lr * g for w, g in zip(weights, grads, strict=True)]
     return tiny.Net(weights[0], weights[1:3], weights[3:5], weights[5], net.B)
 
@@ -76,17 +76,22 @@ def test_an_unknown_pitfall_is_one_line(name: str) -> None:
 
 
 def test_factor() -> None:
-    assert times(2.0, -8.0) == 4 and times(8, 2) == 4
-    assert times(0.0, 0.0) == 1 and math.isinf(times(0.0, 1e-9))
+    assert times(2.0, -8.0) == 4
+    assert times(8, 2) == 4
+    assert times(0.0, 0.0) == 1
+    assert math.isinf(times(0.0, 1e-9))
 
 
 def test_every_reproducer_differs_by_its_factor(done: dict[int, Reproduction]) -> None:
     for r in done.values():
-        assert math.isfinite(r.wrong) and math.isfinite(r.right)
+        assert math.isfinite(r.wrong)
+        assert math.isfinite(r.right)
         assert r.factor > 1.03, r
         if math.isfinite(r.factor):
             assert math.isclose(abs(max(r.wrong, r.right, key=abs)), r.factor * abs(min(r.wrong, r.right, key=abs)))
-        assert r.what and r.sentence and "\n" not in r.sentence
+        assert r.what
+        assert r.sentence
+        assert "\n" not in r.sentence
 
 
 def test_pf01(done: dict[int, Reproduction]) -> None:
@@ -110,7 +115,8 @@ def test_pf03_against_float64(done: dict[int, Reproduction]) -> None:
     back = back - back.mean(1, keepdim=True) - z * (back * z).mean(1, keepdim=True)
     back = back / h.std(1, keepdim=True, correction=0)
     assert math.isclose(done[3].right, back.norm(dim=1).mean().item(), rel_tol=1e-3)
-    assert done[3].wrong == 0 and math.isinf(done[3].factor)
+    assert done[3].wrong == 0
+    assert math.isinf(done[3].factor)
 
 
 def test_pf04_against_autograd(done: dict[int, Reproduction]) -> None:
@@ -130,7 +136,8 @@ def test_pf04_against_autograd(done: dict[int, Reproduction]) -> None:
     fresh = [[torch.randn(4, 16, generator=draw, dtype=torch.float64) / 2 for _ in range(3)] for _ in range(20)]
     assert math.isclose(done[4].wrong, gamma(net.B), abs_tol=1e-6)
     assert math.isclose(done[4].right, float(np.mean([gamma(b) for b in fresh])), abs_tol=1e-6)
-    assert done[4].wrong > 0.2 and abs(done[4].right) < 0.06
+    assert done[4].wrong > 0.2
+    assert abs(done[4].right) < 0.06
 
 
 def test_pf05_changes_sign(done: dict[int, Reproduction]) -> None:
@@ -180,7 +187,8 @@ def test_pf09_and_pf12_against_autograd(done: dict[int, Reproduction]) -> None:
     acc = twin_accuracy(12, 60, frozen=False)
     assert math.isclose(done[12].wrong, 100 * (acc - 0.25), abs_tol=0.11)
     assert math.isclose(done[12].right, 100 * (acc - twin_accuracy(12, 60, frozen=True)), abs_tol=0.11)
-    assert done[9].wrong > done[9].right + 5 and done[12].wrong > done[12].right + 30
+    assert done[9].wrong > done[9].right + 5
+    assert done[12].wrong > done[12].right + 30
 
 
 def test_pf10_against_the_formula_of_batch_norm(done: dict[int, Reproduction]) -> None:

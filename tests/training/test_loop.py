@@ -141,6 +141,25 @@ def test_random_targets_do_not_depend_on_the_labels_and_differ_from_them(tmp_pat
     assert labels.files["credit.safetensors"] == random.files["credit.safetensors"]
 
 
+def test_random_targets_are_redrawn_for_every_batch_of_every_epoch(tmp_path, monkeypatch):
+    from creditscope.training.objective import Objective
+
+    seen: list[tuple[int, ...]] = []
+    original = Objective.backward
+
+    def watching(self: Objective, x: Tensor, y: Tensor) -> Tensor:
+        seen.append(tuple(y.tolist()))
+        return original(self, x, y)
+
+    monkeypatch.setattr(Objective, "backward", watching)
+    train(spec(**DFA_RMS, targets="random"), tmp_path / "run")
+    assert len(seen) == 3 * 4
+    assert len(set(seen)) == 3 * 4
+    drawn = np.bincount([label for batch in seen for label in batch], minlength=10)
+    assert drawn.sum() == 600
+    assert ((drawn - 60) ** 2 / 60).sum() < 27.9  # chi-squared, 9 degrees of freedom, 1 in 1,000
+
+
 def test_every_method_starts_from_the_same_network_and_another_seed_from_another(tmp_path):
     def start(name: str, **changes: Any) -> dict[str, Any]:
         bundle = train(spec(epochs=1, **changes), tmp_path / name)

@@ -1,11 +1,23 @@
-"""Credit rules by name."""
+"""Credit rules by name: those of the papers, those that are registered here, and those of other packages.
+
+A user's rule is known by its name once it is registered (`@register`, `@credit_rule("name")`), found as an entry point of
+the group `creditscope.credit_rules`, or defined in a file that the environment variable CREDITSCOPE_RULES names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, TypeVar
 
-from creditscope.credit.base import CreditRule
+from torch import Tensor
+
+from creditscope.credit.base import CreditBatch, CreditRule
 from creditscope.credit.bp import BP
 from creditscope.credit.credit_bridge import CreditBridge
 from creditscope.credit.dfa import DFA
@@ -15,15 +27,113 @@ from creditscope.credit.random import RandomCredit
 from creditscope.credit.state_bridge import StateBridge
 from creditscope.errors import CreditscopeError
 
-RULES: dict[str, type[CreditRule]] = {rule.name: rule for rule in (BP, FA, DFA, EP, StateBridge, CreditBridge, RandomCredit)}
+GROUP = "creditscope.credit_rules"
+VARIABLE = "CREDITSCOPE_RULES"
+_BUILT_IN: tuple[type[CreditRule], ...] = (BP, FA, DFA, EP, StateBridge, CreditBridge, RandomCredit)
+_rules: dict[str, type[CreditRule]] = {rule.name: rule for rule in _BUILT_IN}
+_origin: dict[str, str] = {rule.name: "creditscope" for rule in _BUILT_IN}
+
+R = TypeVar("R", bound=type[CreditRule])
+CreditFunction = Callable[[list[Tensor], Tensor, Tensor], Sequence[Tensor]]
+
+
+def register(rule: R, origin: str | None = None) -> R:
+    """Make a subclass of CreditRule known by its `name`; usable as a decorator."""
+    if not (isinstance(rule, type) and issubclass(rule, CreditRule)):
+        raise CreditscopeError(
+            f"register needs a subclass of CreditRule; got {rule!r} (a function: use @credit_rule('name'))"
+        )
+    name = rule.name
+    if not name or not all(c.isalnum() or c in "-_" for c in name):
+        raise CreditscopeError(f"a credit rule needs a name of letters, digits, - and _; {rule.__name__} has {name!r}")
+    known = _rules.get(name)
+    if known is not None and (known.__module__, known.__qualname__) != (rule.__module__, rule.__qualname__):
+        raise CreditscopeError(f"credit rule {name!r} exists already ({_origin[name]}); choose another name")
+    _rules[name] = rule
+    _origin[name] = origin or rule.__module__
+    return rule
+
+
+def credit_rule(name: str, summary: str = "") -> Callable[[CreditFunction], type[CreditRule]]:
+    """Decorator: a function (hiddens, logits, y) -> [a_0, ..., a_L] without a state of its own, as a rule."""
+
+    def decorate(function: CreditFunction) -> type[CreditRule]:
+        def credit(self: CreditRule, batch: CreditBatch) -> Sequence[Tensor]:
+            return function(batch.hiddens, batch.logits, batch.y)
+
+        lines = (function.__doc__ or "").strip().splitlines()
+        text = summary or (lines[0] if lines else "")
+        body = {
+            "name": name,
+            "summary": text,
+            "credit": credit,
+            "__module__": function.__module__,
+            "__doc__": function.__doc__,
+        }
+        return register(type(function.__name__, (CreditRule,), body))
+
+    return decorate
+
+
+def all_rules() -> dict[str, type[CreditRule]]:
+    """Every known rule by name."""
+    _load_others()
+    return dict(_rules)
+
+
+def origin(name: str) -> str:
+    """Where a rule comes from: creditscope, a package, a file or a module."""
+    return _origin[name]
 
 
 def rule_class(name: str) -> type[CreditRule]:
-    if name not in RULES:
-        raise CreditscopeError(f"method {name!r} is unknown; choose one of {', '.join(RULES)}")
-    return RULES[name]
+    if name not in _rules:
+        _load_others()
+    if name not in _rules:
+        raise CreditscopeError(f"method {name!r} is unknown; choose one of {', '.join(_rules)}")
+    return _rules[name]
 
 
 def make_rule(name: str, options: Mapping[str, Any] | None = None) -> CreditRule:
     """A new rule; it owns nothing until `setup` or `load`."""
     return rule_class(name)(**(options or {}))
+
+
+@cache
+def _load_others() -> None:
+    """Rules of other packages and of the files in CREDITSCOPE_RULES, once per process."""
+    for point in entry_points(group=GROUP):
+        where = f"entry point {point.name!r} of {point.dist.name if point.dist else 'a package'}"
+        try:
+            loaded = point.load()
+        except Exception as error:
+            raise CreditscopeError(
+                f"{where} cannot be loaded ({type(error).__name__}: {error}); repair or remove it"
+            ) from error
+        register(loaded, where)
+    for text in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
+        load_rule_file(Path(text))
+
+
+def load_rule_file(path: Path) -> None:
+    """Run a Python file of the user's that registers rules."""
+    if not path.is_file():
+        raise CreditscopeError(f"{VARIABLE} names {path}, which is not a file")
+    name = f"creditscope_rules_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise CreditscopeError(f"{VARIABLE} names {path}, which is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    before = set(_rules)
+    try:
+        spec.loader.exec_module(module)
+    except CreditscopeError:
+        raise
+    except Exception as error:
+        raise CreditscopeError(f"{path} cannot be loaded ({type(error).__name__}: {error})") from error
+    added = set(_rules) - before
+    if not added:
+        raise CreditscopeError(f"{path} registers no credit rule; decorate a CreditRule with @creditscope.register")
+    for rule in added:
+        _origin[rule] = path.name

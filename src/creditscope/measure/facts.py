@@ -197,7 +197,8 @@ class Perturbation(Fact):
     random: LayerMeans | None = None
     """Negative control: a = N(0, 1)."""
     directions: int
-    """M, unit-norm Gaussian directions per sample and layer, in the space of the vector that is read."""
+    """M, unit-norm Gaussian directions per sample, in the space of the vector that is read (the same at layers of equal
+    width)."""
     epsilon: float
     """ε, absolute: not relative to ‖h_l‖."""
     n_samples: int

@@ -146,10 +146,10 @@ def _samples_first(stream: Stream, h: Tensor) -> Tensor:
     return h.transpose(0, stream.batch_dim) if stream.batch_dim and h.dim() > 2 else h
 
 
-def chunks(stream: Stream, layer: int, probe: Probe, copies: int) -> Iterator[slice]:
-    """Slices of the samples of a probe such that `copies` of each fit into one run."""
+def chunks(stream: Stream, probe: Probe, copies: int) -> Iterator[slice]:
+    """Slices of the samples of a probe such that `copies` of each fit into one run at every layer."""
     n = len(probe.y)
-    largest = probe.hiddens[layer].numel() // n
+    largest = max(h.numel() // n for h in probe.hiddens)
     if not isinstance(stream, InterfaceStream):  # the whole network runs, from its inputs on
         largest = max([largest, *(t.numel() // n for t in _tensors(probe.inputs, n))])
     step = max(1, CHUNK // max(1, largest * copies))

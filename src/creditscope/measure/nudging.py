@@ -34,7 +34,7 @@ def nudging(
             names = list(probe.credits)
             # all credits of a sample in one run: [B, number of credits, d_l]
             delta = -step * torch.stack([unit(probe.credits[name][layer]) for name in names], dim=1)
-            for part in chunks(stream, layer, probe, len(names)):
+            for part in chunks(stream, probe, len(names)):
                 after = losses_after(stream, layer, probe, part, delta[part], loss_fn)
                 change = (after - probe.losses[part].unsqueeze(1)).double().cpu().numpy()
                 known = np.isfinite(change) & (np.abs(change) >= probe.resolution[part, None])

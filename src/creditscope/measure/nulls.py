@@ -6,14 +6,10 @@ from itertools import islice
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from creditscope.credit.base import CreditBatch, CreditRule
-from creditscope.measure.alignment import cosine
 from creditscope.measure.facts import FreshB
-
-Array = NDArray[np.float64]
 
 DRAWS = 20
 SEED = 20260411
@@ -22,7 +18,7 @@ SEED = 20260411
 class FreshNull:
     """Cosines of `draws` redrawn rules, taken batch by batch next to the trained one's; no further backward pass.
 
-    Batches and cosines are those of the alignment fact, so `trained` is its deep mean without exact layers.
+    The batches are those of the alignment fact, so `trained` is its deep mean without exact layers (to rounding).
     """
 
     def __init__(self, rule: CreditRule, depth: int, draws: int = DRAWS, seed: int = SEED) -> None:
@@ -44,16 +40,16 @@ class FreshNull:
         if self.reason or self._fresh is None:
             return
         lowest = self.layers[0]
-        credits = [a[lowest:]]
+        units = {layer: _unit(g[layer]) for layer in self.layers}
+        cosines = [_cosine(a[layer], units[layer]) for layer in self.layers]
         with torch.no_grad():
             for rule in self._fresh:  # credit comes from the top: the layers below the lowest one are never computed
                 descent = islice(rule.descend(batch), self.depth + 1 - lowest)
-                credits.append([batch.stream.read_grad(c.detach()) for c in descent][::-1])
-        for j, layer in enumerate(self.layers):
-            stacked = torch.stack([c[layer - lowest] for c in credits])
-            cos = cosine(*_products(stacked.double(), g[layer].double()))
-            self._sum[:, j] += np.nansum(cos, axis=1)
-            self._count[:, j] += np.isfinite(cos).sum(axis=1)
+                credits = [batch.stream.read_grad(c.detach()) for c in descent][::-1]
+                cosines += [_cosine(credits[layer - lowest], units[layer]) for layer in self.layers]
+        cos = torch.stack(cosines).cpu().numpy().reshape(*self._sum.shape, -1)
+        self._sum += np.nansum(cos, axis=2)
+        self._count += np.isfinite(cos).sum(axis=2)
 
     def _redrawn(self, batch: CreditBatch) -> list[CreditRule]:
         rng = torch.Generator().manual_seed(self.seed)
@@ -90,7 +86,13 @@ class FreshNull:
         )
 
 
-def _products(a: Tensor, g: Tensor) -> tuple[Array, Array, Array]:
-    """a [K, B, d], g [B, d] -> <a, g>, <a, a>, <g, g>, [K, B] each (the last by broadcasting)."""
-    dot = torch.einsum("kbd,bd->kb", a, g).cpu().numpy()
-    return dot, a.square().sum(2).cpu().numpy(), g.square().sum(1).expand(len(a), -1).cpu().numpy()
+def _unit(g: Tensor) -> Tensor:
+    """g / ‖g‖ per sample, [B, d]; the norm in float64. NaN where g is zero."""
+    return (g.double() / torch.linalg.vector_norm(g, dim=1, keepdim=True, dtype=torch.float64)).to(g.dtype)
+
+
+def _cosine(a: Tensor, unit: Tensor) -> Tensor:
+    """Cosine [B] of a with a unit vector; the product in the network's dtype (unit vectors neither over- nor underflow),
+    norms in float64. NaN where it is not measurable."""
+    cos = (a * unit).sum(1).double() / torch.linalg.vector_norm(a, dim=1, dtype=torch.float64)
+    return torch.where(cos.isfinite(), cos, torch.nan)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from creditscope.measure.facts import Perturbation
 from creditscope.measure.functional import DTYPE, RESOLUTION, LossFn, Probe, chunks, gathered, losses_after
@@ -53,12 +54,14 @@ def perturbation(
     """ρ of every credit of the probes. `stream` is on the float64 copy; directions come from a generator of their own."""
     rng = torch.Generator().manual_seed(seed)
     rows: dict[str, list[list[Array]]] = {name: [[] for _ in stream.widths] for name in probes[0].credits}
-    for layer, width in enumerate(stream.widths):
-        for probe in probes:
-            for part in chunks(stream, layer, probe, directions):
-                h = probe.hiddens[layer]
-                v = torch.randn(part.stop - part.start, directions, width, generator=rng).to(h)
-                v *= epsilon / v.norm(dim=2, keepdim=True)
+    for probe in probes:
+        for part in chunks(stream, probe, directions):
+            drawn: dict[int, Tensor] = {}  # layers of the same width share their directions
+            for layer, width in enumerate(stream.widths):
+                if width not in drawn:
+                    v = torch.randn(part.stop - part.start, directions, width, generator=rng).to(probe.hiddens[layer])
+                    drawn[width] = v.mul_(epsilon / v.norm(dim=2, keepdim=True))
+                v = drawn[width]
                 after = losses_after(stream, layer, probe, part, v, loss_fn)
                 change = (after - probe.losses[part].unsqueeze(1)).double().cpu().numpy()
                 # all credits at once: [b, M, d] x [b, d, number of credits]

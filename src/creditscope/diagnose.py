@@ -1,1 +1,0 @@
-"""Moved to creditscope/diagnosis.py: the public name `creditscope.diagnose` is the function. Edit that file."""
