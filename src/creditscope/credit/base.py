@@ -103,6 +103,10 @@ class CreditRule:
         """The same rule with everything random drawn anew and nothing trained (fresh-B null); None: not applicable."""
         return None
 
+    def diagnostics(self) -> dict[str, float]:
+        """Numbers about the last credit that belong into the trajectory (EP: how far its relaxation came)."""
+        return {}
+
     def exact_layers(self, depth: int) -> tuple[int, ...]:
         """Layers whose credit is the reference by construction."""
         return tuple(range(depth + 1)) if self.is_exact else ()

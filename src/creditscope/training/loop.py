@@ -140,6 +140,8 @@ class _Run:
         """Add the trajectory line of this epoch (0: the initialisation)."""
         line = {"epoch": epoch, "accuracy": self._accuracy(), "train_loss": train_loss}
         line |= snapshot(self.model, self.batches, self.rule, stream=self.stream)
+        if numbers := self.rule.diagnostics():
+            line["rule"] = numbers
         self.lines.append(line)
         write_atomic(self.directory / bundles.TRAJECTORY, b"".join(dump_line(x) for x in self.lines))
 

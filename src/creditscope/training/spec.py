@@ -112,7 +112,7 @@ class RunSpec(BaseModel):
         from creditscope.credit.registry import make_rule  # torch is slow to import
 
         rule = make_rule(self.method, self.options)
-        object.__setattr__(self, "options", rule.options.model_dump(exclude_defaults=True))
+        object.__setattr__(self, "options", rule.options.model_dump())  # all of them: they are part of the result
         if rule.uses_norm:
             if self.credit_norm is None:
                 raise ValueError(
@@ -160,8 +160,12 @@ class RunSpec(BaseModel):
 
     @property
     def hash(self) -> str:
-        """Name of the run: sha256 of the schema version and every resolved field that is not at its default."""
-        content = {"schema_version": SCHEMA_VERSION, **self.model_dump(exclude_defaults=True)}
+        """Name of the run: sha256 of the schema version and every resolved field (and option) that is not at its default."""
+        content = {"schema_version": SCHEMA_VERSION, **self.model_dump(exclude_defaults=True, exclude={"options"})}
+        from creditscope.credit.registry import make_rule
+
+        if options := make_rule(self.method, self.options).options.model_dump(exclude_defaults=True):
+            content["options"] = options
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
