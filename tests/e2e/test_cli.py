@@ -76,7 +76,8 @@ def test_four_diagnostic_is_named_in_the_output(store, capsys):
 def test_report_prints_one_row_per_method_and_writes_markdown(store, capsys, tmp_path):
     assert main(["report", str(store), "--markdown", str(tmp_path / "t.md")]) == 0
     out = capsys.readouterr().out
-    assert "dfa(rms)" in out and "three-check/1.0" in out
+    assert "dfa(rms)" in out
+    assert "three-check/1.0" in out
     rows = [line for line in (tmp_path / "t.md").read_text().splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + 2  # header, bp, dfa
 
@@ -90,7 +91,9 @@ def test_a_second_train_of_the_same_run_does_nothing_and_of_another_is_refused(s
 
 
 def test_yaml_and_flags_together_flags_win(capsys, tmp_path):
-    (tmp_path / "run.yaml").write_text("method: dfa\ncredit_norm: none\nwidth: 8\ndepth: 2\nepochs: 1\nbatch_size: 2000\n")
+    (tmp_path / "run.yaml").write_text(
+        "method: dfa\ncredit_norm: none\nwidth: 8\ndepth: 2\nepochs: 1\nbatch_size: 2000\n"
+    )
     out = tmp_path / "run"
     assert main(["train", "--config", str(tmp_path / "run.yaml"), "--credit-norm", "rms", "--out", str(out)]) == 0
     spec = json.loads((out / "spec.json").read_text())["spec"]

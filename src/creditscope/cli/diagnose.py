@@ -31,6 +31,8 @@ class Diagnose:
     """Also write the report as JSON to this file."""
     markdown: Path | None = None
     """Also write the report as Markdown to this file."""
+    full: bool = False
+    """Also measure perturbation correlation, nudging and the fresh-B null."""
     strict: bool = False
     """Exit with code 3 if the verdict fails."""
 
@@ -74,6 +76,7 @@ def run(args: Sequence[str]) -> int:
         credit=bundle.rule(),
         n_test=len(dataset.test_y),
         protocol=flags.protocol,
+        level="full" if flags.full else "basic",
         run=bundle.spec.hash,
     )
     if flags.json:

@@ -39,7 +39,8 @@ def run(args: Sequence[str]) -> int:
     for o in outcomes:
         facts = o.report.facts
         print(
-            f"{'holds' if o.holds else 'FAILS':<6} {o.expectation.name:<17} accuracy {o.accuracy:.3f}  ‖h_L‖ {num(facts.scale.mean[-1])}"
+            f"{'holds' if o.holds else 'FAILS':<6} {o.expectation.name:<17} accuracy {o.accuracy:.3f}"
+            f"  ‖h_L‖ {num(facts.scale.mean[-1])}"
             f"  growth {num(facts.scale.growth)}  ‖g_L‖/128 {num(facts.reference.batch_mean_128[-1])}  {o.report.verdict.line}"
             + (f"  ({o.why})" if o.why else "")
         )

@@ -230,15 +230,17 @@ class Nudging(Fact):
 class FreshB(Fact):
     """The deep mean cosine (layers 1..L without exact ones) against the same with everything random drawn anew."""
 
-    trained: float | None
-    """With the rule as it was trained."""
-    mean: float | None
-    std: float | None
+    trained: float | None = None
+    """With the rule as it was trained, on the same samples as the draws."""
+    mean: float | None = None
+    std: float | None = None
     """Over the draws (ddof 1)."""
-    z: float | None
+    z: float | None = None
     """(trained - mean) / std."""
-    draws: tuple[float | None, ...]
+    draws: tuple[float | None, ...] = ()
     layers: tuple[int, ...]
+    n_samples: int = 0
+    samples: str = ""
     seed: int
     reason: str = ""
     """Why it does not apply or could not be measured."""

@@ -18,6 +18,7 @@ from creditscope.measure.functional import (
     RESOLUTION,
     LossFn,
     double_stream,
+    first_of,
     first_samples,
     make_probe,
 )
@@ -42,12 +43,12 @@ class Full:
             return
         if self._null is None:
             self._null = FreshNull(self.credit, batch.stream.depth)
-        self._null.add(batch, g, a)
         take = min(N_SAMPLES - self._n, len(batch.y))
         if take > 0:
+            self._n += take
             # the credit as it is: from the network itself, in its own dtype (a user's rule may own float32 matrices)
             self._kept.append([x[:take] for x in a])
-            self._n += take
+            self._null.add(first_of(batch, take), [x[:take] for x in g], self._kept[-1])
 
     def facts(
         self, model: nn.Module, eval_batches: Iterable[Any], *, blocks: Any, read: str | None, loss_fn: LossFn | None

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from creditscope.batch import map_samples
+from creditscope.credit.base import CreditBatch
 from creditscope.hooked import resolve_blocks
 from creditscope.measure.alignment import concentration, mean_or_none
 from creditscope.measure.facts import LayerMeans
@@ -92,6 +93,15 @@ def first_samples(batches: Sequence[Batch], n: int = N_SAMPLES) -> list[Batch]:
             kept.append((cut, y[:take]))
         n -= take
     return kept
+
+
+def first_of(batch: CreditBatch, n: int) -> CreditBatch:
+    """The first n samples of a batch."""
+    if n == len(batch.y):
+        return batch
+    hiddens = [_samples_first(batch.stream, _samples_first(batch.stream, h)[:n]) for h in batch.hiddens]
+    top = None if batch.output_grad is None else batch.output_grad[:n]
+    return CreditBatch(batch.stream, hiddens, batch.logits[:n], batch.y[:n], top)
 
 
 def double_stream(model: nn.Module, example: Batch, blocks: Any, read: str | None) -> Stream:

@@ -18,7 +18,8 @@ SEED = 20260411
 class FreshNull:
     """Cosines of `draws` redrawn rules, taken batch by batch next to the trained one's; no further backward pass.
 
-    The batches are those of the alignment fact, so `trained` is its deep mean without exact layers (to rounding).
+    The trained value is taken on the same samples as the null (fewer than the alignment fact has: the credit of a bridge
+    costs a pass through its network, and there are 20 of them).
     """
 
     def __init__(self, rule: CreditRule, depth: int, draws: int = DRAWS, seed: int = SEED) -> None:
@@ -27,6 +28,7 @@ class FreshNull:
         self._fresh: list[CreditRule] | None = None
         shape = (1 + draws, len(self.layers))
         self._sum, self._count = np.zeros(shape), np.zeros(shape)
+        self._n = 0
         self.reason = ""
         if rule.is_exact:
             self.reason = "not applicable: the credit is the reference itself"
@@ -39,6 +41,7 @@ class FreshNull:
             self._fresh = self._redrawn(batch)
         if self.reason or self._fresh is None:
             return
+        self._n += len(batch.y)
         lowest = self.layers[0]
         units = {layer: _unit(g[layer]) for layer in self.layers}
         cosines = [_cosine(a[layer], units[layer]) for layer in self.layers]
@@ -65,9 +68,7 @@ class FreshNull:
 
     def fact(self) -> FreshB:
         if self.reason:
-            return FreshB(
-                trained=None, mean=None, std=None, z=None, draws=(), layers=self.layers, seed=self.seed, reason=self.reason
-            )
+            return FreshB(layers=self.layers, seed=self.seed, reason=self.reason)
         means = np.divide(self._sum, self._count, out=np.full(self._sum.shape, np.nan), where=self._count > 0)
         trained, *draws = [float(row[np.isfinite(row)].mean()) if np.isfinite(row).any() else None for row in means]
         known = [v for v in draws if v is not None]
@@ -81,6 +82,8 @@ class FreshNull:
             z=z,
             draws=tuple(draws),
             layers=self.layers,
+            n_samples=self._n,
+            samples=f"the first {self._n} evaluation samples",
             seed=self.seed,
             reason="" if z is not None else "not measurable: no finite cosines, or the draws do not vary",
         )

@@ -95,7 +95,7 @@ def audit_renderable(groups: Sequence[Group], title: str) -> Together:
         title=title, title_justify="left", title_style="bold", show_lines=True, box=HORIZONTALS, padding=(0, 1)
     )
     for name, width in zip(HEADER, WIDTHS, strict=True):
-        grid.add_column(name, width=width)
+        grid.add_column(name, width=width, overflow="fold")
     for group in groups:
         row: list[Text | str] = list(cells(group))
         statuses = {r.status for r in group.reports}

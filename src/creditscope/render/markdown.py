@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from creditscope.protocol.report import DiagnosticReport
+from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.numbers import accuracy, mark, num, printable, signed
 from creditscope.render.text import gamma_text, margin_lines
 
@@ -54,6 +55,10 @@ def report_markdown(report: DiagnosticReport) -> str:
             ],
         )
         lines.append("")
+    header, rows = functional_table(facts)
+    if rows:
+        lines += [*table(header, rows), ""]
+    lines += [f"- {escape(line)}" for line in functional_lines(facts)]
     lines += [f"- margin {escape(line)}" for line in margin_lines(facts)]
     lines += [f"- warning: {escape(w)}" for w in report.verdict.warnings]
     if report.verdict.alternative:

@@ -21,7 +21,7 @@ def num(value: float | None, digits: int = 3) -> str:
     if value == 0:
         return "0"
     if 1e-3 <= abs(value) < 1e4:
-        return f"{value:.{digits}g}" if abs(value) < 1000 else f"{value:.0f}"
+        return f"{value:.{digits}g}" if abs(value) < 100 else f"{value:.0f}"
     return f"{value:.{digits - 1}e}"
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
+from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.numbers import STYLES, accuracy, mark, num, printable, signed
 
 WIDTH = 118
@@ -49,6 +50,7 @@ def report_renderable(report: DiagnosticReport) -> Group:
     parts.append(_heading(report))
     parts += [Text(), _claimed(report), Text(), _checks(report), Text(), _layers(facts)]
     parts += [Text(line) for line in _below_layers(facts)]
+    parts += _functional(facts)
     if facts.depth is not None:
         parts += [Text(), Text("Depth margin (accuracy of the trained network minus frozen-blocks null)", style="bold")]
         parts += [Text(f"  {line}") for line in margin_lines(facts)]
@@ -150,6 +152,27 @@ def _layers(facts: Facts) -> Table:
             row += [cos, num(al.std[layer], 2), str(al.measurable[layer]), f"{al.under_floor[layer]:.0%}"]
         table.add_row(*row)
     return table
+
+
+def _functional(facts: Facts) -> list[RenderableType]:
+    """The full level, where it was measured."""
+    parts: list[RenderableType] = []
+    header, rows = functional_table(facts)
+    if rows:
+        table = Table(
+            title="Functional metrics",
+            title_justify="left",
+            title_style="bold",
+            box=None,
+            pad_edge=False,
+            padding=(0, 2, 0, 0),
+        )
+        for name in header:
+            table.add_column(name, justify="right")
+        for row in rows:
+            table.add_row(*row)
+        parts += [Text(), table]
+    return parts + [Text(line) for line in functional_lines(facts)]
 
 
 def _below_layers(facts: Facts) -> list[str]:

@@ -138,7 +138,7 @@ class _Run:
 
     def _record(self, epoch: int, train_loss: float) -> None:
         """Add the trajectory line of this epoch (0: the initialisation)."""
-        line = {"epoch": epoch, "accuracy": self._accuracy(), "train_loss": train_loss}
+        line: dict[str, Any] = {"epoch": epoch, "accuracy": self._accuracy(), "train_loss": train_loss}
         line |= snapshot(self.model, self.batches, self.rule, stream=self.stream)
         if numbers := self.rule.diagnostics():
             line["rule"] = numbers

@@ -1,0 +1,141 @@
+"""Users' own rules: decorated functions, subclasses, entry points, files; and what is refused."""
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from creditscope import CreditRule, CreditscopeError, credit_rule, register
+from creditscope.cli import main
+from creditscope.credit import registry
+from creditscope.data import load_dataset
+from creditscope.training.build import build_model
+from creditscope.training.loop import train
+from creditscope.training.spec import make_spec
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "sign_symmetric.py"
+TINY = {"width": 8, "depth": 2, "epochs": 1, "batch_size": 2000}
+
+
+@pytest.fixture(autouse=True)
+def clean_registry(monkeypatch):
+    monkeypatch.setattr(registry, "_rules", dict(registry._rules))
+    monkeypatch.setattr(registry, "_origin", dict(registry._origin))
+    registry._load_others.cache_clear()
+    yield
+    registry._load_others.cache_clear()
+
+
+def test_every_rule_of_the_papers_is_listed_with_one_line(capsys):
+    assert main(["rules"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = [line.split()[0] for line in lines]
+    assert names[:6] == ["bp", "fa", "dfa", "ep", "sb", "cb"]
+    assert all(len(line.split(maxsplit=1)[1]) > 20 for line in lines)
+
+
+def test_a_decorated_function_trains_like_any_rule(tmp_path):
+    @credit_rule("push-up", summary="the same push for everything")
+    def push_up(hiddens, logits, y):
+        return [-torch.ones_like(h) for h in hiddens]
+
+    bundle = train(make_spec({"method": "push-up", "credit_norm": "none", **TINY}), tmp_path / "run")
+    # a constant gradient -1 moves Adam by exactly lr at each step: the bias of the embedding has risen by the sum of lr
+    data = load_dataset("quadratic")
+    before = build_model(bundle.spec, data.input_shape, data.n_classes).get_parameter("embed.linear.bias")
+    risen = (bundle.model(data).get_parameter("embed.linear.bias") - before).detach().numpy()
+    lrs = 2e-3 * 0.5 * (1 + np.cos(np.pi * np.arange(10) / 10))
+    np.testing.assert_allclose(risen, lrs.sum(), rtol=0.02)
+    assert registry.all_rules()["push-up"].summary == "the same push for everything"
+
+
+def test_a_name_can_be_taken_only_once():
+    with pytest.raises(CreditscopeError, match=r"'bp' exists already \(creditscope\)"):
+
+        @register
+        class Mine(CreditRule):
+            name = "bp"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x"])
+def test_a_rule_needs_a_plain_name(name):
+    rule = type("Mine", (CreditRule,), {"name": name})
+    with pytest.raises(CreditscopeError, match="needs a name of letters"):
+        register(rule)
+
+
+def test_register_refuses_what_is_not_a_rule():
+    with pytest.raises(CreditscopeError, match="subclass of CreditRule"):
+        register(lambda *a: [])  # type: ignore[type-var]
+
+
+def test_rules_of_another_package_come_through_its_entry_point(monkeypatch):
+    point = importlib.metadata.EntryPoint("theirs", "tests.credit.plugin:Theirs", registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == registry.GROUP else [])
+    assert registry.rule_class("theirs").name == "theirs"
+
+
+def test_a_broken_entry_point_is_one_line(monkeypatch):
+    point = importlib.metadata.EntryPoint("gone", "no_such_module:X", registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    with pytest.raises(CreditscopeError, match=r"entry point 'gone'.*cannot be loaded") as caught:
+        registry.all_rules()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("x = 1\n", "registers no credit rule"), ("1/0\n", "ZeroDivisionError"), (None, "is not a file")],
+)
+def test_a_file_that_gives_no_rule_is_one_line(text, says, tmp_path, monkeypatch):
+    path = tmp_path / "mine.py"
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.setenv(registry.VARIABLE, str(path))
+    with pytest.raises(CreditscopeError, match=says):
+        registry.all_rules()
+
+
+def test_the_documented_example_is_short_and_matches_its_formula():
+    assert len(EXAMPLE.read_text().splitlines()) < 40
+    registry.load_rule_file(EXAMPLE)
+    from creditscope.credit.base import CreditBatch
+    from creditscope.models import ResMLP
+    from creditscope.stream import InterfaceStream
+
+    torch.manual_seed(0)
+    model = ResMLP(6, 3, width=5, depth=2).double()
+    stream = InterfaceStream(model, torch.randn(3, 6).double())
+    rule = registry.make_rule("sign-symmetric")
+    rule.setup(stream, 3, torch.Generator())
+    g = torch.randn(4, 5).double()
+    batch = CreditBatch(stream, [torch.zeros(4, 5).double()] * 3, torch.zeros(4, 3).double(), torch.zeros(4).long(), g)
+    a = g.numpy()
+    for block in reversed(model.blocks):
+        w1, w2 = (getattr(block, n).weight.detach().numpy() for n in ("linear1", "linear2"))
+        s1, s2 = ((w > 0) * 2.0 - 1 for w in (w1, w2))
+        a = a + (a @ s2 * abs(w2).mean()) @ s1 * abs(w1).mean()
+    assert torch.allclose(rule.credit(batch)[0], torch.from_numpy(a))
+    assert torch.equal(rule.credit(batch)[2], g)
+
+
+def test_the_documented_example_works_in_train_diagnose_and_demo_without_any_other_change(tmp_path):
+    env = {**os.environ, registry.VARIABLE: str(EXAMPLE)}
+    call = [sys.executable, "-c", "import sys; from creditscope.cli import main; sys.exit(main())"]
+    tiny = ["--width", "8", "--depth", "2", "--epochs", "1", "--batch-size", "2000"]
+    run = [*call, "train", "--method", "sign-symmetric", "--credit-norm", "none", *tiny, "--out", str(tmp_path / "r")]
+    for command in (run, [*call, "diagnose", str(tmp_path / "r")]):
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "sign-symmetric(none)" in done.stdout
+    demo = ["demo", "--epochs", "1", "--seeds", "1", "--method", "sign-symmetric:none", "--out", str(tmp_path / "d")]
+    done = subprocess.run([*call, *demo], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    audit = json.loads((tmp_path / "d" / "audit.json").read_text())
+    assert "sign-symmetric(none)" in [entry["method"] for entry in audit]
