@@ -36,6 +36,8 @@ class CreditBatch:
     """[B]."""
     output_grad: Tensor | None = None
     """Exact per-sample gradient of the loss at h_L as it is read: [B, d_L]."""
+    inputs: Any = None
+    """What the network was given, as it was given."""
 
     @property
     def error(self) -> Tensor:

@@ -45,8 +45,8 @@ class StateBridge(CreditRule):
     G(h_l, t_l) = h_l + s_L net(h_l / s_l, t_l), s_l = running RMS of h_l: the units of the stream are taken out, since h may
     grow by orders of magnitude. Not LayerNorm: G has to predict the length of h_L too. G's loss is the mean squared error
     divided by the variance of h_L (`normalised_error`), averaged over l = 0..L. h_l and h_L are detached; the readout is used
-    as it is and not trained. No layer is exact by construction: at l = L, too, G is the learned predictor. But where h_l is close to
-    h_L, G = h_l is already a good prediction: the fresh-network null of a residual bridge is not near zero (`residual=False` is).
+    as it is and not trained. No layer is exact by construction: at l = L, too, G is the learned predictor. But where h_l is close
+    to h_L, G = h_l is already a good prediction: the fresh-network null of a residual bridge is not near zero (`residual=False` is).
     """
 
     name = "sb"

@@ -90,7 +90,8 @@ class DiagnosticReport(Judgement):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise CreditscopeError(f"{source} is not a creditscope report: {where}: {first['msg']}") from None
+            what = " ".join(f"{where}: {first['msg']}".split())
+            raise CreditscopeError(f"{source} is not a creditscope report: {what}") from None
 
     @classmethod
     def from_json(cls, path: str | Path) -> DiagnosticReport:
