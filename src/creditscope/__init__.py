@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from creditscope.credit.base import CreditBatch, CreditRule
+    from creditscope.credit.foreign import credit_from_grads
     from creditscope.credit.registry import credit_rule, register
     from creditscope.diagnosis import diagnose
     from creditscope.errors import CreditscopeError
+    from creditscope.find import find_blocks
     from creditscope.frozen import frozen_blocks
+    from creditscope.monitor import Monitor
     from creditscope.protocol.report import DiagnosticReport
     from creditscope.protocol.thresholds import DiagnosticThresholds
     from creditscope.training.bundle import Bundle, load_bundle
@@ -22,6 +25,9 @@ __all__ = [
     "DiagnosticReport",
     "DiagnosticThresholds",
     "frozen_blocks",
+    "find_blocks",
+    "Monitor",
+    "credit_from_grads",
     "CreditRule",
     "CreditBatch",
     "register",
@@ -38,6 +44,9 @@ _HOME = {
     "DiagnosticReport": "creditscope.protocol.report",
     "DiagnosticThresholds": "creditscope.protocol.thresholds",
     "frozen_blocks": "creditscope.frozen",
+    "find_blocks": "creditscope.find",
+    "Monitor": "creditscope.monitor",
+    "credit_from_grads": "creditscope.credit.foreign",
     "CreditRule": "creditscope.credit.base",
     "CreditBatch": "creditscope.credit.base",
     "register": "creditscope.credit.registry",

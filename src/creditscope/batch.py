@@ -1,17 +1,38 @@
-"""One evaluation batch, whatever form a loader gives it, as (inputs, labels); and the call of a model on such inputs."""
+"""The evaluation batches, whatever form a loader gives them, as (inputs, labels); and the call of a model on such inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from creditscope.errors import CreditscopeError
 
 LABEL_KEYS = ("labels", "label", "y", "targets", "target")
+IGNORED = -100
+"""Label of a token that is not scored (the ignore_index of F.cross_entropy)."""
+FEW = 32
+"""Two batches smaller than this may share no label by chance."""
+
+
+class Arguments(NamedTuple):
+    """Inputs together with extra keyword arguments of the model's forward."""
+
+    inputs: Any
+    kwargs: dict[str, Any]
+
+
+class Batches(list[tuple[Any, Tensor]]):
+    """Batches that `as_batches` has prepared: (inputs, y) on the model's device, in its dtype; empty ones left out."""
+
+    label_note: str = ""
+    """What was done to the labels; part of the convention."""
 
 
 def split_batch(item: Any) -> tuple[Any, Tensor]:
@@ -22,15 +43,151 @@ def split_batch(item: Any) -> tuple[Any, Tensor]:
             raise CreditscopeError(
                 f"a batch has the keys {sorted(map(str, item))} and none is a label; name it one of {', '.join(LABEL_KEYS)}"
             )
-        return {k: v for k, v in item.items() if k != key}, torch.as_tensor(item[key])
+        return _tensors({k: v for k, v in item.items() if k != key}), torch.as_tensor(item[key])
     if isinstance(item, tuple | list) and len(item) == 2:
-        return item[0], torch.as_tensor(item[1])
+        return _tensors(item[0]), torch.as_tensor(item[1])
     what = f"{type(item).__name__} of length {len(item)}" if hasattr(item, "__len__") else type(item).__name__
-    raise CreditscopeError(f"a batch is a {what}; give (x, y) pairs or mappings with a 'labels' entry")
+    raise CreditscopeError(f"a batch is a {what}; give (x, y) pairs, ((x, more), y) or mappings with a 'labels' entry")
+
+
+def _tensors(inputs: Any) -> Any:
+    """numpy arrays as tensors, wherever they stand in the inputs."""
+    return tree_map(lambda t: torch.from_numpy(t) if isinstance(t, np.ndarray) else t, inputs)
+
+
+def as_batches(
+    model: nn.Module,
+    eval_batches: Iterable[Any],
+    forward_kwargs: Mapping[str, Any] | None = None,
+    own_loss: bool = False,
+) -> Batches:
+    """Read the batches and fit them to the model: device, floating-point dtype, extra arguments, labels of language models.
+
+    forward_kwargs: given to every forward call as they are.
+    own_loss: the user brings a loss function, so labels stay as they are.
+    Call inside `untouched(model)`. Batches prepared before are given back as they are.
+    """
+    if isinstance(eval_batches, Batches):
+        return eval_batches
+    device = device_of(model)
+    found = Batches()
+    for inputs, y in _split(eval_batches):
+        if y.dim() == 0:
+            raise CreditscopeError("the labels of a batch are a single number; give one label per sample")
+        if not len(y):
+            continue
+        if forward_kwargs:
+            inputs = Arguments(inputs, dict(forward_kwargs))
+        found.append((_moved(inputs, device), y.to(device)))
+    if not found:
+        why = "it is an iterator that has been used up; give a list or a DataLoader" if _once(eval_batches) else ""
+        raise CreditscopeError(
+            f"eval_batches is empty; {why or 'give at least one batch (8 disjoint batches of 128 are advised)'}"
+        )
+    _same_labels(found)
+    _fit_dtype(model, found)
+    if not own_loss:
+        _shift_labels(model, found)
+    return found
+
+
+def _split(eval_batches: Iterable[Any]) -> Iterator[tuple[Any, Tensor]]:
+    try:
+        items = iter(eval_batches)
+    except TypeError:
+        raise CreditscopeError(
+            f"eval_batches is a {type(eval_batches).__name__}; give a list of (x, y) batches or a DataLoader"
+        ) from None
+    for item in items:
+        yield split_batch(item)
+
+
+def _once(batches: Any) -> bool:
+    """Can it be read only once? (A generator, a map, a zip.)"""
+    return iter(batches) is batches
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model's inputs go: the device of its first parameter (or buffer)."""
+    for t in (*model.parameters(), *model.buffers()):
+        return t.device
+    return torch.device("cpu")
+
+
+def _moved(inputs: Any, device: torch.device) -> Any:
+    return tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, inputs)
+
+
+def _cast(inputs: Any, dtype: torch.dtype) -> Any:
+    return tree_map(lambda t: t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t, inputs)
+
+
+def _same_labels(batches: Batches) -> None:
+    """All batches belong to one task: the same form of labels, and (in batches of some size) labels in common."""
+    first = batches[0][1]
+    known = set(first.unique().tolist()) if first.dim() == 1 and not first.is_floating_point() else None
+    for k, (_, y) in enumerate(batches[1:], 1):
+        if (y.dim(), y.is_floating_point()) != (first.dim(), first.is_floating_point()):
+            raise CreditscopeError(
+                f"the labels of batch {k} ({y.dtype}, {y.dim()} dimensions) are not of the form of batch 0 ({first.dtype}, "
+                f"{first.dim()}); give batches of one task"
+            )
+        if known and min(len(first), len(y)) >= FEW and not known & set(y.unique().tolist()):
+            raise CreditscopeError(
+                f"batch {k} and batch 0 have no label in common (label sets differ); evaluate on one task, shuffled: "
+                "batches sorted by class have different gradients by construction"
+            )
+
+
+def _fit_dtype(model: nn.Module, batches: Batches) -> None:
+    """Cast floating-point inputs to the model's dtype, where the model does not take them as they are."""
+    wanted = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+    inputs, y = batches[0]
+    if wanted is None or all(t.dtype == wanted for t in tensors_of(inputs) if t.is_floating_point()):
+        return
+    example = map_samples(inputs, len(y), lambda t: t[:1])
+    try:
+        with torch.no_grad():
+            call_model(model, example)
+    except (RuntimeError, TypeError, ValueError):
+        batches[:] = [(_cast(inputs, wanted), y) for inputs, y in batches]
+
+
+def _shift_labels(model: nn.Module, batches: Batches) -> None:
+    """Token labels of a model that shifts them inside its own loss (next-token prediction) are shifted here.
+
+    Which of the two it is, is read off the loss that the model itself computes.
+    """
+    inputs, y = batches[0]
+    if y.dim() != 2 or y.is_floating_point() or "labels" not in inspect.signature(model.forward).parameters:
+        return
+    example, labels = map_samples(inputs, len(y), lambda t: t[:3]), y[:3]
+    with torch.no_grad():
+        output = call_model(model, example, labels=labels)
+        logits, own = logits_of(output), getattr(output, "loss", None)
+    if own is None or logits.dim() != 3 or logits.shape[:2] != labels.shape:
+        return
+    flat = logits.float().flatten(0, 1)
+    as_given, shifted = (F.cross_entropy(flat, t.flatten(), ignore_index=IGNORED) for t in (labels, _next(labels)))
+    if torch.allclose(own.float(), as_given, rtol=1e-2, atol=1e-4, equal_nan=True):
+        return
+    if not torch.allclose(own.float(), shifted, rtol=1e-2, atol=1e-4, equal_nan=True):
+        raise CreditscopeError(
+            f"the model's own loss ({float(own):.4g}) is not the cross-entropy of its logits with the labels "
+            f"({float(as_given):.4g}) nor with the next token's ({float(shifted):.4g}); pass loss_fn= with one loss per sample"
+        )
+    batches[:] = [(inputs, _next(y)) for inputs, y in batches]
+    batches.label_note = "token t is scored against label t + 1, as in the model's own loss"
+
+
+def _next(labels: Tensor) -> Tensor:
+    return torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], IGNORED)], dim=1)
 
 
 def call_model(model: nn.Module, inputs: Any, **kwargs: Any) -> Any:
     """model(x), model(*inputs) or model(**inputs), by the form of the inputs."""
+    if isinstance(inputs, Arguments):
+        return call_model(model, inputs.inputs, **inputs.kwargs, **kwargs)
     if isinstance(inputs, Mapping):
         return model(**inputs, **kwargs)
     if isinstance(inputs, tuple | list):
@@ -57,5 +214,7 @@ def tensors_of(inputs: Any) -> list[Tensor]:
 
 
 def map_samples(inputs: Any, batch_size: int, fn: Any) -> Any:
-    """Apply `fn` to every tensor whose first dimension is the batch."""
+    """Apply `fn` to every tensor whose first dimension is the batch (extra arguments belong to the call, not to a sample)."""
+    if isinstance(inputs, Arguments):
+        return Arguments(map_samples(inputs.inputs, batch_size, fn), inputs.kwargs)
     return tree_map(lambda t: fn(t) if isinstance(t, Tensor) and t.dim() and len(t) == batch_size else t, inputs)

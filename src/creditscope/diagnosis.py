@@ -7,7 +7,9 @@ from typing import Any
 
 from torch import nn
 
+from creditscope.batch import as_batches
 from creditscope.credit.base import as_rule
+from creditscope.eager import original
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Training
 from creditscope.measure.full import Full
@@ -40,21 +42,25 @@ def diagnose(
     run: str = "",
     level: str = "basic",
     training: Training | None = None,
+    forward_kwargs: Mapping[str, Any] | None = None,
 ) -> DiagnosticReport:
     """Measure `model` on `eval_batches` and judge it by `protocol`.
 
-    model: a module with the interface embed / blocks / readout, or any module together with `blocks`.
-    eval_batches: batches (x, y); 8 disjoint ones of 128 are advised (stability needs 2).
+    model: a module with the interface embed / blocks / readout, or any other module (compiled ones: the original inside).
+    eval_batches: batches (x, y), ((x, more), y) or mappings with an entry "labels"; 8 disjoint ones of 128 are advised
+        (stability needs 2). Language models: logits [B, T, C] with labels [B, T], -100 where a token is not scored.
     headline_acc: the accuracy that would be published; a list has one number per seed.
     frozen_baseline_acc: accuracy of the frozen-blocks null: a number or a list (kind unstated), or a mapping
         {"matched": ..., "bp": ...}. None leaves D3 unmeasured.
     credit: a CreditRule, or a callable (hiddens, logits, y) -> [a_0, ..., a_L]; None leaves alignment unmeasured.
-    blocks: names, patterns or modules of the residual blocks, for a model without the interface.
+    blocks: names, patterns or modules of the residual blocks, for a model without the interface; None looks for them
+        (`find_blocks`) and says what was found.
     n_test: size of the test set behind the accuracies (gives the binomial interval for a single network).
     bp_acc: accuracy of backpropagation on the same task; where it does not beat the `bp` null, D3 is not measurable.
     loss_fn: (logits, y) -> loss per sample; cross-entropy if None.
     level: "full" adds perturbation correlation, nudging (both with controls) and the fresh-B null; without credit, the
         controls only.
+    forward_kwargs: given to every forward call of the model beside the inputs.
     training: facts of the run, where it is known (`creditscope.measure.growth.training_facts`).
 
     The model, its gradients, mode, hooks and every RNG are left as found.
@@ -68,8 +74,9 @@ def diagnose(
     if frozen_baseline_acc is not None and headline_acc is None:
         raise CreditscopeError("frozen_baseline_acc is given without headline_acc; give both, or neither")
     rule = as_rule(credit)
+    model = original(model)
     with untouched(model):  # a loader draws from the global RNG even where it does not shuffle
-        batches = list(eval_batches)
+        batches = as_batches(model, eval_batches, forward_kwargs, own_loss=loss_fn is not None)
     full = Full(rule) if level == "full" else None
     facts = sweep(
         model,
@@ -80,10 +87,14 @@ def diagnose(
         loss_fn=loss_fn,
         floor=thresholds.floor_for(dtype_of(model)),
         checkpoint=checkpoint,
-        watch=full and full.watch,
+        watch=None if full is None else full.watch,
     ).model_copy(update={"training": training})
     if full is not None:
-        facts = facts.model_copy(update=full.facts(model, batches, blocks=blocks, read=facts.stream.read, loss_fn=loss_fn))
+        if blocks is None and facts.stream.blocks:
+            blocks = list(dict.fromkeys(facts.stream.blocks))  # those that were found
+        facts = facts.model_copy(
+            update=full.facts(model, batches, blocks=blocks, read=facts.stream.read, loss_fn=loss_fn)
+        )
     return make_report(
         facts,
         headline_acc=headline_acc,

@@ -184,7 +184,9 @@ class HookedStream(Stream):
                 tap(0, leaf, leaf)
                 state[:] = [leaf]
                 return replace_first(args, kwargs, leaf.clone())
-            if calls == 0:  # the graph starts at the very tensor that the model holds: it may add it to the branch itself
+            if (
+                calls == 0
+            ):  # the graph starts at the very tensor that the model holds: it may add it to the branch itself
                 h.requires_grad_()
             tap(calls, h.detach().clone() if self._in_place else h, h)
             state[:] = [h]

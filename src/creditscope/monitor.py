@@ -1,16 +1,33 @@
-"""Diagnostics during training: the facts and the checks that fire, at one moment of a run."""
+"""Diagnostics during training: the facts and the checks that fire, at one moment of a run or all along it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from creditscope.credit.base import CreditRule
-from creditscope.measure.sweep import collect, cross_entropy, dtype_of, facts_from
+from creditscope.batch import as_batches, device_of
+from creditscope.credit.base import CreditRule, as_rule
+from creditscope.eager import original
+from creditscope.errors import CreditscopeError
+from creditscope.files import dump_line, write_atomic
+from creditscope.measure.facts import Facts
+from creditscope.measure.sweep import LossFn, collect, cross_entropy, dtype_of, facts_from
 from creditscope.protocol import DiagnosticThresholds, run_checks
-from creditscope.stream import Stream, untouched
+from creditscope.stream import Stream, make_stream, untouched
+
+TRAJECTORY = "trajectory.jsonl"
+LIVE_CHECKS = ("D1", "D2", "C")
+"""Checks that one network can answer; D3 needs the accuracy of a null."""
+
+
+class Writer(Protocol):
+    """Where the lines of a monitor go besides its history (`creditscope.integrations`)."""
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Take one line of the trajectory; `line["epoch"]` is its place."""
 
 
 def snapshot(
@@ -23,10 +40,23 @@ def snapshot(
 ) -> dict[str, Any]:
     """One line of a trajectory: norms, cosines, growth, stability and the checks that fire (D3 needs a null: never here)."""
     thresholds = thresholds or DiagnosticThresholds()
+    return _line(_measured(model, batches, credit, stream, thresholds, cross_entropy), thresholds)
+
+
+def _measured(
+    model: nn.Module,
+    batches: Sequence[tuple[Any, Tensor]],
+    credit: CreditRule | None,
+    stream: Stream,
+    thresholds: DiagnosticThresholds,
+    loss_fn: LossFn,
+) -> Facts:
     with untouched(model):
-        got = collect(stream, batches, credit, cross_entropy)
-    facts = facts_from(got, stream, credit, thresholds.floor_for(dtype_of(model)))
-    checks = run_checks(facts, thresholds)
+        got = collect(stream, batches, credit, loss_fn)
+    return facts_from(got, stream, credit, thresholds.floor_for(dtype_of(model)))
+
+
+def _line(facts: Facts, thresholds: DiagnosticThresholds) -> dict[str, Any]:
     return {
         "h": list(facts.scale.mean),
         "g_per_sample": list(facts.reference.per_sample),
@@ -34,6 +64,135 @@ def snapshot(
         "gamma": facts.aggregate.headline if facts.aggregate else None,
         "growth": facts.scale.growth,
         "stability": facts.stability.deepest,
-        "fired": [check.id for check in checks if check.answer == "fail"],
+        "fired": [check.id for check in run_checks(facts, thresholds) if check.answer == "fail"],
         "diverged": bool(facts.non_finite),
     }
+
+
+class Monitor:
+    """Watches a network in somebody else's training loop.
+
+        monitor = Monitor(model, eval_batches, credit=rule)
+        for epoch in range(1, epochs + 1):
+            ...                     # the loop as it was
+            fired = monitor.step(epoch)
+            if monitor.should_stop:
+                break
+
+    model: as for `diagnose`; the very object that is trained. It is left as found at every step (RNG included).
+    eval_batches: read once, when the monitor is made; 8 disjoint batches of 128 are advised.
+    every: "epoch" measures at every `step`; a number n at steps 0, n, 2n, ... only.
+    stop_on: `should_stop` turns true once one of these holds in `patience` measurements running: the id of a check (D1, D2,
+        C), or several joined by "&". A network that has diverged raises D1 and D2.
+    path: a directory (or a .jsonl file) for trajectory.jsonl, written whole after every measurement.
+    writers: objects with write(line), see `creditscope.integrations`.
+    blocks, read, loss_fn, forward_kwargs, thresholds: as for `diagnose`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        eval_batches: Iterable[Any],
+        credit: Any = None,
+        every: str | int = "epoch",
+        stop_on: Sequence[str] = ("D1&D2",),
+        patience: int = 1,
+        path: str | Path | None = None,
+        blocks: Any = None,
+        thresholds: DiagnosticThresholds | None = None,
+        writers: Sequence[Writer] = (),
+        *,
+        read: str | None = None,
+        loss_fn: LossFn | None = None,
+        forward_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+        self.every = _checked_every(every)
+        self.stop_on = _checked_stop(stop_on)
+        if not _is_count(patience, 1):
+            raise CreditscopeError(f"patience is {patience!r}; give the number of measurements running, 1 or more")
+        self.patience = patience
+        self.path = _checked_path(path)
+        self.model = original(model)
+        self.credit = as_rule(credit)
+        self.thresholds = thresholds or DiagnosticThresholds()
+        self.writers = tuple(writers)
+        self.history: list[dict[str, Any]] = []
+        self.should_stop = False
+        self._running = dict.fromkeys(self.stop_on, 0)
+        self._loss_fn = loss_fn or cross_entropy
+        self._place = _place(self.model)
+        with untouched(self.model):
+            self._batches = as_batches(self.model, eval_batches, forward_kwargs, own_loss=loss_fn is not None)
+            inputs, y = self._batches[0]
+            self.stream = make_stream(self.model, inputs, len(y), blocks, read)
+            if self.credit is not None:
+                self.credit.attach(self.stream)
+
+    def step(self, epoch: int) -> tuple[str, ...]:
+        """Measure (if it is the turn of this epoch) and give back the ids of the checks that fire."""
+        if not _is_count(epoch, 0):
+            raise CreditscopeError(f"epoch is {epoch!r}; give its number, 0 (before training) or more")
+        if isinstance(self.every, int) and epoch % self.every:
+            return ()
+        now = _place(self.model)
+        if now != self._place:
+            raise CreditscopeError(
+                f"the Monitor was made for a model on {self._place} and the model is now on {now}; make a new Monitor"
+            )
+        facts = _measured(self.model, self._batches, self.credit, self.stream, self.thresholds, self._loss_fn)
+        line: dict[str, Any] = {"epoch": epoch, "eval_accuracy": facts.accuracy, "eval_loss": facts.loss}
+        line |= _line(facts, self.thresholds)
+        self.history.append(line)
+        if self.path is not None:
+            write_atomic(self.path, b"".join(map(dump_line, self.history)))
+        for writer in self.writers:
+            writer.write(line)
+        fired = tuple(line["fired"])
+        for rule, ids in self.stop_on.items():
+            self._running[rule] = self._running[rule] + 1 if ids <= set(fired) else 0
+            self.should_stop |= self._running[rule] >= self.patience
+        return fired
+
+
+def _place(model: nn.Module) -> str:
+    """Device and dtype, as far as a measurement depends on them."""
+    return f"{device_of(model)} in {dtype_of(model)}"
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _checked_every(every: str | int) -> str | int:
+    if every == "epoch" or _is_count(every, 1):
+        return every
+    raise CreditscopeError(f'every is {every!r}; give "epoch" or a number of steps, 1 or more')
+
+
+def _checked_stop(stop_on: Sequence[str]) -> dict[str, set[str]]:
+    """("D1&D2", "C") -> {"D1&D2": {"D1", "D2"}, "C": {"C"}}."""
+    wanted = [stop_on] if isinstance(stop_on, str) else stop_on
+    rules = {rule: {part.strip() for part in rule.split("&")} for rule in wanted}
+    for rule, ids in rules.items():
+        unknown = sorted(ids - set(LIVE_CHECKS))
+        if unknown:
+            raise CreditscopeError(
+                f"stop_on {rule!r} names {unknown[0]!r}; choose from {', '.join(LIVE_CHECKS)}, joined by & (D3 needs a null)"
+            )
+    return rules
+
+
+def _checked_path(path: str | Path | None) -> Path | None:
+    if path is None:
+        return None
+    path = Path(path)
+    path = path if path.suffix == ".jsonl" else path / TRAJECTORY
+    if path.exists():
+        raise CreditscopeError(f"{path} exists already; give the Monitor another path, or remove the file")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CreditscopeError(f"cannot create {path.parent}: {error.strerror}; give another path") from None
+    return path

@@ -7,10 +7,11 @@ mode, requires_grad, .grad and RNG state back exactly as they were, also after a
 
 from __future__ import annotations
 
+import inspect
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from creditscope.batch import call_model, logits_of, map_samples
+from creditscope.eager import eagerly, original
 from creditscope.errors import CreditscopeError
 
 Tap = Callable[[int, Tensor, Tensor], None]
@@ -38,7 +40,8 @@ def untouched(model: nn.Module, train: bool = False) -> Iterator[None]:
         model.train(train)
         for p, _, _ in params:
             p.grad = None  # whatever runs here adds to a new tensor, never into the user's
-        yield
+        with eagerly(model):
+            yield
     finally:
         for module, mode in modes:
             module.training = mode
@@ -55,13 +58,20 @@ def untouched(model: nn.Module, train: bool = False) -> Iterator[None]:
 @contextmanager
 def no_parameter_grads(model: nn.Module) -> Iterator[None]:
     """Build a graph through the hidden states only: faster, and nothing is kept for weight gradients."""
-    flags = [(p, p.requires_grad) for p in model.parameters()]
+    with parameters_as([(p, False) for p in model.parameters()]):
+        yield
+
+
+@contextmanager
+def parameters_as(flags: Sequence[tuple[nn.Parameter, bool]]) -> Iterator[None]:
+    """Give parameters these requires_grad flags for a while."""
+    before = [(p, p.requires_grad) for p, _ in flags]
     try:
-        for p, _ in flags:
-            p.requires_grad_(False)
+        for p, flag in flags:
+            p.requires_grad_(flag)
         yield
     finally:
-        for p, flag in flags:
+        for p, flag in before:
             p.requires_grad_(flag)
 
 
@@ -134,7 +144,10 @@ class InterfaceStream(Stream):
 
     def _verify(self, example: Any, read: str | None) -> None:
         with torch.no_grad():
-            logits, hiddens = self._own_forward(example)
+            try:
+                logits, hiddens = self._own_forward(example)
+            except RuntimeError as error:
+                raise self._cannot_run(example, error) from error
             if hiddens is not None and (self._embed is None or not _same(self._embed(example), hiddens[0])):
                 self._embed = None  # the model adds something (positions, tokens) to its embed module
             h = self.embed(example)
@@ -156,6 +169,18 @@ class InterfaceStream(Stream):
                         )
             self.shapes = [tuple(s.shape[1:]) for s in states]
             self._find_readout(states[-1], logits, read)
+
+    def _cannot_run(self, example: Any, error: RuntimeError) -> CreditscopeError:
+        """Why the model's own forward pass fails: the block whose shape does not fit, else torch's first line."""
+        self.kind = str(getattr(self.model, "stream_kind", "residual"))
+        try:
+            with suppress(RuntimeError):  # the first failure is the one to tell
+                h = self.embed(example)
+                for layer in range(self.depth):
+                    h = self.advance(layer, h)
+        except CreditscopeError as found:
+            return found
+        return CreditscopeError(f"the model cannot run on the evaluation batch: {str(error).splitlines()[0]}")
 
     def _own_forward(self, x: Any) -> tuple[Tensor, list[Tensor] | None]:
         try:
@@ -267,16 +292,23 @@ def make_stream(model: nn.Module, inputs: Any, batch_size: int, blocks: Any = No
         raise CreditscopeError(f"read={read!r} is unknown; choose one of {', '.join(READS)}")
     if not isinstance(model, nn.Module):
         raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
-    if blocks is None and has_interface(model):
-        return InterfaceStream(model, map_samples(inputs, batch_size, lambda t: t[:3]), read)
-    if blocks is None:
-        raise CreditscopeError(
-            f"{type(model).__name__} has no embed / blocks / readout interface; name its residual blocks, for example "
-            "blocks='layers.*' or blocks=list(model.layers)"
-        )
+    model = original(model)
+    from creditscope.find import verified_stream
     from creditscope.hooked import HookedStream
 
-    return HookedStream(model, inputs, batch_size, blocks, read)
+    if blocks is not None:
+        return HookedStream(model, inputs, batch_size, blocks, read)
+    if not has_interface(model) or not isinstance(inputs, Tensor):
+        return verified_stream(model, inputs, batch_size, read)
+    try:
+        return InterfaceStream(model, map_samples(inputs, batch_size, lambda t: t[:3]), read)
+    except (CreditscopeError, RuntimeError) as refused:
+        if "return_hidden" in inspect.signature(model.forward).parameters:
+            raise
+        try:  # names like the interface's on a model that means something else by them (timm)
+            return verified_stream(model, inputs, batch_size, read)
+        except CreditscopeError:
+            raise refused from None
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

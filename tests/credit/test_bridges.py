@@ -91,7 +91,12 @@ def resmlp(method: str, **options: Any) -> tuple[CreditRule, CreditBatch]:
 
 
 @pytest.mark.parametrize(
-    ("method", "options", "steps"), [("sb", {"width": 32}, 200), ("cb", {"width": 48, "warmup": 0.0, "lr": 5e-3}, 600)]
+    ("method", "options", "steps"),
+    [
+        ("sb", {"width": 32, "lr": 3e-3}, 400),
+        ("sb", {"width": 32, "residual": True}, 200),
+        ("cb", {"width": 48, "warmup": 0.0, "lr": 5e-3}, 600),
+    ],
 )
 def test_recovers_the_credit_of_a_linear_stream(method, options, steps):
     model, stream = linear()

@@ -13,6 +13,8 @@ COMMANDS = {
     "rules": ("creditscope.cli.rules", "list the credit rules that can be trained and measured"),
     "smoke": ("creditscope.cli.smoke", "check the papers' expectation on four small networks"),
     "report": ("creditscope.cli.report", "one table over many bundles: claimed next to audited"),
+    "study": ("creditscope.cli.study", "plan, run and show the studies of the papers on a store of runs"),
+    "runs": ("creditscope.cli.runs", "list, show, remove and export the runs of a store"),
     "pitfalls": (
         "creditscope.cli.pitfalls",
         "the known ways to mismeasure credit: shown, and found in code and bundles",

@@ -37,10 +37,11 @@ def run(args: Sequence[str]) -> int:
 
     from creditscope.files import dump_json, write_atomic
     from creditscope.render.audit import audit_markdown, audit_renderable
+    from creditscope.render.html import html_page, networks
     from creditscope.render.text import to_text
     from creditscope.studies.audit import audit
     from creditscope.studies.demo import METHODS, demo_specs
-    from creditscope.studies.local import LocalExecutor
+    from creditscope.studies.executors.local import LocalExecutor
     from creditscope.studies.run import run_specs
 
     specs = demo_specs(flags.seeds, METHODS + tuple(_method(m) for m in flags.method), epochs=flags.epochs)
@@ -63,9 +64,12 @@ def run(args: Sequence[str]) -> int:
     write_atomic(flags.out / "audit.md", audit_markdown(groups, title).encode())
     summary = [{"method": g.label, "seeds": g.seeds, "reports": [r.to_dict() for r in g.reports]} for g in groups]
     write_atomic(flags.out / "audit.json", dump_json(summary))
+    page = flags.out / "report.html"
+    write_atomic(page, html_page(groups, networks(groups, bundles), "creditscope demo").encode())
     failing = next((g for g in groups if any(r.status == "fail" for r in g.reports)), groups[0])
     print(f"\nWritten: {flags.out / 'audit.md'} (this table), {flags.out / 'audit.json'} (every number),")
     print(f"         {reports}/ (one report per network), {flags.out / 'networks'}/ (the trained networks)")
+    print(f"Look at it:  {page.resolve().as_uri()} (one page, opens in any browser)")
     print(f"Look closer: creditscope diagnose {failing.bundles[0].path}")
     sys.stdout.flush()
     return 0

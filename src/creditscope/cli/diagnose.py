@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,4 +92,4 @@ def siblings(path: Path) -> list[Bundle]:
     """The other bundles of the same directory."""
     from creditscope.studies.audit import find_bundles
 
-    return find_bundles([path.resolve().parent])
+    return find_bundles([path.resolve().parent], lambda text: print(f"creditscope: left out: {text}", file=sys.stderr))

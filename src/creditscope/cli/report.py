@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,14 @@ class Report:
     """Also write every report as JSON to this file."""
     markdown: Path | None = None
     """Also write the table as Markdown to this file."""
+    html: Path | None = None
+    """Also write one self-contained HTML page with the table and every network to this file."""
+    latex: Path | None = None
+    """Also write the table as LaTeX (booktabs) to this file."""
+    standalone: bool = False
+    """Make the LaTeX file a whole document."""
+    figures: Path | None = None
+    """Also write the figures (SVG, PDF, PNG) into this directory."""
 
 
 def run(args: Sequence[str]) -> int:
@@ -41,7 +50,10 @@ def run(args: Sequence[str]) -> int:
     from creditscope.studies.audit import audit, find_bundles
 
     get_policy(flags.protocol)
-    groups = audit(find_bundles(flags.dirs), protocol=flags.protocol)
+    if not flags.dirs:
+        raise CreditscopeError("report needs at least one directory: a bundle, or a directory that holds bundles")
+    pool = find_bundles(flags.dirs, lambda text: print(f"creditscope: left out: {text}", file=sys.stderr))
+    groups = audit(pool, protocol=flags.protocol)
     if not groups:
         raise CreditscopeError("only frozen-blocks nulls were found; add the networks that they are nulls for")
     title = "What accuracy + Γ would have claimed | what the protocol finds"
@@ -50,5 +62,17 @@ def run(args: Sequence[str]) -> int:
         write_atomic(flags.json, dump_json(summary))
     if flags.markdown:
         write_atomic(flags.markdown, audit_markdown(groups, title).encode())
+    if flags.html:
+        from creditscope.render.html import html_page, networks
+
+        write_atomic(flags.html, html_page(groups, networks(groups, pool)).encode())
+    if flags.latex:
+        from creditscope.render.latex import audit_latex
+
+        write_atomic(flags.latex, audit_latex(groups, standalone=flags.standalone).encode())
+    if flags.figures:
+        from creditscope.render.figures import write_figures
+
+        write_figures(groups, flags.figures)
     print(to_text(audit_renderable(groups, title)))
     return 0

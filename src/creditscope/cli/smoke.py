@@ -27,7 +27,7 @@ def run(args: Sequence[str]) -> int:
         "creditscope smoke --out runs/smoke",
     )
     from creditscope.render.numbers import num
-    from creditscope.studies.local import LocalExecutor
+    from creditscope.studies.executors.local import LocalExecutor
     from creditscope.studies.run import run_specs
     from creditscope.studies.smoke import expectations, judge_all
 

@@ -33,7 +33,7 @@ def _default(name: str) -> str:
         return "by architecture: " + ", ".join(f"{k} {v}" for k, v in by_arch.items()) + special
     words = {
         "arch": "student for the student dataset, else resmlp",
-        "credit_norm": "none: must be given where it applies",
+        "credit_norm": "no default, must be given where it applies",
         "credit_site": "input; output for small-cnn",
         "train_last": "all blocks",
         "schedule_epochs": "as many as epochs",

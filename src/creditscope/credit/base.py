@@ -42,7 +42,8 @@ class CreditBatch:
     @property
     def error(self) -> Tensor:
         """e = softmax(logits) - onehot(y), [B, C]."""
-        e = torch.softmax(self.logits.float(), dim=-1).to(self.logits.dtype)
+        half = self.logits.dtype in (torch.float16, torch.bfloat16)
+        e = torch.softmax(self.logits.float() if half else self.logits, dim=-1).to(self.logits.dtype)
         return e - F.one_hot(self.y, self.logits.shape[-1]).to(e.dtype)
 
 

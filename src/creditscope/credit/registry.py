@@ -39,7 +39,8 @@ CreditFunction = Callable[[list[Tensor], Tensor, Tensor], Sequence[Tensor]]
 
 def register(rule: R, origin: str | None = None) -> R:
     """Make a subclass of CreditRule known by its `name`; usable as a decorator."""
-    if not (isinstance(rule, type) and issubclass(rule, CreditRule)):
+    found: Any = rule
+    if not (isinstance(found, type) and issubclass(found, CreditRule)):
         raise CreditscopeError(
             f"register needs a subclass of CreditRule; got {rule!r} (a function: use @credit_rule('name'))"
         )

@@ -31,8 +31,8 @@ class StateBridgeOptions(Options):
     """GELU layers of G."""
     lr: float = Field(1e-3, gt=0, le=10)
     """Step size of G's AdamW."""
-    residual: bool = True
-    """G = h_l + net (where d_l = d_L and the stream is residual), or the net alone."""
+    residual: bool = False
+    """G = h_l + net where the stream is residual, instead of the net alone."""
     condition: Literal["none", "error"] = "none"
     """What G sees beside h_l and t_l: nothing, or e (which already tells much of h_L)."""
     decay: float = Field(0.99, ge=0, lt=1)
@@ -42,11 +42,13 @@ class StateBridgeOptions(Options):
 class StateBridge(CreditRule):
     """a_l = gradient over h_l of CE(readout(G(h_l, t_l)), y); G is trained on (h_l -> h_L) while the network trains.
 
-    G(h_l, t_l) = h_l + s_L net(h_l / s_l, t_l), s_l = running RMS of h_l: the units of the stream are taken out, since h may
-    grow by orders of magnitude. Not LayerNorm: G has to predict the length of h_L too. G's loss is the mean squared error
-    divided by the variance of h_L (`normalised_error`), averaged over l = 0..L. h_l and h_L are detached; the readout is used
-    as it is and not trained. No layer is exact by construction: at l = L, too, G is the learned predictor. But where h_l is close
-    to h_L, G = h_l is already a good prediction: the fresh-network null of a residual bridge is not near zero (`residual=False` is).
+    G(h_l, t_l) = s_L net(h_l / s_l, t_l), s_l = running RMS of h_l: the units of the stream are taken out, since h may grow
+    by orders of magnitude. Not LayerNorm: G has to predict the length of h_L too. G's loss is the mean squared error divided
+    by the variance of h_L (`normalised_error`), averaged over l = 0..L. h_l and h_L are detached; the readout is used as it
+    is and not trained. No layer is exact by construction: at l = L, too, G is the learned predictor.
+
+    With `residual` G starts at the identity. Its cosine is then higher (a_L is almost exact, and where h_l is close to h_L the
+    rest follows), also with a network that has learned nothing: its null of re-initialised networks is not near zero.
     """
 
     name = "sb"
@@ -64,12 +66,12 @@ class StateBridge(CreditRule):
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
         with seeded(generator):
-            self._build(list(stream.widths), n_classes, stream.kind == "residual")
+            self._build(list(stream.widths), n_classes)
+        self.skip = self.options.residual and stream.kind == "residual" and len(set(self.widths)) == 1
 
-    def _build(self, widths: list[int], n_classes: int, residual: bool) -> None:
+    def _build(self, widths: list[int], n_classes: int) -> None:
         o = self.options
         self.widths, self.n_classes = widths, n_classes
-        self.skip = o.residual and residual and len(set(widths)) == 1
         self.scale = torch.ones(len(widths))
         self.learner = Learner(BridgeNet(widths, widths[-1], o.width, o.layers, n_classes, o.condition), o.lr)
 
@@ -117,7 +119,8 @@ class StateBridge(CreditRule):
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         with torch.random.fork_rng(devices=[]):
-            self._build(state["widths"].tolist(), int(state["n_classes"]), bool(state["skip"]))
+            self._build(state["widths"].tolist(), int(state["n_classes"]))
+        self.skip = bool(state["skip"])
         self.scale = state["scale"].clone()
         made(self.learner, self.name).load(state)
 

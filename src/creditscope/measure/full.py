@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from creditscope.batch import split_batch
 from creditscope.credit.base import CreditBatch, CreditRule
+from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import FreshB, Nudging, Perturbation
 from creditscope.measure.functional import (
     CONTROL_SEED,
     DTYPE,
     N_SAMPLES,
     RESOLUTION,
+    Batch,
     LossFn,
     double_stream,
     first_of,
@@ -51,23 +52,27 @@ class Full:
             self._null.add(first_of(batch, take), [x[:take] for x in g], self._kept[-1])
 
     def facts(
-        self, model: nn.Module, eval_batches: Iterable[Any], *, blocks: Any, read: str | None, loss_fn: LossFn | None
+        self, model: nn.Module, batches: Sequence[Batch], *, blocks: Any, read: str | None, loss_fn: LossFn | None
     ) -> dict[str, Perturbation | Nudging | FreshB | None]:
         """The fields `perturbation`, `nudging`, `fresh_b` of the facts. Call after the sweep over the same batches."""
-        with untouched(model):
-            rho, nudge = self._probed(model, eval_batches, blocks, read, loss_fn or cross_entropy)
-        return {"perturbation": rho, "nudging": nudge, "fresh_b": self._null and self._null.fact()}
+        with untouched(model):  # for the RNGs: everything runs on a copy
+            rho, nudge = self._probed(model, first_samples(batches), blocks, read, loss_fn or cross_entropy)
+        return {"perturbation": rho, "nudging": nudge, "fresh_b": None if self._null is None else self._null.fact()}
 
     def _probed(
-        self, model: nn.Module, eval_batches: Iterable[Any], blocks: Any, read: str | None, loss_fn: LossFn
+        self, model: nn.Module, batches: list[Batch], blocks: Any, read: str | None, loss_fn: LossFn
     ) -> tuple[Perturbation, Nudging]:
-        batches = first_samples([split_batch(item) for item in eval_batches])
         credits: list[list[Tensor]] | list[None] = self._kept or [None] * len(batches)
         rng = torch.Generator().manual_seed(CONTROL_SEED)
         try:
             stream = double_stream(model, batches[0], blocks, read)
-            probes = [make_probe(stream, batch, a, loss_fn, rng) for batch, a in zip(batches, credits, strict=True)]
-        except (RuntimeError, TypeError) as error:  # a model that cannot be copied, or has float32 written into its code
+            with untouched(stream.model):
+                probes = [make_probe(stream, batch, a, loss_fn, rng) for batch, a in zip(batches, credits, strict=True)]
+        except (
+            RuntimeError,
+            TypeError,
+            CreditscopeError,
+        ) as error:  # it cannot be copied, or has float32 written into its code
             return _not_measured(f"the network does not run as a float64 copy: {' '.join(str(error).split())[:200]}")
         exact: tuple[int, ...] = ()
         if self.credit is not None:
@@ -75,7 +80,8 @@ class Full:
             if self.credit.is_exact:
                 for probe in probes:
                     probe.credits["credit"] = probe.credits["reference"]
-        return perturbation(stream, probes, loss_fn, exact), nudging(stream, probes, loss_fn, exact)
+        with untouched(stream.model):
+            return perturbation(stream, probes, loss_fn, exact), nudging(stream, probes, loss_fn, exact)
 
 
 def _not_measured(reason: str) -> tuple[Perturbation, Nudging]:

@@ -4,7 +4,7 @@ change that means anything, and how per-sample numbers become facts."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from creditscope.credit.base import CreditBatch
 from creditscope.hooked import resolve_blocks
 from creditscope.measure.alignment import concentration, mean_or_none
 from creditscope.measure.facts import LayerMeans
-from creditscope.stream import InterfaceStream, Stream, make_stream, no_parameter_grads
+from creditscope.stream import InterfaceStream, Stream, make_stream, no_parameter_grads, untouched
 
 Array = NDArray[np.float64]
 LossFn = Callable[[Tensor, Tensor], Tensor]
@@ -60,9 +60,8 @@ def reference_pass(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> P
         else:
             handle.register_hook(lambda g: grads.__setitem__(layer, stream.read_grad(g.detach())))
 
-    with torch.enable_grad():
-        with no_parameter_grads(stream.model):
-            logits = stream.forward(inputs, tap)
+    with torch.enable_grad(), no_parameter_grads(stream.model):
+        logits = stream.forward(inputs, tap)
         losses = loss_fn(logits, y)
         (g0,) = torch.autograd.grad(losses.sum(), leaf[0])
     grads[0] = stream.read_grad(g0.detach())
@@ -101,14 +100,16 @@ def first_of(batch: CreditBatch, n: int) -> CreditBatch:
         return batch
     hiddens = [_samples_first(batch.stream, _samples_first(batch.stream, h)[:n]) for h in batch.hiddens]
     top = None if batch.output_grad is None else batch.output_grad[:n]
-    return CreditBatch(batch.stream, hiddens, batch.logits[:n], batch.y[:n], top)
+    inputs = map_samples(batch.inputs, len(batch.y), lambda t: t[:n])
+    return CreditBatch(batch.stream, hiddens, batch.logits[:n], batch.y[:n], top, inputs)
 
 
 def double_stream(model: nn.Module, example: Batch, blocks: Any, read: str | None) -> Stream:
-    """The same stream on a float64 copy of the model."""
+    """The same stream on a float64 copy of the model; run it inside `untouched(stream.model)`."""
     names = None if blocks is None else [name for name, _ in resolve_blocks(model, blocks)]
-    twin = copy.deepcopy(model).double().eval()
-    return make_stream(twin, doubled(example[0]), len(example[1]), names, read)
+    twin = copy.deepcopy(model).double()
+    with untouched(twin):
+        return make_stream(twin, doubled(example[0]), len(example[1]), names, read)
 
 
 def doubled(inputs: Any) -> Any:
@@ -198,10 +199,3 @@ def layer_means(rows: Sequence[Sequence[Array]], exact_layers: tuple[int, ...]) 
         deep_mean=deep.deep_mean,
         deep_mean_without_exact=deep.deep_mean_without_exact,
     )
-
-
-def gathered(
-    probes: Sequence[Probe], rows: Mapping[str, Sequence[Sequence[Array]]], exact_layers: tuple[int, ...]
-) -> dict[str, LayerMeans]:
-    """One LayerMeans per kind of credit; all over the same layers, so that controls compare."""
-    return {name: layer_means(rows[name], exact_layers) for name in probes[0].credits}

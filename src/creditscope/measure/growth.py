@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,9 +34,8 @@ def parameter_growth(final: State, initial: State, belongs: Callable[[str], bool
 
 def growth_by_block(final: State, initial: State) -> tuple[float | None, ...]:
     """`parameter_growth` of each block l = 0..L-1."""
-    return tuple(
-        parameter_growth(final, initial, lambda name, p=f"blocks.{k}.": name.startswith(p)) for k in _blocks(initial)
-    )
+    prefixes = [f"blocks.{k}." for k in _blocks(initial)]
+    return tuple(parameter_growth(final, initial, partial(_starts, prefix)) for prefix in prefixes)
 
 
 def weight_products(state: State) -> tuple[float | None, ...]:
@@ -85,6 +85,10 @@ def training_facts(
         weight_product=weight_products(final),
         weight_product_start=weight_products(initial),
     )
+
+
+def _starts(prefix: str, name: str) -> bool:
+    return name.startswith(prefix)
 
 
 def _blocks(state: State) -> list[int]:

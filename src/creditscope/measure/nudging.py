@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from creditscope.measure.facts import Nudging
-from creditscope.measure.functional import DTYPE, RESOLUTION, LossFn, Probe, chunks, gathered, losses_after
+from creditscope.measure.functional import DTYPE, RESOLUTION, LossFn, Probe, chunks, layer_means, losses_after
 from creditscope.stream import Stream
 
 Array = NDArray[np.float64]
@@ -40,9 +40,12 @@ def nudging(
                 known = np.isfinite(change) & (np.abs(change) >= probe.resolution[part, None])
                 for k, name in enumerate(names):
                     rows[name][layer].append(np.where(known[:, k], change[:, k], np.nan))
+    means = {name: layer_means(rows[name], exact_layers) for name in rows}
     n = sum(len(probe.y) for probe in probes)
     return Nudging(
-        **gathered(probes, rows, exact_layers),
+        credit=means.get("credit"),
+        reference=means["reference"],
+        random=means["random"],
         step=step,
         n_samples=n,
         samples=f"the first {n} evaluation samples",

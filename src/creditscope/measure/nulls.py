@@ -44,13 +44,15 @@ class FreshNull:
         self._n += len(batch.y)
         lowest = self.layers[0]
         units = {layer: _unit(g[layer]) for layer in self.layers}
-        cosines = [_cosine(a[layer], units[layer]) for layer in self.layers]
+        products = [_products(a[layer], units[layer]) for layer in self.layers]
         with torch.no_grad():
             for rule in self._fresh:  # credit comes from the top: the layers below the lowest one are never computed
                 descent = islice(rule.descend(batch), self.depth + 1 - lowest)
                 credits = [batch.stream.read_grad(c.detach()) for c in descent][::-1]
-                cosines += [_cosine(credits[layer - lowest], units[layer]) for layer in self.layers]
-        cos = torch.stack(cosines).cpu().numpy().reshape(*self._sum.shape, -1)
+                products += [_products(credits[layer - lowest], units[layer]) for layer in self.layers]
+        dot, norm = (torch.stack(column) for column in zip(*products, strict=True))
+        cos = (dot.double() / norm).cpu().numpy().reshape(*self._sum.shape, -1)
+        cos[~np.isfinite(cos)] = np.nan
         self._sum += np.nansum(cos, axis=2)
         self._count += np.isfinite(cos).sum(axis=2)
 
@@ -94,8 +96,6 @@ def _unit(g: Tensor) -> Tensor:
     return (g.double() / torch.linalg.vector_norm(g, dim=1, keepdim=True, dtype=torch.float64)).to(g.dtype)
 
 
-def _cosine(a: Tensor, unit: Tensor) -> Tensor:
-    """Cosine [B] of a with a unit vector; the product in the network's dtype (unit vectors neither over- nor underflow),
-    norms in float64. NaN where it is not measurable."""
-    cos = (a * unit).sum(1).double() / torch.linalg.vector_norm(a, dim=1, dtype=torch.float64)
-    return torch.where(cos.isfinite(), cos, torch.nan)
+def _products(a: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
+    """<a, unit> in the network's dtype (unit vectors neither over- nor underflow) and ‖a‖ in float64; [B] each."""
+    return (a * unit).sum(1), torch.linalg.vector_norm(a, dim=1, dtype=torch.float64)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from creditscope.measure.facts import Perturbation
-from creditscope.measure.functional import DTYPE, RESOLUTION, LossFn, Probe, chunks, gathered, losses_after
+from creditscope.measure.functional import DTYPE, RESOLUTION, LossFn, Probe, chunks, layer_means, losses_after
 from creditscope.stream import Stream
 
 Array = NDArray[np.float64]
@@ -26,7 +26,8 @@ def pearson(x: Array, y: Array, least_spread: Array) -> Array:
     NaN (not measurable) where y spreads by less than `least_spread` [B], where x does not vary, or where either is not
     finite.
     """
-    spread = y.max(1) - y.min(1)
+    with np.errstate(invalid="ignore"):  # inf - inf: not finite, so not measurable
+        spread = y.max(1) - y.min(1)
     ok = np.isfinite(x).all(1) & np.isfinite(y).all(1) & (x.max(1) > x.min(1)) & (spread > 0) & (spread >= least_spread)
     rho = np.full(len(x), np.nan)
     x, y = (_standardised(values[ok]) for values in (x, y))
@@ -68,9 +69,12 @@ def perturbation(
                 foretold = torch.bmm(v, torch.stack([a[layer][part] for a in probe.credits.values()], dim=2))
                 for name, x in zip(probe.credits, foretold.unbind(2), strict=True):
                     rows[name][layer].append(pearson(x.cpu().numpy(), change, probe.resolution[part]))
+    means = {name: layer_means(rows[name], exact_layers) for name in rows}
     n = sum(len(probe.y) for probe in probes)
     return Perturbation(
-        **gathered(probes, rows, exact_layers),
+        credit=means.get("credit"),
+        reference=means["reference"],
+        random=means["random"],
         directions=directions,
         epsilon=epsilon,
         n_samples=n,

@@ -20,10 +20,10 @@ class GroupMeans:
         self._count = 0
 
     def add(self, g: Tensor) -> None:
-        """g: [B, d] in float64."""
+        """g: [B, d]; summed in float64."""
         start = 0
         while start < len(g):
-            part = g[start : start + self.size - self._count].sum(0)
+            part = g[start : start + self.size - self._count].sum(0, dtype=torch.float64)
             taken = min(self.size - self._count, len(g) - start)
             self._sum = part if self._sum is None else self._sum + part
             self._count += taken
@@ -48,7 +48,7 @@ def stability(groups: list[GroupMeans]) -> Stability:
     """groups: one collector per layer l = 0..L."""
     n = len(groups[-1].means)
     if n < 2:
-        reason = f"needs 2 batches, {ADVISED_GROUPS} advised ({n} of {GROUP} samples given)"
+        reason = f"needs 2 batches, {ADVISED_GROUPS} advised (full groups of {GROUP} samples given: {n})"
         return Stability(deepest=None, per_layer=(None,) * len(groups), groups=n, reason=reason)
     per_layer = tuple(mean_pairwise_cosine(g.means) for g in groups)
     reason = "" if per_layer[-1] is not None else "the batch-mean gradient at h_L is zero or not finite"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,15 +14,16 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from creditscope.batch import split_batch, tensors_of
+from creditscope.batch import IGNORED, Batches, as_batches, tensors_of
 from creditscope.credit.base import CreditBatch, CreditRule, as_rule
+from creditscope.eager import original
 from creditscope.errors import CreditscopeError
 from creditscope.measure.alignment import aggregate, alignment, clamped_cosine, concentration, inner_products
 from creditscope.measure.facts import Convention, Facts, StreamInfo
 from creditscope.measure.reference import reference
 from creditscope.measure.scale import scale
 from creditscope.measure.stability import GroupMeans, stability
-from creditscope.stream import Stream, make_stream, no_parameter_grads, untouched
+from creditscope.stream import Stream, make_stream, no_parameter_grads, parameters_as, untouched
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 """loss_fn(logits, y) -> the loss of each sample, [B]."""
@@ -32,15 +33,23 @@ Array = NDArray[np.float64]
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Per-sample cross-entropy [B]; half-precision logits are lifted to float32 for the loss itself."""
-    return F.cross_entropy(
-        logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits, y, reduction="none"
-    )
+    """Per-sample cross-entropy [B]; half-precision logits are lifted to float32 for the loss itself.
+
+    Logits [B, T, C] with labels [B, T]: summed over the tokens of a sample (as over samples: no gradient shrinks because
+    there are more of them); a token with label -100 is not scored.
+    """
+    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    if y.dim() == 1:
+        return F.cross_entropy(logits, y.long(), reduction="none")
+    each = F.cross_entropy(logits.flatten(0, -2), y.flatten().long(), reduction="none", ignore_index=IGNORED)
+    return each.view(len(y), -1).sum(1)
 
 
 def check_labels(y: Tensor, n_classes: int) -> None:
     if y.is_floating_point() or y.dtype == torch.bool:
         raise CreditscopeError(f"labels have dtype {y.dtype}; give integer class indices")
+    if y.dim() > 1:
+        y = y[y != IGNORED]
     if y.numel() and (int(y.min()) < 0 or int(y.max()) >= n_classes):
         bad = int(y.min()) if int(y.min()) < 0 else int(y.max())
         raise CreditscopeError(
@@ -60,6 +69,8 @@ class Collected:
     clamped: list[list[Array]] = field(init=False)
     groups: list[GroupMeans] = field(init=False)
     correct: int = 0
+    scored: int = 0
+    """Labels that `correct` counts over: one per sample, or one per scored token; 0 where labels are no classes."""
     n: int = 0
     loss: float = 0.0
     batch_sizes: set[int] = field(default_factory=set)
@@ -84,7 +95,16 @@ class Collected:
         """Two running digests (inputs, labels): the same whatever the batch boundaries are."""
         for t in (tensors_of(inputs) or [y])[:1]:
             self.digest[0].update(t.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-        self.digest[1].update(y.detach().cpu().to(torch.int64).contiguous().numpy().tobytes())
+        y = y.detach().cpu()
+        self.digest[1].update(
+            (y.double() if y.is_floating_point() else y.to(torch.int64)).contiguous().numpy().tobytes()
+        )
+
+    def score(self, logits: Tensor, y: Tensor) -> None:
+        if y.is_floating_point() or y.shape != logits.shape[:-1]:
+            return
+        self.correct += int((logits.argmax(-1) == y).sum())
+        self.scored += int((y != IGNORED).sum()) if y.dim() > 1 else len(y)
 
     @property
     def samples(self) -> str:
@@ -103,6 +123,20 @@ def collect(
     for inputs, y in batches:
         _one_batch(stream, inputs, y, credit, loss_fn, got, watch)
     return got
+
+
+def _versions(model: nn.Module) -> dict[str, tuple[int, int]]:
+    """Every write to a tensor raises its version; a new tensor has another address."""
+    return {name: (p._version, p.data_ptr()) for name, p in model.named_parameters()}
+
+
+def _check_weights(model: nn.Module, before: dict[str, tuple[int, int]], credit: CreditRule) -> None:
+    changed = [name for name, version in _versions(model).items() if before.get(name) != version]
+    if changed:
+        raise CreditscopeError(
+            f"credit rule {credit.name or type(credit).__name__!r} wrote to the weight {changed[0]!r} while it was measured; "
+            "let it work on a copy of the network"
+        )
 
 
 def _one_batch(
@@ -133,7 +167,10 @@ def _one_batch(
         if credits is None:
             batch.output_grad = g
             credits = credit.descend(batch)
-        a = g if credit.is_exact else stream.read_grad(next(credits).detach())
+        with parameters_as(flags), torch.enable_grad():  # hooks run with gradients off; a rule may need them
+            a = g if credit.is_exact else stream.read_grad(next(credits).detach())
+        if layer in (0, stream.depth):  # most rules have done all their work by the first
+            _check_weights(stream.model, weights, credit)
         dot, aa, _ = inner_products(a, g)
         got.dot[layer].append(dot)
         got.aa[layer].append(aa)
@@ -144,6 +181,11 @@ def _one_batch(
 
     def tap(layer: int, value: Tensor, handle: Tensor) -> None:
         h = stream.read_state(value.detach())
+        if h.shape[1] != stream.widths[layer]:
+            raise CreditscopeError(
+                f"h_{layer} has {h.shape[1]} numbers per sample in one batch and {stream.widths[layer]} in the first; "
+                "give batches of one shape (pad sequences to one length)"
+            )
         norm = h.double().norm(dim=1).cpu().numpy()
         got.h[layer].append(norm)
         got.note(f"h_{layer}", norm)
@@ -155,27 +197,32 @@ def _one_batch(
             leaf.append(handle)
 
     leaf: list[Tensor] = []
-    with torch.enable_grad():
-        with no_parameter_grads(stream.model):
-            logits = stream.forward(inputs, tap)
-        check_labels(y, logits.shape[-1])
-        if y.shape != logits.shape[:-1]:
-            raise CreditscopeError(
-                f"labels have shape {list(y.shape)} for logits {list(logits.shape)}; give one label per sample"
-            )
+    flags = [(p, p.requires_grad) for p in stream.model.parameters()]
+    weights = _versions(stream.model)
+    # a checkpoint runs its part again on the way back: parameters must then be as they were
+    with torch.enable_grad(), no_parameter_grads(stream.model):
+        logits = stream.forward(inputs, tap)
+        if loss_fn is cross_entropy:
+            check_labels(y, logits.shape[-1])
+            if y.shape != logits.shape[:-1]:
+                raise CreditscopeError(
+                    f"labels have shape {list(y.shape)} for logits {list(logits.shape)}; give one label per sample "
+                    "(or per token), or pass loss_fn"
+                )
         losses = loss_fn(logits, y)
-        if losses.shape != y.shape:
+        if losses.shape != (len(y),):
             raise CreditscopeError(
-                f"the loss has shape {list(losses.shape)} for {len(y)} samples; loss_fn must return one loss per sample"
+                f"the loss has shape {list(losses.shape)} for {len(y)} samples; loss_fn must return one loss per sample "
+                "(reduction='none')"
             )
         if credit is not None:
-            batch = CreditBatch(stream=stream, hiddens=hiddens, logits=logits.detach(), y=y)
+            batch = CreditBatch(stream=stream, hiddens=hiddens, logits=logits.detach(), y=y, inputs=inputs)
         (g0,) = torch.autograd.grad(losses.sum(), leaf[0])
     arrived(0, g0)
     if watch is not None and batch is not None:
         watch(batch, [g for g, _ in reversed(seen)], [a for _, a in reversed(seen)])
     got.note("logits", logits.detach())
-    got.correct += int((logits.detach().argmax(-1) == y).sum())
+    got.score(logits.detach(), y)
     got.n += len(y)
     got.loss += float(losses.detach().double().sum())
     got.batch_sizes.add(len(y))
@@ -218,7 +265,7 @@ def facts_from(
             blocks=stream.names,
             notes=stream.notes,
         ),
-        accuracy=got.correct / got.n,
+        accuracy=got.correct / got.scored if got.scored else float("nan"),
         loss=got.loss / got.n if math.isfinite(got.loss) else float("nan"),
         scale=scale(got.array("h")),
         reference=reference(got.array("g")),
@@ -249,18 +296,26 @@ def sweep(
     floor: float = 1e-7,
     checkpoint: str = "final",
     watch: Watch | None = None,
+    forward_kwargs: Mapping[str, Any] | None = None,
 ) -> Facts:
     """Measure `model` on `eval_batches`; the model, its gradients, its mode and every RNG are left as found."""
     credit = as_rule(credit)
+    model = original(model)
     with untouched(model):  # a loader draws from the global RNG even where it does not shuffle
-        batches = [split_batch(item) for item in eval_batches]
-    if not batches or not any(len(y) for _, y in batches):
-        raise CreditscopeError("eval_batches is empty; give at least one batch (8 disjoint batches of 128 are advised)")
-    batches = [(x, y) for x, y in batches if len(y)]
+        batches = as_batches(model, eval_batches, forward_kwargs, own_loss=loss_fn is not None)
     with untouched(model):
         stream = make_stream(model, batches[0][0], len(batches[0][1]), blocks, read)
         if credit is not None:
             credit.attach(stream)
         got = collect(stream, batches, credit, loss_fn or cross_entropy, watch)
-    name = "cross-entropy" if loss_fn is None else getattr(loss_fn, "__name__", type(loss_fn).__name__)
-    return facts_from(got, stream, credit, floor, name, checkpoint)
+    return facts_from(got, stream, credit, floor, loss_name(loss_fn, batches), checkpoint)
+
+
+def loss_name(loss_fn: LossFn | None, batches: Batches) -> str:
+    """What the loss is, for the convention."""
+    if loss_fn is not None:
+        return getattr(loss_fn, "__name__", type(loss_fn).__name__)
+    if batches[0][1].dim() == 1:
+        return "cross-entropy"
+    note = f"; {batches.label_note}" if batches.label_note else ""
+    return f"cross-entropy, summed over the tokens of a sample (label {IGNORED} is not scored){note}"

@@ -83,7 +83,8 @@ def caption(groups: Sequence[Group]) -> str:
     depth = groups[0].reports[0].facts.depth
     kind = depth.margins[0].interval if depth and depth.margins else "no null"
     return (
-        f"Protocol {protocol}. Seeds {seeds}. Accuracy: mean ± sample standard deviation over seeds, final checkpoint. "
+        f"Protocol {protocol}. Seeds {seeds}. In brackets: credit_norm; credit_site is input "
+        f"where no site is named. Accuracy: mean ± sample standard deviation over seeds, final checkpoint. "
         f"Γ: mean over layers of the mean per-sample cosine ({c.cosine_dtype}), mean over seeds. growth and ‖g_L‖: smallest to "
         f"largest over seeds; ‖g_L‖ is the mean per-sample norm divided by 128 (batch-mean convention). {c.n_samples} "
         f"evaluation samples, {c.dtype}. Margins in percentage points with 95 % interval ({kind})."

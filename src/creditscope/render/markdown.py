@@ -62,7 +62,7 @@ def report_markdown(report: DiagnosticReport) -> str:
     lines += [f"- margin {escape(line)}" for line in margin_lines(facts)]
     lines += [f"- warning: {escape(w)}" for w in report.verdict.warnings]
     if report.verdict.alternative:
-        lines.append(f"- without (d): {escape(report.verdict.alternative)}")
+        lines.append(f"- {escape(report.verdict.alternative)}")
     if report.chain:
         lines += ["", "From the claim to what holds:", ""]
         lines += [

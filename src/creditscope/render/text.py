@@ -63,7 +63,7 @@ def report_renderable(report: DiagnosticReport) -> Group:
         parts += [Text(), Text("Warnings", style="bold yellow")]
         parts += [Text(f"  ! {warning}", style="yellow") for warning in report.verdict.warnings]
     if report.verdict.alternative:
-        parts += [Text(), Text(f"Without (d): {report.verdict.alternative}")]
+        parts += [Text(), Text(report.verdict.alternative)]
     parts += [Text(), Text(report.verdict.line, style=STYLES.get(report.status, ""), no_wrap=True, overflow="ignore")]
     return Group(*parts)
 

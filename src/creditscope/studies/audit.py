@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from creditscope.errors import CreditscopeError
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.report import DiagnosticReport, make_report
+from creditscope.render.numbers import signed
+from creditscope.studies.grid import SIX, make, seeds_of, with_nulls
+from creditscope.studies.published import audit_accuracy
+from creditscope.studies.result import Run, StudyResult, beside, mean, names, pm, span
 from creditscope.training.bundle import Bundle, is_bundle, load_bundle
 from creditscope.training.spec import RunSpec
+
+QUESTION = "what accuracy and Γ would have claimed, next to what the protocol finds"
+
+
+class Audited(Protocol):
+    """A finished run: a `Bundle`, or a `Run` of a study."""
+
+    @property
+    def spec(self) -> RunSpec: ...
+    @property
+    def path(self) -> Path: ...
+    @property
+    def accuracy(self) -> float: ...
+    @property
+    def n_test(self) -> int | None: ...
+    @property
+    def report(self) -> dict[str, Any]: ...
+
+
+A = TypeVar("A", bound=Audited)
 
 NULL_KINDS = ("matched", "bp")
 
@@ -25,7 +49,8 @@ class Group:
     spec: RunSpec
     """Spec of the first seed."""
     seeds: tuple[int, ...]
-    bundles: tuple[Bundle, ...]
+    bundles: tuple[Any, ...]
+    """Bundles or runs, whatever was given."""
     reports: tuple[DiagnosticReport, ...]
 
     @property
@@ -61,8 +86,11 @@ class Group:
         return "; ".join(f"{statuses.count(s)} of {len(statuses)} seeds {s}" for s in dict.fromkeys(statuses))
 
 
-def find_bundles(paths: Iterable[str | Path]) -> list[Bundle]:
-    """Bundles at the given directories, or directly inside them; in order, each once."""
+def find_bundles(paths: Iterable[str | Path], on_error: Callable[[str], None] | None = None) -> list[Bundle]:
+    """Bundles at the given directories, or directly inside them; in order, each once.
+
+    A damaged bundle inside a directory is an error, or is told to `on_error` and left out.
+    """
     found: dict[Path, Bundle] = {}
     for path in map(Path, paths):
         if not path.is_dir():
@@ -75,7 +103,12 @@ def find_bundles(paths: Iterable[str | Path]) -> list[Bundle]:
         if not inside:
             raise CreditscopeError(f"{path} holds no bundle; `creditscope train --out {path}/NAME` makes one")
         for p in inside:
-            found.setdefault(p.resolve(), load_bundle(p))
+            try:
+                found.setdefault(p.resolve(), load_bundle(p))
+            except CreditscopeError as error:
+                if on_error is None or p == path:
+                    raise
+                on_error(str(error))
     return list(found.values())
 
 
@@ -84,7 +117,7 @@ def recipe(spec: RunSpec) -> str:
     return RunSpec(**{**spec.model_dump(), "seed": 0}).hash
 
 
-def nulls_for(bundle: Bundle, pool: Sequence[Bundle]) -> dict[str, Bundle]:
+def nulls_for(bundle: Audited, pool: Sequence[A]) -> dict[str, A]:
     """The frozen-blocks nulls of this run (same seed) and backpropagation itself, as far as they are in the pool."""
     by_hash = {b.spec.hash: b for b in pool}
     wanted: dict[str, RunSpec] = {kind: bundle.spec.null(kind) for kind in NULL_KINDS}  # type: ignore[arg-type]
@@ -93,7 +126,7 @@ def nulls_for(bundle: Bundle, pool: Sequence[Bundle]) -> dict[str, Bundle]:
 
 
 def audit(
-    pool: Sequence[Bundle],
+    pool: Sequence[Audited],
     *,
     n_test: int | None = None,
     protocol: str = "three-check",
@@ -103,7 +136,7 @@ def audit(
 
     A null counts only where every seed of the group has it, so that no seed is dropped silently.
     """
-    groups: dict[str, list[Bundle]] = {}
+    groups: dict[str, list[Audited]] = {}
     for bundle in pool:
         if not bundle.spec.frozen:
             groups.setdefault(recipe(bundle.spec), []).append(bundle)
@@ -135,3 +168,109 @@ def audit(
         spec = members[0].spec
         result.append(Group(spec.label, spec, tuple(b.spec.seed for b in members), tuple(members), reports))
     return result
+
+
+# ---- the study ----------------------------------------------------------------------------------------------------------
+
+
+def specs(preset: str) -> list[RunSpec]:
+    return with_nulls(make(preset, method, seed) for seed in seeds_of(preset) for method in SIX)
+
+
+def margin_text(group: Group, null: str) -> str:
+    """Depth margin to one null in percentage points, with its interval."""
+    depth = group.reports[0].facts.depth
+    found = next((m for m in (depth.margins if depth else ()) if m.null == null), None)
+    if found is None:
+        return "–"
+    interval = f" [{signed(found.low_pp, 1)}, {signed(found.high_pp, 1)}]" if found.low_pp is not None else ""
+    return signed(found.margin_pp, 1) + interval
+
+
+def margin_pp(group: Group) -> float | None:
+    """Depth margin to the matched null (the `bp` null where there is no other)."""
+    depth = group.reports[0].facts.depth
+    margins = {m.null: m.margin_pp for m in (depth.margins if depth else ())}
+    return margins.get("matched", margins.get("bp"))
+
+
+HEADER = [
+    "method",
+    "accuracy",
+    "published",
+    "difference",
+    "Γ",
+    "growth",
+    "‖g_L‖/128",
+    "margin to matched null (pp)",
+    "to bp null (pp)",
+    "the protocol finds",
+]
+
+
+def audit_rows(groups: Sequence[Group]) -> list[list[str]]:
+    return [
+        [
+            g.label,
+            pm(g.accuracies),
+            *beside(audit_accuracy(g.spec), mean(g.accuracies)),
+            pm(g.values("gamma"), 2),
+            span(g.values("growth")),
+            span(g.values("reference")),
+            margin_text(g, "matched"),
+            margin_text(g, "bp"),
+            g.finding,
+        ]
+        for g in groups
+    ]
+
+
+def audit_figure(groups: Sequence[Group]) -> dict[str, Any]:
+    return {
+        "kind": "points",
+        "x": "accuracy",
+        "y": "margin_pp",
+        "points": [
+            {
+                "label": g.label,
+                "accuracy": list(g.accuracies),
+                "margin_pp": margin_pp(g),
+                "gamma": g.values("gamma"),
+                "growth": g.values("growth"),
+                "reference": g.values("reference"),
+                "status": [r.status for r in g.reports],
+            }
+            for g in groups
+        ],
+    }
+
+
+def convention(groups: Sequence[Group]) -> str:
+    if not groups:
+        return "no finished runs"
+    first = groups[0]
+    s = first.spec
+    return (
+        f"protocol {first.reports[0].protocol}; {s.dataset}, {s.arch} d={s.width} L={s.depth}, {s.epochs} epochs of a schedule "
+        f"of {s.schedule_epochs}, seeds {', '.join(map(str, first.seeds))}; final checkpoint; mean ± sample standard deviation "
+        "over seeds; growth and ‖g_L‖ smallest to largest, ‖g_L‖ = mean per-sample norm / 128; margins with 95 % interval; "
+        "published: arXiv 2606.21126 (! contested), credit norm not stated there"
+    )
+
+
+def failing(groups: Sequence[Group]) -> list[Group]:
+    """Groups of which at least half of the seeds fail."""
+    return [g for g in groups if 2 * sum(r.status == "fail" for r in g.reports) >= len(g.reports)]
+
+
+def analyse(runs: Sequence[Run]) -> StudyResult:
+    groups = audit(runs)
+    failed = failing(groups)
+    praised = [g.label for g in failed if g.claim == "learns, credit aligned"]
+    conclusion = (
+        f"{len(failed)} of {len(groups)} methods fail the protocol ({names(g.label for g in failed)}); accuracy and Γ alone "
+        f"would have praised {len(praised)} of them ({names(praised)})."
+    )
+    return StudyResult(
+        "audit", QUESTION, HEADER, audit_rows(groups), audit_figure(groups), conclusion, convention(groups)
+    )

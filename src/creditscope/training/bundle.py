@@ -5,6 +5,7 @@
     credit.safetensors   the rule's whole state (feedback matrices, auxiliary networks)
     trajectory.jsonl     one line per epoch
     report.json          basic report of the final network, without a null
+    epoch-NNN.safetensors   weights (model.*) and rule (credit.*) after epoch NNN, where the spec asks for them
 
 It appears under its name only when it is whole. Loading verifies every checksum; a missing or altered part is an error.
 """
@@ -60,6 +61,10 @@ def checkpoints_in(directory: Path) -> list[str]:
     return sorted(p.name for p in directory.glob("epoch-*.safetensors"))
 
 
+def checkpoint_name(epoch: int) -> str:
+    return f"epoch-{epoch:03d}.safetensors"
+
+
 @dataclass(frozen=True)
 class Bundle:
     """A finished run on disk."""
@@ -90,12 +95,12 @@ class Bundle:
         content: dict[str, Any] = read_json(self.path / REPORT, "the report of a bundle")
         return content
 
-    def model(self, dataset: Dataset) -> StreamModel:
-        """The trained network."""
+    def model(self, dataset: Dataset, epoch: int | None = None) -> StreamModel:
+        """The trained network: at the end, or as it was after `epoch` (one of the spec's checkpoint_epochs)."""
         from creditscope.training.build import build_model
 
         model = build_model(self.spec, dataset.input_shape, dataset.n_classes)
-        tensors = read_tensors(self.path / MODEL, "the weights of a bundle")
+        tensors = self._tensors("model", epoch, "the weights of a bundle")
         expected = {name: tuple(t.shape) for name, t in model.state_dict().items()}
         found = {name: tuple(t.shape) for name, t in tensors.items()}
         if expected != found:
@@ -104,18 +109,24 @@ class Bundle:
         model.load_state_dict(tensors)
         return model
 
-    def rule(self) -> CreditRule:
-        """The credit rule with the state it had at the end of training."""
+    def rule(self, epoch: int | None = None) -> CreditRule:
+        """The credit rule with the state it had at the end of training, or after `epoch`."""
         from creditscope.credit.registry import make_rule
 
         rule = make_rule(self.spec.method, self.spec.options)
         try:
-            rule.load(read_tensors(self.path / CREDIT, f"the state of credit rule {self.spec.method!r}"))
+            rule.load(self._tensors("credit", epoch, f"the state of credit rule {self.spec.method!r}"))
         except KeyError as error:
             raise CreditscopeError(
                 f"{self.path / CREDIT} lacks {error} of rule {self.spec.method!r}; train it again"
             ) from None
         return rule
+
+    def _tensors(self, kind: str, epoch: int | None, what: str) -> dict[str, Any]:
+        if epoch is None:
+            return read_tensors(self.path / {"model": MODEL, "credit": CREDIT}[kind], what)
+        tensors = read_tensors(self.path / checkpoint_name(epoch), what)
+        return {name.removeprefix(f"{kind}."): t for name, t in tensors.items() if name.startswith(f"{kind}.")}
 
 
 def is_bundle(path: Path) -> bool:

@@ -31,7 +31,6 @@ from creditscope.training.objective import Objective, freeze_first
 from creditscope.training.spec import RunSpec
 
 RESUME = "resume.safetensors"
-LOCK = ".lock"
 TEST_BATCH = 1000
 
 Progress = Callable[[int, int, dict[str, Any]], None]
@@ -53,15 +52,33 @@ def train(
     dataset = load_dataset(spec.dataset, data_dir)
     partial = out.with_name(f".{out.name}.partial")
     try:
-        partial.mkdir(parents=True, exist_ok=True)
+        partial.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CreditscopeError(f"cannot create {partial}: {error.strerror}; choose another --out") from None
-    with _locked(partial), _one_thread():
-        _Run(spec, dataset, partial).go(progress)
-        if out.exists():
-            out.rmdir()
-        os.replace(partial, out)
+    with _locked(out), _one_thread():
+        if not bundles.is_bundle(out):  # else another process finished it between our first look and the lock
+            partial.mkdir(exist_ok=True)
+            _Run(spec, dataset, partial).go(progress)
+            if out.exists():
+                out.rmdir()
+            os.replace(partial, out)
     return bundles.load_bundle(out)
+
+
+class RunBusy(CreditscopeError):
+    """Another process trains this run now."""
+
+
+def is_busy(out: str | Path) -> bool:
+    """True while a process trains this run."""
+    try:
+        with open(_lock_file(Path(out)), "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 class _Run:
@@ -79,7 +96,9 @@ class _Run:
         first = freeze_first(self.stream, spec.train_last)
         self.objective = Objective(self.stream, self.rule, spec.credit_norm, spec.credit_site, spec.penalty, first)
         self.params = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
-        self.optimizer = torch.optim.AdamW(self.params.values(), lr=spec.lr or 0.0, weight_decay=spec.weight_decay, fused=True)
+        self.optimizer = torch.optim.AdamW(
+            self.params.values(), lr=spec.lr or 0.0, weight_decay=spec.weight_decay, fused=True
+        )
         self.lines: list[dict[str, Any]] = []
 
     def go(self, progress: Progress | None) -> None:
@@ -95,6 +114,8 @@ class _Run:
         for epoch in range(start + 1, epochs + 1):
             loss = self._epoch(epoch)
             self._record(epoch, loss)
+            if epoch in spec.checkpoint_epochs:
+                write_tensors(directory / bundles.checkpoint_name(epoch), self._state())
             if epoch < epochs:
                 self._save_resume(epoch)
             if progress is not None:
@@ -136,10 +157,14 @@ class _Run:
         correct = sum(int((self.model(x).argmax(1) == y).sum()) for x, y in test_batches(self.dataset, TEST_BATCH))
         return correct / len(self.dataset.test_y)
 
+    def measure(self) -> dict[str, Any]:
+        """What is measured after every epoch."""
+        return {"accuracy": self._accuracy(), **snapshot(self.model, self.batches, self.rule, stream=self.stream)}
+
     def _record(self, epoch: int, train_loss: float) -> None:
         """Add the trajectory line of this epoch (0: the initialisation)."""
-        line: dict[str, Any] = {"epoch": epoch, "accuracy": self._accuracy(), "train_loss": train_loss}
-        line |= snapshot(self.model, self.batches, self.rule, stream=self.stream)
+        measured = self.measure()
+        line = {"epoch": epoch, "accuracy": measured.pop("accuracy"), "train_loss": train_loss, **measured}
         if numbers := self.rule.diagnostics():
             line["rule"] = numbers
         self.lines.append(line)
@@ -147,9 +172,13 @@ class _Run:
 
     # ---- stop and go on -----------------------------------------------------------------------------------------
 
-    def _save_resume(self, epoch: int) -> None:
+    def _state(self) -> dict[str, Tensor]:
+        """Weights and the rule's state, with prefixed names."""
         tensors: dict[str, Tensor] = {f"model.{n}": t for n, t in self.model.state_dict().items()}
-        tensors |= {f"credit.{n}": t for n, t in self.rule.state().items()}
+        return tensors | {f"credit.{n}": t for n, t in self.rule.state().items()}
+
+    def _save_resume(self, epoch: int) -> None:
+        tensors = self._state()
         for name, p in self.params.items():
             tensors |= {f"optim.{key}.{name}": t for key, t in self.optimizer.state[p].items()}
         write_tensors(self.directory / RESUME, tensors, {"epoch": str(epoch), "spec_hash": self.spec.hash})
@@ -191,7 +220,7 @@ class _Run:
         report.to_json(directory / bundles.REPORT)
         bundles.write_spec(directory, spec, with_files=True)
         killed = directory.glob(".*.tmp")  # what a process leaves that is killed while it writes
-        for path in (directory / RESUME, directory / LOCK, *killed):
+        for path in (directory / RESUME, *killed):
             path.unlink(missing_ok=True)
 
 
@@ -221,15 +250,36 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def _lock_file(out: Path) -> Path:
+    """Beside the run, not in it: the directory of an unfinished run is renamed when it is whole."""
+    return out.with_name(f".{out.name}.lock")
+
+
 @contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Two processes never train the same run."""
-    with open(directory / LOCK, "w") as file:
+def _locked(out: Path) -> Iterator[None]:
+    """Two processes never train the same run. The lock ends with its process, however that ends."""
+    path = _lock_file(out)
+    while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise CreditscopeError(f"{directory} is being trained by another process; wait for it or stop it") from None
-        yield
+            opened = open(path, "w")  # noqa: SIM115  (closed by the with below)
+        except OSError as error:
+            raise CreditscopeError(f"cannot create {path}: {error.strerror}; choose another --out") from None
+        with opened as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunBusy(f"{out} is being trained by another process; wait for it or stop it") from None
+            try:
+                current = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+            except FileNotFoundError:
+                current = False
+            if not current:  # its last owner has removed the file that we hold: take the new one
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
 
 
 def discard_partial(out: str | Path) -> None:

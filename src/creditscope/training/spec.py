@@ -81,6 +81,8 @@ class RunSpec(BaseModel):
     """Weight decay of AdamW."""
     augment: bool | None = None
     """Random crop (pad 4) and horizontal flip; images only."""
+    checkpoint_epochs: tuple[int, ...] = ()
+    """Epochs after which weights and rule are also saved (triangulation reads them)."""
     seed: int = Field(42, ge=0, lt=2**31)
     """Seed of initialisation, feedback, data order and augmentation."""
 
@@ -142,6 +144,9 @@ class RunSpec(BaseModel):
             raise ValueError(f"vit-mini has 4 heads; width {self.width} is not a multiple of 4")
         if self.augment and self.dataset not in ("cifar10", "cifar100"):
             raise ValueError(f"augment needs images; dataset {self.dataset} has none")
+        if outside := [e for e in self.checkpoint_epochs if not 1 <= e <= (self.epochs or 0)]:
+            raise ValueError(f"checkpoint_epochs has {outside[0]}; epochs go from 1 to {self.epochs}")
+        object.__setattr__(self, "checkpoint_epochs", tuple(sorted(set(self.checkpoint_epochs))))
         if (self.schedule_epochs or 0) < (self.epochs or 0):
             raise ValueError(f"schedule_epochs {self.schedule_epochs} is shorter than epochs {self.epochs}")
         return self
@@ -189,7 +194,7 @@ class RunSpec(BaseModel):
 
     def null(self, kind: Literal["matched", "bp"]) -> RunSpec:
         """The spec of this run's frozen-blocks null: the same rule and recipe, or backpropagation for `bp`."""
-        change: dict[str, Any] = {"train_last": 0, "penalty": 0.0}
+        change: dict[str, Any] = {"train_last": 0, "penalty": 0.0, "checkpoint_epochs": ()}
         if kind == "bp":
             change |= {"method": "bp", "credit_norm": None, "credit_site": None, "options": {}}
         return make_spec({**self.model_dump(), **change})

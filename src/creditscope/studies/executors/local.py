@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import traceback
@@ -28,7 +29,7 @@ class TaskFailed(RuntimeError):
 class LocalExecutor:
     """submit(fn, *args) -> Future. A task that dies takes nothing else with it."""
 
-    def __init__(self, workers: int | None = None) -> None:
+    def __init__(self, workers: int | None = None, **_: Any) -> None:
         self.workers = workers or os.cpu_count() or 1
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(PRELOAD)
@@ -74,7 +75,10 @@ def _work(sender: Connection, fn: Callable[..., Any], args: tuple[Any, ...]) -> 
         sender.send(("done", fn(*args)))
     except KeyboardInterrupt:
         os._exit(130)
+    except BrokenPipeError:  # the driver is gone; the run is in its directory all the same
+        pass
     except BaseException as error:
-        sender.send(("error", f"{type(error).__name__}: {error}", traceback.format_exc()))
+        with contextlib.suppress(BrokenPipeError):
+            sender.send(("error", f"{type(error).__name__}: {error}", traceback.format_exc()))
     finally:
         sender.close()

@@ -1,0 +1,190 @@
+"""creditscope runs"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from creditscope.cli.parse import parse
+
+USAGE = """\
+creditscope runs: the runs of a store
+
+usage: creditscope runs COMMAND --store DIR [options]
+
+  list     one line per run
+  show     the report of one run, or why it failed
+  rm       remove runs
+  export   all runs as csv, json or parquet
+
+Example: creditscope runs list --store runs/store
+"""
+
+
+@dataclass
+class List:
+    store: Path
+    """Directory of the store."""
+    rebuild: bool = False
+    """Throw the index away and read every run directory again."""
+
+
+@dataclass
+class Show:
+    run: Annotated[str, tyro.conf.Positional]
+    """Hash of the run, or its beginning."""
+    store: Path
+    """Directory of the store."""
+
+
+@dataclass
+class Remove:
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Hashes of the runs, or their beginnings."""
+    store: Path
+    """Directory of the store."""
+
+
+@dataclass
+class Export:
+    store: Path
+    """Directory of the store."""
+    out: Path | None = None
+    """File to write (default: standard output; parquet needs a file)."""
+    format: Literal["csv", "json", "parquet"] = "csv"
+    """csv, json or parquet (parquet: pip install 'creditscope[query]')."""
+
+
+def run(args: Sequence[str]) -> int:
+    commands = {"list": run_list, "show": run_show, "rm": run_rm, "export": run_export}
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0
+    if args[0] not in commands:
+        from creditscope.errors import CreditscopeError
+
+        raise CreditscopeError(f"unknown command 'runs {args[0]}'; commands are {', '.join(commands)}")
+    return commands[args[0]](args[1:])
+
+
+def run_list(args: Sequence[str]) -> int:
+    flags = parse(List, args, "runs list", "One line per run of a store.", "creditscope runs list --store runs/store")
+    from creditscope.render.numbers import num, printable
+    from creditscope.studies.store import Store
+
+    store = Store(flags.store)
+    if flags.rebuild:
+        store.rebuild()
+    rows = store.rows()
+    lines = [
+        f"{'run':<10}  {'method':<24} {'dataset':<10} {'arch':<10} {'d':>4} {'L':>3} {'epochs':>6} {'seed':>6} accuracy  growth"
+    ]
+    for r in rows:
+        if r["problem"]:
+            lines.append(f"{printable(r['hash'][:10]):<10}  unusable: {printable(r['problem'])}")
+            continue
+        lines.append(
+            f"{r['hash'][:10]:<10}  {r['label']:<24} {r['dataset']:<10} {r['arch']:<10} {r['width']:>4} {r['depth']:>3} "
+            f"{r['epochs']:>6} {r['seed']:>6} {r['accuracy']:>8.3f}  {num(r['growth'])}"
+        )
+    failures = store.failures()
+    lines += [f"{key[:10]:<10}  failed: {printable(f['message'])}" for key, f in failures.items()]
+    bad = sum(bool(r["problem"]) for r in rows)
+    lines.append(
+        f"{len(rows) - bad} runs"
+        + (f", {bad} unusable" if bad else "")
+        + (f", {len(failures)} failed" if failures else "")
+    )
+    print("\n".join(lines))
+    return 0
+
+
+def run_show(args: Sequence[str]) -> int:
+    flags = parse(
+        Show,
+        args,
+        "runs show",
+        "The report of one run, or why it failed.",
+        "creditscope runs show 3fa9 --store runs/store",
+    )
+    from creditscope.protocol.report import DiagnosticReport
+    from creditscope.render.numbers import printable
+    from creditscope.studies.store import Store
+
+    store = Store(flags.store)
+    key = store.find(flags.run)
+    if key in (failures := store.failures()):
+        print(f"run {key} failed: {printable(failures[key]['message'])}")
+        for line in str(failures[key]["traceback"]).splitlines():
+            print(f"  {printable(line)}")
+        return 0
+    bundle = store.bundle(key)
+    print(f"run {key}\nbundle {bundle.path}")
+    print(f"spec {json.dumps(bundle.spec.model_dump(), sort_keys=True)}\n")
+    print(DiagnosticReport.from_dict(bundle.report))
+    return 0
+
+
+def run_rm(args: Sequence[str]) -> int:
+    flags = parse(Remove, args, "runs rm", "Remove runs from a store.", "creditscope runs rm 3fa9 --store runs/store")
+    from creditscope.studies.store import Store
+
+    store = Store(flags.store)
+    for key in [store.find(prefix) for prefix in flags.runs]:
+        store.remove(key)
+        print(f"removed {key}")
+    store.refresh()
+    return 0
+
+
+def run_export(args: Sequence[str]) -> int:
+    flags = parse(
+        Export,
+        args,
+        "runs export",
+        "All runs of a store as one table.",
+        "creditscope runs export --store runs/store --format json --out runs.json",
+    )
+    from creditscope.errors import CreditscopeError
+    from creditscope.files import plain, write_atomic
+    from creditscope.studies.store import SHOWN, Store
+
+    rows: list[dict[str, Any]] = [{c: r[c] for c in SHOWN} for r in Store(flags.store).rows()]
+    if flags.format == "parquet":
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError:
+            raise CreditscopeError("parquet needs pyarrow; install it: pip install 'creditscope[query]'") from None
+        if flags.out is None:
+            raise CreditscopeError("parquet is not text; give a file with --out")
+        buffer = io.BytesIO()
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), buffer)
+        write_atomic(flags.out, buffer.getvalue())
+        return 0
+    if flags.format == "json":
+        text = json.dumps(plain(rows), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    else:
+        table = io.StringIO()
+        writer = csv.DictWriter(table, SHOWN, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({k: _inert(v) for k, v in row.items()} for row in rows)
+        text = table.getvalue()
+    if flags.out:
+        write_atomic(flags.out, text.encode())
+    else:
+        sys.stdout.write(text)
+    return 0
+
+
+def _inert(value: Any) -> Any:
+    """Text that a spreadsheet would take for a formula gets a quote in front."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value

@@ -1,0 +1,260 @@
+"""creditscope study"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from creditscope.cli.parse import parse
+
+FAILED = 1
+
+USAGE = """\
+creditscope study: the studies of the papers, each a grid of runs, a table and a conclusion computed from it
+
+usage: creditscope study COMMAND [options]
+
+  list     the studies and what each asks
+  plan     runs, of which already done, estimated hours on this machine, disk
+  run      train what is missing (interrupted or failed: the same command goes on)
+  status   done, running, failed and time left of what was started on a store
+  show     table and conclusion of a study, from the runs that are finished
+
+Example: creditscope study run audit ablation temporal --preset smoke --store runs/store
+"""
+
+PresetName = Literal["smoke", "quick", "paper"]
+
+
+@dataclass
+class List:
+    pass
+
+
+@dataclass
+class Plan:
+    name: Annotated[str, tyro.conf.Positional]
+    """Name of the study."""
+    preset: PresetName = "smoke"
+    """smoke (embedded dataset, under two minutes), quick (real data, few epochs), paper (published recipe and seeds)."""
+    store: Path | None = None
+    """Store to look for runs that are done already."""
+    workers: int | None = None
+    """Runs at the same time (default: one per core)."""
+    data_dir: Path | None = None
+    """Where the CIFAR files are."""
+
+
+@dataclass
+class Run:
+    names: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Names of the studies; runs that they share are trained once."""
+    store: Path
+    """Directory of the store; made where there is none."""
+    preset: PresetName = "smoke"
+    """smoke (embedded dataset, under two minutes), quick (real data, few epochs), paper (published recipe and seeds)."""
+    executor: Literal["local", "ray", "slurm", "dask"] = "local"
+    """Where the runs are executed."""
+    workers: int | None = None
+    """Runs at the same time (default: one per core)."""
+    address: str | None = None
+    """Address of a Ray cluster or of a Dask scheduler (default: a local one)."""
+    slurm: tuple[str, ...] = ()
+    """Parameters of SLURM as NAME=VALUE, for example partition=cpu."""
+    slurm_cluster: str | None = None
+    """submitit's cluster: slurm, or local to run the jobs on this machine (default: slurm if there is one)."""
+    data_dir: Path | None = None
+    """Where the CIFAR files are."""
+
+
+@dataclass
+class Status:
+    store: Path
+    """Directory of the store."""
+
+
+@dataclass
+class Show:
+    name: Annotated[str, tyro.conf.Positional]
+    """Name of the study."""
+    store: Path
+    """Directory of the store."""
+    preset: PresetName = "smoke"
+    """Preset that was run."""
+    json: bool = False
+    """As JSON, with the data of the figure."""
+    markdown: bool = False
+    """As Markdown."""
+    latex: bool = False
+    """As a LaTeX table (booktabs)."""
+    data_dir: Path | None = None
+    """Where the CIFAR files are (studies of level full measure when they are shown first)."""
+
+
+def run(args: Sequence[str]) -> int:
+    commands = {"list": run_list, "plan": run_plan, "run": run_run, "status": run_status, "show": run_show}
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0
+    if args[0] not in commands:
+        from creditscope.errors import CreditscopeError
+
+        raise CreditscopeError(f"unknown command 'study {args[0]}'; commands are {', '.join(commands)}")
+    return commands[args[0]](args[1:])
+
+
+def run_list(args: Sequence[str]) -> int:
+    parse(List, args, "study list", "The studies and what each asks.", "creditscope study list")
+    from creditscope.studies.catalogue import NAMES, get_study
+
+    for name in NAMES:
+        study = get_study(name)
+        sizes = ", ".join(f"{preset} {len(study.specs(preset))}" for preset in ("smoke", "quick", "paper"))
+        print(f"{name:<14}  {study.QUESTION}  (runs: {sizes})")
+    return 0
+
+
+def run_plan(args: Sequence[str]) -> int:
+    flags = parse(
+        Plan,
+        args,
+        "study plan",
+        "What a study would cost here, from a short calibration of every kind of run that is not done yet.",
+        "creditscope study plan audit --preset paper",
+    )
+    from creditscope.studies.catalogue import get_study
+    from creditscope.studies.plan import plan
+    from creditscope.studies.store import Store
+
+    specs = get_study(flags.name).specs(flags.preset)
+    store = Store(flags.store) if flags.store and flags.store.exists() else None
+    p = plan(specs, store, flags.workers, flags.data_dir)
+    duration = f"{p.hours:.1f} hours" if p.hours >= 1 else f"{60 * p.hours:.1f} minutes"
+    print(f"{flags.name} ({flags.preset}): {p.runs} runs, {p.done} done, {p.runs - p.done} left")
+    print(f"about {duration} on {p.workers} workers; disk {p.bytes / 2**20:.0f} MB")
+    print(f"(calibration: {p.calibration})")
+    return 0
+
+
+def run_run(args: Sequence[str]) -> int:
+    flags = parse(
+        Run,
+        args,
+        "study run",
+        "Train every run of these studies that the store lacks. A run that fails is recorded and does not stop the others; "
+        "the same command again retries it. Several processes may work on one store. Exit code 1 if a run failed.",
+        "creditscope study run audit ablation temporal --preset smoke --store runs/store",
+    )
+    from rich.console import Console
+
+    from creditscope.errors import CreditscopeError
+    from creditscope.studies.catalogue import get_study
+    from creditscope.studies.executors import make_executor
+    from creditscope.studies.grid import unique
+    from creditscope.studies.run import run_store
+    from creditscope.studies.store import Store
+
+    if not flags.names:
+        raise CreditscopeError("study run needs the name of a study; see `creditscope study list`")
+    wanted = {name: get_study(name).specs(flags.preset) for name in flags.names}
+    store = Store(flags.store, create=True)
+    store.check_writable()
+    specs = unique(spec for found in wanted.values() for spec in found)
+    for name, found in wanted.items():
+        store.write_plan(name, flags.preset, [s.hash for s in found])
+    console = Console(stderr=True)
+    done = sum(store.has(s) for s in specs)
+    console.print(f"{len(specs)} runs, {done} done already; store {store.root}", soft_wrap=True)
+    executor = make_executor(
+        flags.executor,
+        flags.workers,
+        address=flags.address,
+        slurm=dict(_setting(text) for text in flags.slurm),
+        cluster=flags.slurm_cluster,
+        folder=str(store.root / "slurm"),
+    )
+    try:
+        failures = run_store(specs, store, executor, data_dir=flags.data_dir, console=console)
+    except KeyboardInterrupt:
+        raise CreditscopeError(
+            f"stopped; finished epochs are kept in {store.root}: run the same command again to go on"
+        ) from None
+    executor.shutdown()
+    for failure in failures:
+        print(f"creditscope: run {failure.spec.slug} failed: {failure.message}", file=sys.stderr)
+    good = sum(store.has(s) for s in specs)
+    print(
+        f"{good} of {len(specs)} runs are in {store.root}"
+        + (f", {len(failures)} failed: run again to retry" if failures else "")
+    )
+    for name in flags.names:
+        print(f"next: creditscope study show {name} --preset {flags.preset} --store {store.root}")
+    return FAILED if failures else 0
+
+
+def _setting(text: str) -> tuple[str, str | int]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        from creditscope.errors import CreditscopeError
+
+        raise CreditscopeError(f"--slurm {text!r} is not NAME=VALUE")
+    return name, int(value) if value.isdigit() else value
+
+
+def run_status(args: Sequence[str]) -> int:
+    flags = parse(
+        Status,
+        args,
+        "study status",
+        "Done, running, failed and time left of every study that was started on a store.",
+        "creditscope study status --store runs/store",
+    )
+    from creditscope.studies.store import Store
+
+    store = Store(flags.store)
+    running, failures = set(store.running()), store.failures()
+    print(f"{'study':<24} {'runs':>5} {'done':>5} {'running':>8} {'failed':>7} {'left':>5}   time left")
+    for p in store.plans():
+        hashes = p["hashes"]
+        done = sum((store.out(h) / "spec.json").is_file() for h in hashes)
+        now, bad = sum(h in running for h in hashes), sum(h in failures and h not in running for h in hashes)
+        fresh, left = done - p["done_at_start"], len(hashes) - done
+        eta = "–"
+        if left and now and fresh > 0:
+            eta = f"{(time.time() - p['started']) / fresh * left / 60:.1f} minutes"
+        name = f"{p['study']} ({p['preset']})"
+        print(f"{name:<24} {len(hashes):>5} {done:>5} {now:>8} {bad:>7} {left - now - bad:>5}   {eta}")
+    for key, f in failures.items():
+        print(f"failed {key[:10]}: {f['message']}")
+    return 0
+
+
+def run_show(args: Sequence[str]) -> int:
+    flags = parse(
+        Show,
+        args,
+        "study show",
+        "Table and conclusion of a study, from the runs that are finished. Published values stand next to ours where they apply.",
+        "creditscope study show audit --preset smoke --store runs/store",
+    )
+    from creditscope.errors import CreditscopeError
+    from creditscope.render.study import study_json, study_latex, study_markdown, study_text
+    from creditscope.studies.catalogue import get_study
+    from creditscope.studies.show import show
+    from creditscope.studies.store import Store
+
+    if flags.json + flags.markdown + flags.latex > 1:
+        raise CreditscopeError("choose one of --json, --markdown and --latex")
+    get_study(flags.name)
+    result = show(flags.name, flags.preset, Store(flags.store), flags.data_dir)
+    form = (
+        study_json if flags.json else study_markdown if flags.markdown else study_latex if flags.latex else study_text
+    )
+    print(form(result).rstrip("\n"))
+    return 0

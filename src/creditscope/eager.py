@@ -1,0 +1,79 @@
+"""A model as its author wrote it: without the wrapper of a compiler or of data parallelism, and run step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+import torch.utils.checkpoint as checkpointing
+from torch import nn
+
+
+def original(model: Any) -> Any:
+    """The module inside torch.compile, DataParallel or DistributedDataParallel; any other object as it is.
+
+    Its parameters are the same tensors, so what is measured on it holds for the wrapped one.
+    """
+    while isinstance(model, nn.Module):
+        inner = model._modules.get("_orig_mod")  # torch.compile
+        if inner is None and isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            inner = model.module
+        if inner is None:
+            break
+        model = inner
+    return model
+
+
+@contextmanager
+def eagerly(model: nn.Module) -> Iterator[None]:
+    """Everything inside `model` runs uncompiled, outside autocast and inference mode, with checkpoints that hooks can see."""
+    devices = {p.device.type for p in model.parameters()} - {"meta"}
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        for device in devices | {"cpu"}:
+            stack.enter_context(torch.autocast(device, enabled=False))
+        stack.enter_context(_uncompiled(model))
+        stack.enter_context(_non_reentrant())
+        yield
+
+
+@contextmanager
+def _uncompiled(model: nn.Module) -> Iterator[None]:
+    """Parts that were compiled on their own (`torch.compile(part)`, `part.compile()`) run as they were written."""
+    wrapped = [m for m in model.modules() if "_orig_mod" in m._modules]
+    forwards = [m.__dict__["forward"] for m in wrapped]
+    compiled = [(m, m._compiled_call_impl) for m in model.modules() if getattr(m, "_compiled_call_impl", None)]
+    try:
+        for m in wrapped:
+            m.__dict__["forward"] = m.get_submodule("_orig_mod").__call__
+        for m, _ in compiled:
+            m._compiled_call_impl = None
+        yield
+    finally:
+        for m, forward in zip(wrapped, forwards, strict=True):
+            m.__dict__["forward"] = forward
+        for m, call in compiled:
+            m._compiled_call_impl = call
+
+
+class _NonReentrant:
+    """Stands in for torch's reentrant checkpoint: the same recomputation, by the kind that keeps a graph.
+
+    The reentrant kind runs its part without a graph (a hook in it sees no gradient) and refuses `torch.autograd.grad`.
+    """
+
+    @staticmethod
+    def apply(function: Any, preserve_rng_state: bool, *args: Any) -> Any:
+        return checkpointing.checkpoint(function, *args, use_reentrant=False, preserve_rng_state=preserve_rng_state)
+
+
+@contextmanager
+def _non_reentrant() -> Iterator[None]:
+    before = checkpointing.CheckpointFunction
+    checkpointing.CheckpointFunction = _NonReentrant  # type: ignore[assignment,misc]
+    try:
+        yield
+    finally:
+        checkpointing.CheckpointFunction = before  # type: ignore[misc]

@@ -1,0 +1,234 @@
+"""Figures for papers with matplotlib: SVG, PDF and PNG, text as text, colours and markers that do without each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from creditscope.errors import CreditscopeError
+from creditscope.protocol.thresholds import DiagnosticThresholds
+from creditscope.render.numbers import printable
+from creditscope.studies.audit import Group
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("svg", "pdf", "png")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+"""Okabe and Ito: told apart with every common colour vision."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+STYLES = ("-", "--", "-.", ":")
+COSINE_EPS = 1e-8
+LONGEST = 24
+SETTINGS: dict[str, Any] = {
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "creditscope",
+    "text.parse_math": False,  # a method's name is text, whatever stands in it
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
+UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+
+
+def write_figures(groups: Sequence[Group], directory: Path) -> list[Path]:
+    """audit, layers and temporal, each as SVG, PDF and PNG; the paths that were written."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CreditscopeError(f"cannot make {directory}: {error.strerror or error}") from error
+    drawings: dict[str, Callable[[Sequence[Group]], Figure]] = {
+        "audit": audit_figure,
+        "layers": layers_figure,
+        "temporal": temporal_figure,
+    }
+    written = []
+    settings: Any = SETTINGS
+    with matplotlib.rc_context(settings):
+        for name, draw in drawings.items():
+            figure = draw(groups)
+            FigureCanvasAgg(figure)
+            for suffix in FORMATS:
+                path = directory / f"{name}.{suffix}"
+                try:
+                    figure.savefig(path, format=suffix, dpi=200, metadata=UNDATED[suffix])
+                except OSError as error:
+                    raise CreditscopeError(f"cannot write {path}: {error.strerror or error}") from error
+                written.append(path)
+    return written
+
+
+def names(groups: Sequence[Group]) -> list[str]:
+    """Labels that tell the groups apart: the method and, where that is not enough, what differs between them."""
+    labels = [g.label for g in groups]
+    if len(set(labels)) < len(labels):
+        told = {"dataset": "{}", "arch": "{}", "depth": "L={}", "width": "d={}", "epochs": "{} epochs"}
+        varied = [name for name in told if len({getattr(g.spec, name) for g in groups}) > 1]
+        labels = [" ".join([g.label, *(told[n].format(getattr(g.spec, n)) for n in varied)]) for g in groups]
+    labels = [printable(name) for name in labels]
+    return [name if len(name) <= LONGEST else name[: LONGEST - 1] + "…" for name in labels]
+
+
+def audit_figure(groups: Sequence[Group]) -> Figure:
+    """Accuracy with its null, Γ, and margin with its interval; one line per method, one dot per seed."""
+    figure, (left, middle, right) = _panels(height=1.1 + 0.28 * len(groups), sharey=True)
+    limit = groups[0].reports[0].checks["D3"].threshold
+    labelled: set[str] = set()
+
+    def once(label: str) -> str:
+        new = "" if label in labelled else label
+        labelled.add(label)
+        return new or "_nolegend_"
+
+    for k, group in enumerate(groups):
+        left.plot(
+            group.accuracies, [k] * len(group.seeds), "o", color=COLOURS[0], ms=4, label=once("network, one per seed")
+        )
+        gammas = [v for v in group.values("gamma") if math.isfinite(v)]
+        middle.plot(gammas, [k] * len(gammas), "o", color=COLOURS[0], ms=4)
+        depth = group.reports[0].facts.depth
+        for m in depth.margins if depth else ():
+            if group.spec.method == "bp" and m.null != "bp":
+                continue  # the same null
+            bp = m.null == "bp"
+            colour, marker, shift = (COLOURS[2], "s", 0.16) if bp else (COLOURS[1], "D", -0.16)
+            label = once(f"{m.null} null")
+            left.plot([m.null_accuracy], [k + shift], marker, ms=4, mfc="none", color=colour)
+            error = None
+            if m.low_pp is not None and m.high_pp is not None:
+                error = [[m.margin_pp - m.low_pp], [m.high_pp - m.margin_pp]]
+            right.errorbar(
+                [m.margin_pp], [k + shift], xerr=error, fmt=marker, color=colour, ms=4, capsize=2, lw=1, label=label
+            )
+    right.axvline(limit, color="0.3", ls="--", lw=0.8, label=f"threshold of D3, {limit:g} pp")
+    for axes in (middle, right):
+        axes.axvline(0, color="0.75", lw=0.8, zorder=0)
+    left.set_yticks(range(len(groups)), names(groups))
+    left.set_ylim(len(groups) - 0.5, -0.5)
+    for axes, title in zip((left, middle, right), ("accuracy", "headline Γ", "margin to null (pp)"), strict=True):
+        axes.set_xlabel(title)
+        axes.tick_params(axis="y", length=0)
+    _legend(figure, (left, right))
+    return figure
+
+
+def layers_figure(groups: Sequence[Group]) -> Figure:
+    """‖h_l‖, ‖g_l‖ / 128 with the floor and the eps of a usual cosine, and cos(a_l, g_l), over layers; mean over seeds."""
+    figure, (left, middle, right) = _panels(height=2.9)
+    for k, (group, name) in enumerate(zip(groups, names(groups), strict=True)):
+        facts = [r.facts for r in group.reports]
+        style = _style(k)
+        left.plot(_mean([f.scale.mean for f in facts], True), label=name, **style)
+        middle.plot(_mean([f.reference.batch_mean_128 for f in facts], True), **style)
+        cosines = [f.alignment.mean for f in facts if f.alignment]
+        if cosines:
+            right.plot(_mean(cosines), **style)
+    floor = DiagnosticThresholds().floor_for(groups[0].reports[0].facts.convention.dtype)
+    middle.axhline(floor, color="0.3", ls="--", lw=0.8, label=f"floor of D2, {floor:g}")
+    middle.axhline(COSINE_EPS, color="0.3", ls=":", lw=0.8, label="cosine eps, 1e-08")
+    right.axhline(0, color="0.75", lw=0.8, zorder=0)
+    for axes, title in zip((left, middle, right), ("mean ‖h_l‖", "‖g_l‖ / 128", "cos(a_l, g_l)"), strict=True):
+        axes.set_title(title)
+        axes.set_xlabel("layer l")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    for axes in (left, middle):
+        _log(axes)
+    _legend(figure, (left, middle))
+    return figure
+
+
+def temporal_figure(groups: Sequence[Group]) -> Figure:
+    """Accuracy, growth and ‖g_L‖ / 128 over epochs, mean over seeds; large open marks: a check first fires (median seed)."""
+    figure, (left, middle, right) = _panels(height=2.9)
+    limits = DiagnosticThresholds()
+    for k, (group, name) in enumerate(zip(groups, names(groups), strict=True)):
+        runs = [b.trajectory for b in group.bundles]
+        epochs = [int(line["epoch"]) for line in min(runs, key=len)]
+        style = {**_style(k), "markevery": (k % 3, max(1, len(epochs) // 6))}
+        curves = {
+            left: _mean([[float(line["accuracy"]) for line in run] for run in runs]),
+            middle: _mean([[float(line["growth"]) for line in run] for run in runs], True),
+            right: _mean([[float(line["g_per_sample"][-1]) / 128 for line in run] for run in runs], True),
+        }
+        for axes, curve in curves.items():
+            axes.plot(epochs, curve, label=name if axes is left else "_nolegend_", **style)
+        for axes, check in ((middle, "D1"), (right, "D2")):
+            first = [next((int(x["epoch"]) for x in run if check in x.get("fired", ())), None) for run in runs]
+            fired = sorted(epoch for epoch in first if epoch is not None)
+            if fired and fired[len(fired) // 2] in epochs:
+                at = epochs.index(fired[len(fired) // 2])
+                marker = MARKERS[k % len(MARKERS)]
+                axes.plot([epochs[at]], [curves[axes][at]], marker, ms=9, mfc="none", color=style["color"])
+    middle.axhline(limits.h_norm_explosion_ratio, color="0.3", ls="-.", lw=0.8, label="threshold of D1, 50")
+    floor = limits.floor_for(groups[0].reports[0].facts.convention.dtype)
+    right.axhline(floor, color="0.3", ls="--", lw=0.8, label=f"floor of D2, {floor:g}")
+    for axes, title in zip(
+        (left, middle, right),
+        ("test accuracy", "growth", "‖g_L‖ / 128"),
+        strict=True,
+    ):
+        axes.set_title(title)
+        axes.set_xlabel("epoch")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    for axes in (middle, right):
+        _log(axes)
+    middle.plot([], [], "o", ms=9, mfc="none", color="0.3", label="D1 (D2) first fires, median seed")
+    _legend(figure, (left, middle, right))
+    return figure
+
+
+def _panels(height: float, sharey: bool = False) -> tuple[Figure, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, height), layout="constrained")
+    return figure, figure.subplots(1, 3, sharey=sharey)
+
+
+def _style(k: int) -> dict[str, Any]:
+    return {
+        "color": COLOURS[k % len(COLOURS)],
+        "marker": MARKERS[k % len(MARKERS)],
+        "ls": STYLES[(k // len(COLOURS)) % len(STYLES)],
+        "ms": 4,
+        "lw": 1.2,
+    }
+
+
+def _log(axes: Axes) -> None:
+    """Powers of ten as 1e-7: they are text, and the same as in the reports."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(numticks=8))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"1e{round(math.log10(value))}" if value > 0 else ""))
+
+
+def _mean(runs: Sequence[Sequence[float | None]], log: bool = False) -> list[float]:
+    """Mean over seeds (geometric for `log`) up to the shortest; NaN where nothing finite was measured."""
+    result = []
+    for values in zip(*runs, strict=False):
+        finite = [v for v in values if v is not None and math.isfinite(v) and (not log or v > 0)]
+        if not finite:
+            result.append(math.nan)
+        elif log:
+            result.append(math.exp(sum(map(math.log, finite)) / len(finite)))
+        else:
+            result.append(sum(finite) / len(finite))
+    return result
+
+
+def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
+    pairs = {label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    columns = max(1, min(4, len(pairs), 100 // (max(map(len, pairs)) + 6)))
+    figure.legend(list(pairs.values()), list(pairs), loc="outside lower center", ncols=columns)

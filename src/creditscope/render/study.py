@@ -1,0 +1,95 @@
+"""A study as text, Markdown, LaTeX and JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from rich.box import HORIZONTALS
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from creditscope.render.markdown import escape, table
+from creditscope.render.numbers import printable
+from creditscope.render.text import to_text
+from creditscope.studies.result import StudyResult
+
+NARROW = 40
+
+
+def study_text(result: StudyResult) -> str:
+    grid = Table(
+        show_lines=True,
+        box=HORIZONTALS,
+        padding=(0, 1),
+        pad_edge=False,
+    )
+    used = _used(result)
+    for k in used:
+        grid.add_column(result.header[k], overflow="fold", max_width=NARROW)
+    for row in result.rows:
+        grid.add_row(*(Text(printable(row[k])) for k in used))
+    parts: list[RenderableType] = [
+        grid,
+        Text(),
+        Text(result.conclusion, style="bold"),
+        Text(result.convention, style="dim"),
+    ]
+    return to_text(Group(*parts, *(Text(f"note: {printable(n)}") for n in result.notes)))
+
+
+def _used(result: StudyResult) -> list[int]:
+    """Where no published value applies, its columns are left out of the text."""
+    paper = ("published", "difference")
+    return [k for k, h in enumerate(result.header) if h not in paper or any(row[k] != "–" for row in result.rows)]
+
+
+def study_markdown(result: StudyResult) -> str:
+    rows = [[escape(cell) for cell in row] for row in result.rows]
+    lines = [
+        f"## {escape(result.name)}: {escape(result.question)}",
+        "",
+        *table([escape(h) for h in result.header], rows),
+    ]
+    lines += [
+        "",
+        f"**{escape(result.conclusion)}**",
+        "",
+        _long(result.convention),
+        *(f"- note: {_long(n)}" for n in result.notes),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _long(text: str) -> str:
+    """Escaped in pieces: `escape` cuts what is longer than a cell."""
+    return " ".join(escape(part) for part in re.findall(r".{1,400}(?:\s|$)", text))
+
+
+SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+SYMBOLS = {"Γ": r"$\Gamma$", "λ": r"$\lambda$", "ρ": r"$\rho$", "‖": r"$\|$", "±": r"$\pm$", "–": "--", "Δ": r"$\Delta$", "≈": r"$\approx$", "→": r"$\to$", "η": r"$\eta$", "ε": r"$\varepsilon$", "Σ": r"$\Sigma$", "×": r"$\times$", "≥": r"$\geq$", "β": r"$\beta$"}  # fmt: skip  # noqa: E501
+
+
+def latex_escape(text: str) -> str:
+    out = []
+    for c in printable(text):
+        out.append(SPECIAL.get(c) or SYMBOLS.get(c) or (f"\\{c}" if c in "&%$#_{}" else c))
+    return "".join(out)
+
+
+def study_latex(result: StudyResult) -> str:
+    """A booktabs table; the conclusion and the convention are its caption."""
+    lines = [r"\begin{table}", r"\centering", r"\begin{tabular}{" + "l" * len(result.header) + "}", r"\toprule"]
+    lines += [" & ".join(map(latex_escape, row)) + r" \\" for row in (result.header,)] + [r"\midrule"]
+    lines += [" & ".join(map(latex_escape, row)) + r" \\" for row in result.rows]
+    lines += [
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\caption{" + latex_escape(f"{result.conclusion} {result.convention}.") + "}",
+    ]
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def study_json(result: StudyResult) -> str:
+    return json.dumps(result.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,0 +1,53 @@
+"""The same audit on other architectures: is the failure one of residual streams with a terminal norm?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from creditscope.studies.audit import Group, audit, failing
+from creditscope.studies.compared import compared
+from creditscope.studies.grid import BP, DFA, FA, make, seeds_of, with_nulls
+from creditscope.studies.published import ARCHITECTURE_ACCURACY, Published, audit_accuracy
+from creditscope.studies.result import Run, StudyResult, names
+from creditscope.training.spec import RunSpec
+
+QUESTION = "which architectures show the failures?"
+STUDENT: dict[str, Any] = {"dataset": "student", "arch": "student", "width": None, "depth": None, "augment": False}
+SHAPES: dict[str, tuple[dict[str, Any], ...]] = {
+    "smoke": ({}, {"terminal_norm": False}),
+    "quick": ({}, {"terminal_norm": False}, {"arch": "vit-mini"}, {"arch": "small-cnn"}, STUDENT),
+    "paper": ({}, {"terminal_norm": False}, {"arch": "vit-mini"}, {"arch": "small-cnn"}, STUDENT),
+}
+
+
+def specs(preset: str) -> list[RunSpec]:
+    return with_nulls(
+        make(preset, method, seed, intervention=True, **shape)
+        for seed in seeds_of(preset)
+        for shape in SHAPES[preset]
+        for method in (BP, FA, DFA)
+    )
+
+
+def name_of(group: Group) -> str:
+    s = group.spec
+    return f"{s.arch} without LayerNorm" if s.arch == "resmlp" and not s.terminal_norm else str(s.arch)
+
+
+def published(group: Group) -> Published | None:
+    if group.spec.dataset == "quadratic":
+        return None
+    found = ARCHITECTURE_ACCURACY.get((name_of(group), group.spec.method))
+    return found or (audit_accuracy(group.spec) if name_of(group) == "resmlp" else None)
+
+
+def analyse(runs: Sequence[Run]) -> StudyResult:
+    groups = audit(runs)
+    failed = failing(groups)
+    told = [
+        f"{name}: {names(g.label for g in failed if name_of(g) == name)}"
+        for name in dict.fromkeys(map(name_of, groups))
+    ]
+    conclusion = f"{len(failed)} of {len(groups)} networks fail; failing by architecture: {'; '.join(told)}."
+    return compared("architectures", QUESTION, groups, "architecture", name_of, published, conclusion)

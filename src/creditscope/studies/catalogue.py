@@ -1,0 +1,33 @@
+"""Every study by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Protocol
+
+from creditscope.errors import CreditscopeError
+from creditscope.studies.result import Run, StudyResult
+from creditscope.training.spec import RunSpec
+
+NAMES = (
+    "audit", "ablation", "temporal", "early", "triangulation", "penalty", "capacity", "functional", "freshb", "architectures",
+    "cifar100", "depth", "ladder", "random-target", "thresholds", "seeds", "credit-norm",
+)  # fmt: skip
+
+
+class Study(Protocol):
+    """A module of this package."""
+
+    QUESTION: str
+
+    def specs(self, preset: str) -> list[RunSpec]: ...
+
+    def analyse(self, runs: Sequence[Run]) -> StudyResult: ...
+
+
+def get_study(name: str) -> Study:
+    if name.replace("_", "-") not in NAMES:
+        raise CreditscopeError(f"study {name!r} is unknown; choose one of {', '.join(NAMES)}")
+    module: Study = import_module(f"creditscope.studies.{name.replace('-', '_')}")
+    return module

@@ -1,0 +1,48 @@
+"""Credit norm: is the published contrast between FA and DFA one between normalisations?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from creditscope.studies.audit import audit
+from creditscope.studies.compared import compared
+from creditscope.studies.grid import DFA, DFA_NONE, FA, FA_RMS, make, seeds_of, with_nulls
+from creditscope.studies.published import audit_accuracy
+from creditscope.studies.result import Run, StudyResult, mean
+from creditscope.training.spec import RunSpec
+
+QUESTION = "is the contrast between FA and DFA one of methods or of normalisations?"
+
+
+def specs(preset: str) -> list[RunSpec]:
+    return with_nulls(make(preset, m, seed) for seed in seeds_of(preset) for m in (FA, FA_RMS, DFA_NONE, DFA))
+
+
+def analyse(runs: Sequence[Run]) -> StudyResult:
+    groups = audit(runs)
+    growth = {(g.spec.method, g.spec.credit_norm): mean(g.values("growth")) for g in groups}
+    if len(growth) == 4:
+        by_norm = [growth[m, "rms"] / growth[m, "none"] for m in ("fa", "dfa")]
+        by_method = [growth["dfa", n] / growth["fa", n] for n in ("none", "rms")]
+        larger = (
+            "the normalisation"
+            if min(by_norm) > max(by_method)
+            else "the method"
+            if min(by_method) > max(by_norm)
+            else "neither alone"
+        )
+        conclusion = (
+            f"rms instead of none multiplies growth by {by_norm[0]:.2g} (FA) and {by_norm[1]:.2g} (DFA); DFA instead of FA by "
+            f"{by_method[0]:.2g} (none) and {by_method[1]:.2g} (rms): {larger} decides."
+        )
+    else:
+        conclusion = f"{len(growth)} of the 4 cells are there; the comparison needs all."
+    return compared(
+        "credit-norm",
+        QUESTION,
+        groups,
+        "norm",
+        lambda g: str(g.spec.credit_norm),
+        lambda g: audit_accuracy(g.spec),
+        conclusion,
+    )

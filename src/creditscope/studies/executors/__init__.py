@@ -1,0 +1,39 @@
+"""Where runs are executed: one `submit(fn, *args) -> Future` and `shutdown(cancel)` for every engine."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from importlib import import_module
+from typing import Any, Protocol
+
+from creditscope.errors import CreditscopeError
+
+ENGINES = {"local": "LocalExecutor", "ray": "RayExecutor", "slurm": "SlurmExecutor", "dask": "DaskExecutor"}
+
+
+class Executor(Protocol):
+    """One `submit -> Future` shape for every engine."""
+
+    def submit(self, fn: Any, *args: Any) -> Future[Any]: ...
+
+    def shutdown(self, cancel: bool = False) -> None: ...
+
+
+def make_executor(name: str, workers: int | None = None, **options: Any) -> Executor:
+    """An engine by name. Options: `address` (ray, dask), `slurm` (parameters of submitit), `folder` (its logs)."""
+    if name not in ENGINES:
+        raise CreditscopeError(f"executor {name!r} is unknown; choose one of {', '.join(ENGINES)}")
+    executor: Executor = getattr(import_module(f"creditscope.studies.executors.{name}"), ENGINES[name])(
+        workers, **options
+    )
+    return executor
+
+
+def needs(module: str, extra: str) -> Any:
+    """An optional library, or one line that says how to get it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise CreditscopeError(
+            f"executor {extra} needs {module} ({error}); install it: pip install 'creditscope[{extra}]'"
+        ) from None

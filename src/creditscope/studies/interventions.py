@@ -1,0 +1,104 @@
+"""One table for the intervention studies: accuracy, scale and level-full facts of each method and penalty, over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from creditscope.render.numbers import num, signed
+from creditscope.studies.audit import Group, audit, margin_pp, margin_text
+from creditscope.studies.published import DEEP_COSINE, DEEP_RHO, Published, audit_accuracy
+from creditscope.studies.result import Run, beside, deep_cosine, deep_nudge, deep_rho, known, mean, pm
+
+HEADER = [
+    "run",
+    "accuracy",
+    "published",
+    "difference",
+    "‖h_L‖",
+    "‖g_L‖/128",
+    "deep cosine",
+    "published",
+    "deep ρ",
+    "published",
+    "nudging",
+    "Δ train loss",
+    "margin to matched null (pp)",
+]
+CONVENTION = (
+    "mean ± sample standard deviation over seeds; deep = layers 1..L without exact ones; ρ: 32 directions, ε = 1e-3, "
+    "256 samples, float64; nudging η = .01; Δ train loss = last minus first epoch; published: "
+    "arXiv 2606.21126, 30 epochs (! contested)"
+)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One method and penalty, over seeds."""
+
+    group: Group
+    accuracy: float
+    cosine: float | None
+    rho: float | None
+    nudge: float | None
+    loss: float
+    last_h: float
+
+    @property
+    def margin(self) -> float | None:
+        return margin_pp(self.group)
+
+
+def items(runs: Sequence[Run]) -> list[Item]:
+    found = []
+    for group in audit(runs):
+        members: tuple[Run, ...] = group.bundles
+        facts = [run.full(None) for run in members]
+        numbers = [known(map(f, facts)) for f in (deep_cosine, deep_rho, deep_nudge)]
+        cosine, rho, nudge = (mean(v) if v else None for v in numbers)
+        loss, last_h = mean([r.loss_decrease for r in members]), mean([r.last_h for r in members])
+        found.append(Item(group, mean(group.accuracies), cosine, rho, nudge, loss, last_h))
+    return found
+
+
+def _published(table: dict[tuple[str, float], Published], item: Item) -> str:
+    found = (
+        table.get((item.group.spec.method, item.group.spec.penalty)) if item.group.spec.dataset == "cifar10" else None
+    )
+    return found.text if found else "–"
+
+
+def row(item: Item) -> list[str]:
+    g = item.group
+    return [
+        g.label,
+        pm(g.accuracies),
+        *beside(audit_accuracy(g.spec), item.accuracy),
+        num(item.last_h),
+        num(mean(g.values("reference"))),
+        signed(item.cosine),
+        _published(DEEP_COSINE, item),
+        signed(item.rho),
+        _published(DEEP_RHO, item),
+        num(item.nudge),
+        signed(item.loss),
+        margin_text(g, "matched"),
+    ]
+
+
+def figure(found: Sequence[Item]) -> list[dict[str, object]]:
+    return [
+        {
+            "label": i.group.label,
+            "method": i.group.spec.method,
+            "penalty": i.group.spec.penalty,
+            "accuracy": list(i.group.accuracies),
+            "cosine": i.cosine,
+            "rho": i.rho,
+            "nudging": i.nudge,
+            "loss_decrease": i.loss,
+            "last_h": i.last_h,
+            "margin_pp": i.margin,
+        }
+        for i in found
+    ]

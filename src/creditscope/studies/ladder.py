@@ -1,0 +1,55 @@
+"""Ladder: only the last k blocks are trained. Where does training a further block stop helping?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from creditscope.render.numbers import signed
+from creditscope.studies.grid import BP, DFA, FA, make, seeds_of, unique
+from creditscope.studies.published import audit_accuracy
+from creditscope.studies.result import Run, StudyResult, beside, mean, pm
+from creditscope.training.spec import RunSpec
+
+QUESTION = "how many of the last blocks are worth training?"
+
+
+def specs(preset: str) -> list[RunSpec]:
+    full = make(preset, BP, seeds_of(preset)[0])
+    rungs = range((full.depth or 0) + 1)
+    return unique(
+        make(preset, m, seed, train_last=k, intervention=True)
+        for seed in seeds_of(preset)
+        for m in (BP, FA, DFA)
+        for k in rungs
+    )
+
+
+def rung(spec: RunSpec) -> int:
+    """Number of trained blocks."""
+    return (spec.depth or 0) if spec.train_last is None else spec.train_last
+
+
+def analyse(runs: Sequence[Run]) -> StudyResult:
+    methods: dict[str, dict[int, list[Run]]] = {}
+    for run in runs:
+        name = f"{run.spec.method}({run.spec.credit_norm})" if run.spec.credit_norm else run.spec.method
+        methods.setdefault(name, {}).setdefault(rung(run.spec), []).append(run)
+    rows, parts, points = [], [], []
+    for name, steps in methods.items():
+        before: float | None = None
+        best = max(steps, key=lambda k: mean([r.accuracy for r in steps[k]]))
+        for k in sorted(steps):
+            accuracies = [r.accuracy for r in steps[k]]
+            gain = None if before is None else 100 * (mean(accuracies) - before)
+            before = mean(accuracies)
+            rows.append(
+                [name, str(k), pm(accuracies), *beside(audit_accuracy(steps[k][0].spec), before), signed(gain, 1)]
+            )
+            points.append({"method": name, "trained_blocks": k, "accuracy": accuracies})
+        lowest = min(steps)
+        gain = 100 * (mean([r.accuracy for r in steps[best]]) - mean([r.accuracy for r in steps[lowest]]))
+        parts.append(f"{name} is best with {best} trained blocks ({signed(gain, 1)} pp over {lowest})")
+    header = ["method", "trained blocks", "accuracy", "published", "difference", "gain of the last one (pp)"]
+    conclusion = f"{'; '.join(parts) or 'no finished runs'}."
+    convention = "0 = frozen-blocks null trained by the same rule; mean ± sample standard deviation over seeds"
+    return StudyResult("ladder", QUESTION, header, rows, {"kind": "lines", "points": points}, conclusion, convention)

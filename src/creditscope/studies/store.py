@@ -1,0 +1,298 @@
+"""A store: one directory per finished run, an index that can be thrown away, and the runs that failed.
+
+    store.json              schema version
+    runs/<hash>/            one bundle per run, named by the hash of its spec; appears whole or not at all
+    failed/<hash>.json      message, traceback and time of a run that failed; gone once the run succeeds
+    full/<hash>.json        facts of level full, measured when a study needed them
+    plans/<study>.<preset>.json   which runs a study was started with (for `study status`)
+    index.sqlite            what `runs list` shows; rebuilt from the directories whenever it is missing, old or broken
+
+Workers write only their own run directory; the driver indexes. A reader of a store that cannot be written gets the same
+rows from memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from creditscope.errors import CreditscopeError
+from creditscope.files import dump_json, read_json, write_atomic
+from creditscope.training.bundle import SPEC, TRAJECTORY, Bundle, is_bundle, load_bundle
+from creditscope.training.spec import RunSpec
+
+SCHEMA_VERSION = 1
+INDEX, META = "index.sqlite", "store.json"
+
+COLUMNS = (
+    "hash", "label", "method", "credit_norm", "credit_site", "dataset", "arch", "width", "depth", "penalty", "train_last",
+    "targets", "epochs", "seed", "accuracy", "growth", "g_128", "gamma", "fired", "bytes", "problem", "spec", "stamp",
+)  # fmt: skip
+"""One row of the index. `problem` says what is wrong with a directory that is no whole bundle; `stamp` is the state of its
+spec.json when it was read."""
+SHOWN = tuple(c for c in COLUMNS if c not in ("spec", "stamp"))
+
+Row = dict[str, Any]
+
+
+class Store:
+    """A directory of runs. `create` makes it where there is none."""
+
+    def __init__(self, root: str | Path, create: bool = False) -> None:
+        self.root = Path(root)
+        meta = self.root / META
+        if create and not meta.exists():
+            self._create(meta)
+        if not self.root.is_dir():
+            raise CreditscopeError(
+                f"{self.root} is not a store; `creditscope study run NAME --store {self.root}` makes one"
+            )
+        content = read_json(meta, "the schema version of a store")
+        version = content.get("schema_version") if isinstance(content, dict) else None
+        if not isinstance(version, int) or version < 1:
+            raise CreditscopeError(f"{meta} has schema_version {version!r}; a whole number from 1 is expected")
+        if version > SCHEMA_VERSION:
+            raise CreditscopeError(
+                f"{self.root} is a store of schema version {version} and this creditscope reads up to {SCHEMA_VERSION}; "
+                "upgrade creditscope"
+            )
+
+    def _create(self, meta: Path) -> None:
+        try:
+            if self.root.is_dir() and any(p.name != "runs" for p in self.root.iterdir()):
+                raise CreditscopeError(f"{self.root} is not empty and not a store; choose another directory")
+            (self.root / "runs").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CreditscopeError(f"cannot create the store {self.root}: {error.strerror or error}") from None
+        write_atomic(meta, dump_json({"schema_version": SCHEMA_VERSION}))
+
+    # ---- runs -----------------------------------------------------------------------------------------------------
+
+    def out(self, spec: RunSpec | str) -> Path:
+        """The directory of a run, there or not."""
+        return self.root / "runs" / (spec if isinstance(spec, str) else spec.hash)
+
+    def has(self, spec: RunSpec) -> bool:
+        return is_bundle(self.out(spec))
+
+    def bundle(self, spec: RunSpec | str, verify: bool = True) -> Bundle:
+        return load_bundle(self.out(spec), verify)
+
+    def check_writable(self) -> None:
+        """A one-line error now rather than one for every run."""
+        probe = self.root / f".write-{os.getpid()}"
+        try:
+            probe.write_bytes(b"x" * 4096)
+        except OSError as error:
+            raise CreditscopeError(f"cannot write to the store {self.root}: {error.strerror or error}") from None
+        finally:
+            with contextlib.suppress(OSError):
+                probe.unlink(missing_ok=True)
+
+    def find(self, prefix: str) -> str:
+        """The full hash of the one run, finished or failed, that starts with `prefix`."""
+        names = {p.name for p in _entries(self.root / "runs")} | {p.stem for p in _entries(self.root / "failed")}
+        found = sorted(n for n in names if n.startswith(prefix)) if prefix else []
+        if len(found) != 1:
+            what = "no run" if not found else f"{len(found)} runs"
+            raise CreditscopeError(
+                f"{what} in {self.root} with a hash that starts with {prefix!r}; see `creditscope runs list`"
+            )
+        return found[0]
+
+    def remove(self, run: str) -> None:
+        """Delete a run with what was measured of it."""
+        from creditscope.training.loop import discard_partial, is_busy
+
+        out = self.out(run)
+        if is_busy(out):
+            raise CreditscopeError(f"{out} is being trained now; stop it first")
+        try:
+            if out.exists():
+                gone = out.with_name(f".{out.name}.removed")  # one rename: no reader sees half a run
+                shutil.rmtree(gone, ignore_errors=True)
+                os.replace(out, gone)
+                shutil.rmtree(gone)
+            for path in (self.root / "failed" / f"{run}.json", *(self.root / "full").glob(f"{run}*.json")):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise CreditscopeError(f"cannot remove {out}: {error.strerror or error}") from None
+        discard_partial(out)
+
+    # ---- failures -------------------------------------------------------------------------------------------------
+
+    def record_failure(self, spec: RunSpec, message: str, trace: str) -> None:
+        content = {"spec": spec.model_dump(), "message": message, "traceback": trace, "time": time.time()}
+        write_atomic(self._side("failed") / f"{spec.hash}.json", dump_json(content))
+
+    def clear_failure(self, spec: RunSpec) -> None:
+        (self.root / "failed" / f"{spec.hash}.json").unlink(missing_ok=True)
+
+    def failures(self) -> dict[str, dict[str, Any]]:
+        """hash -> message, traceback, time, spec; runs that have succeeded since are left out."""
+        found: dict[str, dict[str, Any]] = {}
+        for path in _entries(self.root / "failed"):
+            if path.suffix == ".json" and not is_bundle(self.out(path.stem)):
+                try:
+                    found[path.stem] = read_json(path, "the record of a failed run")
+                except CreditscopeError as error:
+                    found[path.stem] = {"message": str(error), "traceback": "", "time": 0.0, "spec": {}}
+        return found
+
+    def running(self) -> list[str]:
+        """Hashes of the runs that a process trains now."""
+        from creditscope.training.loop import is_busy
+
+        names = [p.name[1:-5] for p in (self.root / "runs").glob(".*.lock")]
+        return sorted(n for n in names if is_busy(self.out(n)))
+
+    # ---- what belongs to a run but is no part of it ---------------------------------------------------------------
+
+    def cached(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """JSON under full/<name>.json, made where it is missing or unreadable; kept if the store can be written."""
+        path = self.root / "full" / f"{name}.json"
+        if path.exists():
+            try:
+                content: dict[str, Any] = read_json(path, "measured facts")
+                return content
+            except CreditscopeError:
+                pass
+        content = make()
+        with contextlib.suppress(
+            OSError, CreditscopeError
+        ):  # a store that cannot be written is still one to read: measured again next time
+            write_atomic(self._side("full") / f"{name}.json", dump_json(content))
+        return content
+
+    def write_plan(self, study: str, preset: str, hashes: list[str]) -> None:
+        done = sum(is_bundle(self.out(h)) for h in hashes)
+        content = {"study": study, "preset": preset, "hashes": hashes, "started": time.time(), "done_at_start": done}
+        write_atomic(self._side("plans") / f"{study}.{preset}.json", dump_json(content))
+
+    def plans(self) -> list[dict[str, Any]]:
+        return [read_json(p, "a plan") for p in _entries(self.root / "plans") if p.suffix == ".json"]
+
+    def _side(self, name: str) -> Path:
+        path = self.root / name
+        path.mkdir(exist_ok=True)
+        return path
+
+    # ---- index ----------------------------------------------------------------------------------------------------
+
+    def rows(self) -> list[Row]:
+        """One row per run directory, by hash; the index is brought up to date first."""
+        with self._index() as db:
+            self._refresh(db)
+            return [dict(zip(COLUMNS, r, strict=True)) for r in db.execute(f"SELECT {_NAMES} FROM runs ORDER BY hash")]
+
+    def refresh(self) -> None:
+        with self._index() as db:
+            self._refresh(db)
+
+    def rebuild(self) -> None:
+        """Throw the index away and read every directory again."""
+        _remove_index(self.root / INDEX)
+        self.refresh()
+
+    @contextmanager
+    def _index(self) -> Iterator[sqlite3.Connection]:
+        path = self.root / INDEX
+        try:
+            db = _open(path)
+        except sqlite3.OperationalError:  # cannot be written: the same rows, from memory
+            db = _open(None)
+        except sqlite3.DatabaseError:  # not a database any more: it holds nothing that the directories do not
+            _remove_index(path)
+            db = _open(path)
+        with closing(db):
+            yield db
+
+    def _refresh(self, db: sqlite3.Connection) -> None:
+        known = dict(db.execute("SELECT hash, stamp FROM runs"))
+        present = {}
+        for path in _entries(self.root / "runs"):
+            if not path.name.startswith("."):
+                present[path.name] = _stamp(path)
+        new = [name for name, stamp in present.items() if known.get(name) != stamp]
+        gone = [(name,) for name in known.keys() - present.keys()]
+        if not new and not gone:
+            return
+        rows = [_row(self.root / "runs" / name, present[name]) for name in new]
+        marks = ", ".join("?" * len(COLUMNS))
+        with db:
+            db.executemany(f"INSERT OR REPLACE INTO runs ({_NAMES}) VALUES ({marks})", rows)
+            db.executemany("DELETE FROM runs WHERE hash = ?", gone)
+
+
+_NAMES = ", ".join(COLUMNS)
+
+
+def _open(path: Path | None) -> sqlite3.Connection:
+    db = sqlite3.connect(":memory:" if path is None else path, timeout=30)
+    try:
+        if path is not None:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version != SCHEMA_VERSION:
+            with db:
+                db.execute("DROP TABLE IF EXISTS runs")
+                db.execute(f"CREATE TABLE IF NOT EXISTS runs ({_NAMES}, PRIMARY KEY (hash))")
+                db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db
+
+
+def _remove_index(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        return [Path(entry.path) for entry in sorted(os.scandir(directory), key=lambda e: e.name)]
+    except FileNotFoundError:
+        return []
+
+
+def _stamp(run: Path) -> str:
+    try:
+        stat = (run / SPEC).stat()
+    except OSError:
+        return "no spec"
+    return f"{stat.st_mtime_ns}:{stat.st_size}"
+
+
+def _row(run: Path, stamp: str) -> tuple[Any, ...]:
+    """The row of one directory: from its files alone, so that a rebuilt index equals the one it replaces."""
+    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    row |= {"hash": run.name, "stamp": stamp, "problem": ""}
+    try:
+        bundle = load_bundle(run, verify=False)  # checksums are verified when a run is used
+        spec, last = bundle.spec, json.loads((run / TRAJECTORY).read_bytes().splitlines()[-1])
+        if spec.hash != run.name:
+            raise CreditscopeError(f"{run} holds another run ({spec.hash[:10]})")
+        row |= {c: getattr(spec, c) for c in COLUMNS if c in RunSpec.model_fields}
+        row |= {
+            "label": spec.label,
+            "accuracy": last["accuracy"],
+            "growth": float(last["growth"]),
+            "g_128": float(last["g_per_sample"][-1]) / 128,
+            "gamma": None if last["gamma"] is None else float(last["gamma"]),
+            "fired": " ".join(last["fired"]),
+            "bytes": sum(p.stat().st_size for p in run.iterdir()),
+            "spec": json.dumps(spec.model_dump(), sort_keys=True),
+        }
+    except (CreditscopeError, OSError, ValueError, LookupError, TypeError) as error:
+        row["problem"] = " ".join(str(error).split())
+    return tuple(row[c] for c in COLUMNS)

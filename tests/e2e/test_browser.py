@@ -1,0 +1,219 @@
+"""The HTML report in a real browser, from file://, with the network blocked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from creditscope.render.html import html_page, networks
+from creditscope.studies.audit import audit
+
+from ..render.pages import HOSTILE, renamed, trained
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))), None
+)
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+if CHROMIUM is None:
+    warnings.warn("############ no chromium found: the browser tests are SKIPPED ############", stacklevel=1)
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM FOUND: the page was not tested in a browser"),
+]
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory) -> Path:
+    bundles = trained(tmp_path_factory.mktemp("runs"))
+    groups = audit(bundles)
+    hostile = renamed(groups[0], method_name=HOSTILE[1], notes=HOSTILE[7], run="f" * 64)
+    shown = [*networks(groups, bundles), *networks([hostile])]
+    path: Path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(html_page(groups, shown), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def opened(browser, page_file):
+    """Opens the page; at the end no request and no complaint may have been seen."""
+    contexts, requests, complaints = [], [], []
+
+    def open_page(width: int = 1200, scheme: str = "light", anchor: str = "") -> Any:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True, accept_downloads=True
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(page_file.as_uri() + anchor)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    allowed = ("blob:", "data:", page_file.as_uri())
+    assert [url for url in requests if not url.startswith(allowed)] == []
+    assert complaints == []
+
+
+def data_of(page: Any) -> list[dict[str, Any]]:
+    networks: list[dict[str, Any]] = json.loads(page.text_content("#data"))["networks"]
+    return networks
+
+
+def column(page: Any, k: int) -> list[str]:
+    found: list[str] = page.eval_on_selector_all(
+        "#networks tbody tr:not([hidden])", f"rows => rows.map(r => r.cells[{k}].textContent.trim())"
+    )
+    return found
+
+
+def test_the_table_sorts_and_filters(opened):
+    page = opened()
+    header = page.locator("#networks thead button")
+    names = [name.strip() for name in header.all_text_contents()]
+    assert len(column(page, 0)) == 3
+    k = names.index("accuracy")
+    for direction in ("ascending", "descending"):
+        header.nth(k).click()
+        assert page.locator("#networks th").nth(k).get_attribute("aria-sort") == direction
+        values = [float(v) for v in column(page, k)]
+        assert values == sorted(values, reverse=direction == "descending")
+    page.check("#nulls")
+    assert len(column(page, 0)) == 5
+    page.select_option("#method", "bp")
+    assert set(column(page, 0)) == {"bp", "frozen(bp)"}
+    page.fill("#search", "frozen")
+    assert column(page, 0) == ["frozen(bp)"]
+    assert page.text_content("#count") == "1 of 5 shown"
+
+
+def test_a_row_opens_its_network_and_the_way_back_leads_to_it(opened):
+    page = opened()
+    assert page.locator("article:visible").count() == 0
+    page.locator("#networks tbody tr", has_text="dfa(rms)").first.locator("td").nth(3).click()
+    assert page.locator("article:visible").count() == 1
+    assert not page.is_visible("#overview")
+    assert page.locator("article:visible .banner").inner_text().strip()
+    assert page.locator("article:visible .chain li").count() == 4
+    page.keyboard.press("Tab")
+    page.locator("article:visible .back a").click()
+    assert page.is_visible("#overview")
+    page.locator("#networks a", has_text="bp").first.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("article:visible h2").inner_text().startswith("bp")
+
+
+def test_hovering_and_arrow_keys_show_the_value_of_the_json(opened):
+    page = opened()
+    network = data_of(page)[0]
+    page.goto(page.url.split("#")[0] + f"#{network['key']}")
+    chart = page.locator(f"#{network['key']} svg[data-key=g]")
+    mark = chart.locator(".m").nth(1)
+    mark.scroll_into_view_if_needed()
+    mark.hover()
+    expected = network["report"]["facts"]["reference"]["batch_mean_128"]
+    tip = page.locator("#tip").inner_text()
+    assert float(tip.splitlines()[0].split(" = ")[1]) == expected[1]
+    for part in ("layer 1", "dfa(rms)", "seed 42", "batch-mean convention"):
+        assert part in tip
+    page.mouse.move(0, 0)
+    assert not page.is_visible("#tip")
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert float(page.locator("#tip").inner_text().splitlines()[0].split(" = ")[1]) == expected[2]
+
+
+def test_figures_and_numbers_can_be_saved(opened, tmp_path):
+    page = opened()
+    network = data_of(page)[0]
+    page.goto(page.url.split("#")[0] + f"#{network['key']}")
+    section = page.locator(f"#{network['key']}")
+    with page.expect_download() as saved:
+        section.locator("button.save").first.click()
+    saved.value.save_as(tmp_path / "figure.svg")
+    svg = (tmp_path / "figure.svg").read_text()
+    assert svg.startswith("<svg")
+    assert 'xmlns="http://www.w3.org/2000/svg"' in svg
+    assert "var(--" not in svg
+    with page.expect_download() as saved:
+        section.locator("button.download").click()
+    saved.value.save_as(tmp_path / "network.json")
+    assert json.loads((tmp_path / "network.json").read_text()) == network
+
+
+def test_light_and_dark_follow_the_system_and_the_button(opened):
+    backgrounds = {}
+    for scheme in ("light", "dark"):
+        page = opened(scheme=scheme)
+        background = "getComputedStyle(document.body).backgroundColor"
+        backgrounds[scheme] = page.evaluate(background)
+        page.click("#theme")
+        assert page.evaluate(background) != backgrounds[scheme]
+    assert backgrounds["light"] == "rgb(255, 255, 255)"
+    assert backgrounds["dark"] != backgrounds["light"]
+
+
+@pytest.mark.parametrize("width", [390, 1600])
+def test_nothing_needs_sideways_scrolling(opened, width):
+    page = opened(width=width)
+    anchors = ["", *(f"#{n['key']}" for n in data_of(page))]
+    for anchor in anchors:
+        page.goto(page.url.split("#")[0] + anchor)
+        page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, anchor
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(opened, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = opened(scheme=scheme)
+    for anchor in ["", *(f"#{n['key']}" for n in data_of(page)[:2])]:
+        page.goto(page.url.split("#")[0] + anchor)
+        page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+        found = [v for v in Axe().run(page).response["violations"] if v["impact"] in ("serious", "critical")]
+        assert found == [], [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in found]
+
+
+def test_hostile_text_runs_nothing(opened):
+    page = opened()
+    for network in data_of(page):
+        page.goto(page.url.split("#")[0] + f"#{network['key']}")
+    assert page.evaluate("window.hit") is None
+
+
+def test_the_page_is_whole_without_scripts(browser, page_file):
+    context = browser.new_context(java_script_enabled=False, offline=True)
+    page = context.new_page()
+    page.goto(page_file.as_uri())
+    assert page.locator("article:visible").count() == 5
+    assert page.locator("svg.chart:visible").count() > 20
+    context.close()

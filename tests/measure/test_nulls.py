@@ -1,0 +1,148 @@
+import numpy as np
+import pytest
+import torch
+from tests.measure.functional_nets import samples, tanh_net
+
+from creditscope.credit.base import CreditBatch, CreditRule
+from creditscope.credit.bp import BP
+from creditscope.credit.dfa import DFA
+from creditscope.credit.fa import FA
+from creditscope.credit.random import RandomCredit
+from creditscope.credit.registry import make_rule
+from creditscope.diagnosis import diagnose
+from creditscope.errors import CreditscopeError
+from creditscope.measure.nulls import SEED, FreshNull
+from creditscope.stream import make_stream, untouched
+
+
+def ready(rule, model, x):
+    with untouched(model):
+        rule.setup(make_stream(model, x, len(x)), 3, torch.Generator().manual_seed(0))
+    return rule
+
+
+def test_dfa_against_a_loop():
+    model, (x, y) = tanh_net(), samples(40)
+    rule = ready(DFA(), model, x)
+    got = diagnose(model, [(x, y)], credit=rule, level="full").facts.fresh_b
+    assert got is not None
+
+    hiddens = [x.double().requires_grad_()]
+    twin = tanh_net().double()
+    for block in twin.blocks:
+        hiddens.append(hiddens[-1] + block(hiddens[-1]))
+    logits = twin.out_head(hiddens[-1])
+    loss = torch.nn.functional.cross_entropy(logits, y, reduction="sum")
+    grads = torch.autograd.grad(loss, hiddens)
+    e = (torch.softmax(logits, 1) - torch.nn.functional.one_hot(y, 3)).detach().numpy()
+    rng = torch.Generator().manual_seed(SEED)
+    values = []
+    for k in range(21):
+        b = (
+            [m.numpy() for m in rule.B]
+            if k == 0
+            else [torch.randn(3, 5, generator=rng).numpy() / 3**0.5 for _ in "hhh"]
+        )
+        layers = []
+        for layer in (1, 2):
+            a, g = e @ b[layer], grads[layer].numpy()
+            layers.append(np.mean([u @ w / np.linalg.norm(u) / np.linalg.norm(w) for u, w in zip(a, g, strict=True)]))
+        values.append(np.mean(layers))
+    assert got.trained == pytest.approx(values[0], abs=1e-5)
+    assert got.draws == pytest.approx(values[1:], abs=1e-5)
+    assert got.z == pytest.approx((values[0] - np.mean(values[1:])) / np.std(values[1:], ddof=1), rel=1e-3)
+    assert got.layers == (1, 2)
+    assert got.n_samples == 40
+
+
+def test_trained_is_the_deep_mean_without_exact_layers():
+    model, (x, y) = tanh_net(), samples(300)
+    facts = diagnose(model, [(x[:256], y[:256])], credit=ready(FA(), model, x), level="full").facts
+    assert facts.fresh_b is not None
+    assert facts.concentration is not None
+    assert facts.fresh_b.layers == (1,)
+    assert facts.fresh_b.trained == pytest.approx(facts.concentration.deep_mean_without_exact, abs=1e-6)
+    cut = diagnose(model, [(x, y)], credit=ready(FA(), model, x), level="full").facts.fresh_b
+    assert cut is not None
+    assert cut.n_samples == 256
+    assert cut.trained == pytest.approx(facts.fresh_b.trained, abs=1e-6)
+
+
+def test_random_credit_is_no_finding_and_repeats():
+    model, (x, y) = tanh_net(), samples(256)
+    rule = ready(RandomCredit(), model, x)
+    one, two = (diagnose(model, [(x, y)], credit=rule, level="full").facts for _ in range(2))
+    assert one == two
+    assert one.fresh_b is not None
+    assert one.fresh_b.z is not None
+    assert abs(one.fresh_b.z) < 3
+    again = make_rule("random")
+    again.load(rule.state())
+    assert diagnose(model, [(x, y)], credit=again, level="full").facts == one
+
+
+@pytest.mark.parametrize(
+    ("credit", "reason"), [(BP(), "the reference itself"), (lambda h, z, y: [s + 1 for s in h], "nothing to redraw")]
+)
+def test_not_applicable(credit, reason):
+    got = diagnose(tanh_net(), [samples()], credit=credit, level="full")
+    assert got.facts.fresh_b is not None
+    assert got.facts.fresh_b.z is None
+    assert reason in got.facts.fresh_b.reason
+    assert "fresh-B null not applicable" in str(got)
+
+
+def test_every_deep_layer_exact():
+    assert "every deep layer is exact" in FreshNull(FA(), depth=1).fact().reason
+
+
+# ---- what a rule may not return ----------------------------------------------------------------------------------
+
+
+class Wrong(CreditRule):
+    name = "wrong"
+
+    def __init__(self, change):
+        super().__init__()
+        self.change = change
+
+    def credit(self, batch: CreditBatch):
+        return self.change([torch.ones(len(batch.y), 5) for _ in range(3)])
+
+
+def nan_at_one(credits):
+    credits[1][2, 3] = float("nan")
+    return credits
+
+
+WRONG = [
+    (lambda c: c[:2], r"'(wrong|callable)' returned 2 layers for 2 blocks; return 3"),
+    (lambda c: [c[0], c[1][:, :4], c[2]], r"'(wrong|callable)' returned shape \[6, 4\] at layer 1"),
+    (nan_at_one, r"'(wrong|callable)' returned NaN or Inf at layer 1"),
+    (lambda c: [c[0], c[1], c[2] / 0.0], r"'(wrong|callable)' returned NaN or Inf at layer 2"),
+    (lambda c: [c[0].requires_grad_(), *c[1:]], r"'(wrong|callable)' returned credit with a graph attached at layer 0"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG)
+@pytest.mark.parametrize("form", ["rule", "callable"])
+def test_a_wrong_rule_is_one_line_that_names_rule_and_layer(change, message, form):
+    credit = Wrong(change) if form == "rule" else lambda h, z, y: change([torch.ones(len(y), 5) for _ in range(3)])
+    with pytest.raises(CreditscopeError, match=message) as error:
+        diagnose(tanh_net(), [samples()], credit=credit)
+    assert "\n" not in str(error.value)
+
+
+def test_large_finite_credit_is_not_called_infinite():
+    report = diagnose(tanh_net(), [samples()], credit=lambda h, z, y: [torch.full((6, 5), 3e38) for _ in range(3)])
+    assert report.facts.alignment is not None
+    assert report.facts.alignment.measurable == (6, 6, 6)
+
+
+def test_a_diverged_network_is_a_finding_not_an_error_of_the_rule():
+    model = tanh_net()
+    with torch.no_grad():
+        model.get_parameter("out_head.weight").fill_(float("inf"))
+    report = diagnose(model, [samples()], credit=lambda h, z, y: [z[:, :1] * s for s in h])
+    assert report.status == "fail"
+    assert "credit a_1" in report.facts.non_finite

@@ -1,0 +1,394 @@
+"""Models and batches as other people write them: the facts equal plain autograd, and the model is left bit-identical."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from creditscope import CreditscopeError, diagnose
+from creditscope.credit import BP
+
+from .nets import D_IN, BranchModel, C, D, EncoderClassifier, T, batch, norms, shaken
+from .test_find import IMAGE, Residual, ResNet, gpt2, ladder, vit
+
+Loss = Callable[[Any], Tensor]
+
+
+def by_autograd(
+    model: nn.Module, blocks: Sequence[nn.Module], losses: Loss
+) -> tuple[list[Tensor], list[Tensor], float]:
+    """(h_0..h_L, g_0..g_L, mean loss) of one ordinary forward and backward pass: each block's first argument is kept."""
+    model.eval()
+    states: list[Tensor] = []
+
+    def before(_: Any, args: Any, kwargs: Any) -> None:
+        states.append(args[0] if args else kwargs["hidden_states"])
+
+    hooks = [block.register_forward_pre_hook(before, with_kwargs=True) for block in blocks]
+    last: list[Tensor] = []
+    hooks.append(
+        blocks[-1].register_forward_hook(lambda _, args, out: last.append(out if isinstance(out, Tensor) else out[0]))
+    )
+    each = losses(model)
+    for hook in hooks:
+        hook.remove()
+    states.append(last[-1])
+    grads = torch.autograd.grad(each.sum(), states)
+    model.train()
+    return [s.detach() for s in states], list(grads), float(each.detach().double().mean())
+
+
+def whole_state(model: nn.Module) -> dict[str, Any]:
+    state: dict[str, Any] = {k: v.clone() for k, v in model.state_dict().items()}
+    state |= {f"{n} grad": None if p.grad is None else p.grad.clone() for n, p in model.named_parameters()}
+    state |= {f"{n} flag": p.requires_grad for n, p in model.named_parameters()}
+    state |= {f"{n} mode": m.training for n, m in model.named_modules()}
+    state |= {f"{n} hooks": len(m._forward_hooks) + len(m._forward_pre_hooks) for n, m in model.named_modules()}
+    return state | {"rng": torch.get_rng_state()}
+
+
+def assert_same_state(a: dict[str, Any], b: dict[str, Any]) -> None:
+    assert a.keys() == b.keys()
+    for name, value in a.items():
+        assert torch.equal(value, b[name]) if isinstance(value, Tensor) else value == b[name], name
+
+
+def check(
+    model: nn.Module,
+    batches: list[Any],
+    blocks: Sequence[nn.Module],
+    losses: Loss,
+    read: Callable[[Tensor], Tensor] = lambda t: t,
+    rtol: float = 1e-4,
+    **options: Any,
+) -> Any:
+    """diagnose equals plain autograd and leaves everything as it was; returns the facts."""
+    hs, gs, loss = by_autograd(model, blocks, losses)
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    before = whole_state(model)
+    facts = diagnose(model, batches, credit=BP(), **options).facts
+    assert_same_state(before, whole_state(model))
+    np.testing.assert_allclose(facts.scale.mean, [norms(read(h).double()).mean() for h in hs], rtol=rtol)
+    np.testing.assert_allclose(facts.reference.per_sample, [norms(read(g).double()).mean() for g in gs], rtol=rtol)
+    assert facts.loss == pytest.approx(loss, rel=rtol)
+    assert facts.alignment is not None
+    assert facts.convention.mode == "eval"
+    np.testing.assert_allclose(np.array(facts.alignment.mean, float), 1.0, rtol=1e-6)
+    return facts
+
+
+def cross_entropy(x: Any, y: Tensor) -> Loss:
+    return lambda model: F.cross_entropy(getattr(out := model(x), "logits", out), y, reduction="none")
+
+
+@pytest.mark.parametrize("kind", ["ViT", "DeiT"])
+def test_transformers_vision_models(kind):
+    model = shaken(vit(kind))
+    x, y = batch(IMAGE)
+    blocks = list(getattr(model, kind.lower()).layers)
+    check(model, [(x, y)], blocks, cross_entropy(x, y), read=lambda t: t[:, 0])
+    check(model, [{"pixel_values": x, "labels": y}], blocks, cross_entropy(x, y), read=lambda t: t[:, 0])
+
+
+def test_staged_resnet_and_transformer_encoder_and_sequential():
+    resnet = shaken(ResNet())
+    x, y = batch(IMAGE)
+    check(resnet, [(x, y)], [*resnet.layer1, *resnet.layer2], cross_entropy(x, y))
+    encoder = shaken(EncoderClassifier())
+    x, y = batch((T, D_IN))
+    check(encoder, [(x, y)], list(encoder.encoder.layers), cross_entropy(x, y), read=lambda t: t[:, 0])
+    stack = shaken(ladder())
+    x, y = batch((D_IN,))
+    check(stack, [(x, y)], list(stack[1:4]), cross_entropy(x, y))
+
+
+# ---- language models ----------------------------------------------------------------------------------------------
+
+
+def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Sum over the scored tokens of a sample, written as a loop."""
+    rows = []
+    for row, wanted in zip(torch.log_softmax(logits, -1), labels, strict=True):
+        rows.append(-sum(row[t, k] for t, k in enumerate(wanted.tolist()) if k != -100))
+    return torch.stack(rows)
+
+
+def test_language_model_is_scored_against_the_next_token_as_in_its_own_loss():
+    model = shaken(gpt2())
+    gen = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, 11, (6, 7), generator=gen)
+    labels = ids.clone()
+    labels[:, :2] = -100
+    labels[0, 4:] = -100
+    moved = torch.cat([labels[:, 1:], torch.full((6, 1), -100)], 1)
+
+    def losses(m: Any) -> Tensor:
+        out = m(input_ids=ids, labels=labels)
+        each = token_losses(out.logits, moved)
+        assert out.loss.item() == pytest.approx(each.sum().item() / int((moved != -100).sum()), rel=1e-5)
+        return each
+
+    facts = check(model, [{"input_ids": ids, "labels": labels}], list(model.transformer.h), losses)
+    assert facts.stream.read == "flatten"
+    assert "summed over the tokens" in facts.convention.loss
+    assert "label t + 1" in facts.convention.loss
+    with torch.no_grad():
+        hits = (model.eval()(input_ids=ids).logits.argmax(-1) == moved)[moved != -100]
+    assert facts.accuracy == pytest.approx(float(hits.float().mean()))
+
+
+class TokenTagger(nn.Module):
+    """Logits [B, T, C] for labels [B, T], token by token: nothing is shifted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(9, D)
+        self.stack = nn.ModuleList(Residual() for _ in range(3))
+        self.head = nn.Linear(D, C)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        h = self.embed_tokens(tokens)
+        for block in self.stack:
+            h = block(h)
+        return self.head(h)
+
+
+def test_token_labels_are_taken_as_given_where_the_model_has_no_loss_of_its_own():
+    model = shaken(TokenTagger())
+    tokens, labels = torch.randint(0, 9, (6, 5)), torch.randint(0, C, (6, 5))
+    labels[1, 3] = -100
+    facts = check(model, [(tokens, labels)], list(model.stack), lambda m: token_losses(m(tokens), labels))
+    assert "label t + 1" not in facts.convention.loss
+    with pytest.raises(CreditscopeError, match="pad sequences"):
+        diagnose(model, [(tokens, labels), (tokens[:, :4], labels[:, :4])])
+    with pytest.raises(CreditscopeError, match="label 4 is out of range"):
+        diagnose(model, [(tokens, torch.full((6, 5), C))])
+
+
+# ---- losses, batches, arguments -----------------------------------------------------------------------------------
+
+
+def test_regression_by_loss_fn():
+    model = shaken(nn.Sequential(nn.Linear(D_IN, D), Residual(), Residual(), nn.Linear(D, 2)))
+    x, _ = batch((D_IN,))
+    target = torch.randn(len(x), 2)
+
+    def squared(out: Tensor, y: Tensor) -> Tensor:
+        return (out - y).square().sum(1)
+
+    facts = check(model, [(x, target)], list(model[1:3]), lambda m: squared(m(x), target), loss_fn=squared)
+    assert facts.convention.loss == "squared"
+    assert np.isnan(facts.accuracy)
+    with pytest.raises(CreditscopeError, match="one loss per sample") as caught:
+        diagnose(model, [(x, target)], loss_fn=F.mse_loss)
+    assert "\n" not in str(caught.value)
+
+
+class Scaled(nn.Module):
+    """Takes more than x."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(D_IN, D), nn.Linear(D, C)
+        self.stack = nn.ModuleList(Residual() for _ in range(2))
+
+    def forward(self, x: Tensor, offset: Tensor | None = None, *, gain: Any = 1.0) -> Tensor:
+        h = self.first(x) if offset is None else self.first(x) + offset
+        for block in self.stack:
+            h = block(h) * 1.0
+        return self.last(h) * gain
+
+
+def test_extra_arguments_for_every_sample_and_for_the_call():
+    model = shaken(Scaled())
+    x, y = batch((D_IN,))
+    offset, gain = torch.randn(len(x), D), torch.rand(C)
+    wanted: Loss = lambda m: F.cross_entropy(m(x, offset, gain=gain), y, reduction="none")  # noqa: E731
+    check(model, [((x, offset), y)], list(model.stack), wanted, forward_kwargs={"gain": gain})
+    items = [{"x": x, "offset": offset, "label": y}]
+    check(model, items, list(model.stack), wanted, forward_kwargs={"gain": gain})
+    full = diagnose(model, items, forward_kwargs={"gain": gain}, level="full").facts
+    assert full.perturbation is not None
+    assert full.perturbation.reason == ""
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_parameters_of_another_dtype_take_float32_batches(dtype):
+    model = shaken(ladder()).to(dtype)
+    x, y = batch((D_IN,))
+
+    def losses(m: nn.Module) -> Tensor:
+        logits = m(x.to(dtype))
+        return F.cross_entropy(logits if dtype == torch.float64 else logits.float(), y, reduction="none")
+
+    facts = check(model, [(x, y)], list(model[1:4]), losses)
+    assert facts.convention.dtype == str(dtype).removeprefix("torch.")
+
+
+# ---- how the model is built and run -------------------------------------------------------------------------------
+
+
+class TupleBlock(Residual):
+    def forward(self, h: Tensor, scale: float = 1.0) -> Any:
+        return (super().forward(h) * scale, "attention weights")
+
+
+class TupleModel(Scaled):
+    def __init__(self, tied: bool = False) -> None:
+        super().__init__()
+        cells = [TupleBlock() for _ in range(1 if tied else 3)]
+        self.stack = nn.ModuleList(cells * (3 if tied else 1))
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        h = self.first(x)
+        for block in self.stack:
+            h = block(h, scale=1.0)[0]
+        return self.last(h)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_blocks_that_return_tuples_and_tied_blocks(tied):
+    model = shaken(TupleModel(tied))
+    x, y = batch((D_IN,))
+    facts = check(model, [(x, y)], list(dict.fromkeys(model.stack)), cross_entropy(x, y))
+    assert facts.stream.depth == 3
+
+
+class Checkpointed(nn.Module):
+    """Recomputes its blocks (or their insides) on the way back, in eval mode too."""
+
+    def __init__(self, reentrant: bool, inside: bool) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(D_IN, D), nn.Linear(D, C)
+        self.stack = nn.ModuleList(Residual() for _ in range(3))
+        self.reentrant, self.inside, self.off = reentrant, inside, False
+        if inside:
+            for block in self.stack:
+                block.forward = lambda h, block=block: self.run(lambda t: t + block.inner(t), h)
+
+    def run(self, function: Any, h: Tensor) -> Tensor:
+        return function(h) if self.off else checkpoint(function, h, use_reentrant=self.reentrant)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        for block in self.stack:
+            h = block(h) if self.inside else self.run(block, h)
+        return self.last(h)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("level", ["basic", "full"])
+def test_gradient_checkpointing(reentrant, inside, level):
+    model = shaken(Checkpointed(reentrant, inside))
+    x, y = batch((D_IN,))
+
+    def losses(m: nn.Module) -> Tensor:
+        model.off = True
+        each = F.cross_entropy(m(x), y, reduction="none")
+        model.off = False
+        return each
+
+    facts = check(model, [(x, y)], list(model.stack), losses, level=level)
+    assert facts.stream.kind == "residual"
+    if level == "full" and not inside:  # closures over the original block do not survive the float64 copy
+        assert facts.perturbation.reason == ""
+
+
+def test_transformers_gradient_checkpointing():
+    model = shaken(vit("ViT"))
+    model.gradient_checkpointing_enable()
+    x, y = batch(IMAGE)
+    check(model, [(x, y)], list(model.vit.layers), cross_entropy(x, y), read=lambda t: t[:, 0])
+
+
+def test_compiled_modules_are_measured_through_the_original():
+    compiled: list[Any] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    model = shaken(ladder())
+    x, y = batch((D_IN,))
+    expected = diagnose(model, [(x, y)]).facts
+    wrapped: Any = torch.compile(model, backend=backend)
+    assert diagnose(wrapped, [(x, y)]).facts == expected
+    parts = shaken(ladder())
+    parts[2] = torch.compile(parts[2], backend=backend)
+    parts[3].compile(backend=backend)
+    facts = diagnose(parts, [(x, y)], blocks=["1", "2", "3"]).facts
+    assert (facts.scale, facts.reference) == (expected.scale, expected.reference)
+    assert not compiled
+    parts(x)
+    assert compiled  # and it is compiled again afterwards
+
+
+@pytest.mark.parametrize(
+    "context", [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)]
+)
+def test_the_surroundings_do_not_change_the_numbers(context):
+    model = shaken(ladder())
+    x, y = batch((D_IN,))
+    expected = diagnose(model, [(x, y)]).facts
+    with context():
+        assert diagnose(model, [(x, y)]).facts == expected
+
+
+# ---- wrong use: one line ------------------------------------------------------------------------------------------
+
+
+def one_line(says: str, call: Callable[[], Any]) -> None:
+    with pytest.raises(CreditscopeError, match=says) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_batches_that_cannot_be_used():
+    model = shaken(ladder())
+    x, y = batch((D_IN,), n=40)
+    used = iter([(x, y)])
+    diagnose(model, used)
+    one_line("used up", lambda: diagnose(model, used))
+    one_line("eval_batches is empty", lambda: diagnose(model, []))
+    one_line("eval_batches is a int", lambda: diagnose(model, 3))  # type: ignore[arg-type]
+    one_line("no label in common", lambda: diagnose(model, [(x, y % 2), (x, y % 2 + 2)]))
+    one_line("not of the form of batch 0", lambda: diagnose(model, [(x, y), (x, y[:, None].expand(-1, 3))]))
+    one_line("out of range", lambda: diagnose(model, [(x, y), (x, y + C - 1)]))
+    one_line("tuple of length 3", lambda: diagnose(model, [(x, x, y)]))
+
+
+def test_small_batches_may_happen_to_share_no_label():
+    model = shaken(ladder())
+    x, y = batch((D_IN,), n=4)
+    assert diagnose(model, [(x, y * 0), (x, y * 0 + 1)]).facts.convention.n_samples == 8
+
+
+@pytest.mark.parametrize("how", ["in place", "replaced"])
+def test_credit_that_changes_the_weights_is_refused(how):
+    model = shaken(ladder())
+    x, y = batch((D_IN,))
+
+    def credit(hiddens: list[Tensor], logits: Tensor, y: Tensor) -> list[Tensor]:
+        if how == "in place":
+            with torch.no_grad():
+                model[1].inner[1].weight.mul_(0.9)
+        else:
+            model[1].inner[1].weight.data = torch.randn(D, D)
+        return hiddens
+
+    one_line(r"'callable' wrote to the weight '1\.inner\.1\.weight'", lambda: diagnose(model, [(x, y)], credit=credit))
+
+
+def test_branches_of_the_model_and_tied_ones_without_naming_them():
+    model: Any = shaken(BranchModel(tied=True))
+    x, y = batch((D_IN,))
+    assert diagnose(model, [(x, y)]).facts.stream.blocks == ("layers.0",) * 3

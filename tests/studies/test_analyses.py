@@ -1,0 +1,277 @@
+"""Every analysis on numbers made by hand, where the answer is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.protocol.factory import make_facts
+
+from creditscope.files import plain
+from creditscope.measure.facts import Facts, FreshB, LayerMeans, Nudging, Perturbation
+from creditscope.protocol.report import make_report
+from creditscope.studies import (
+    ablation,
+    architectures,
+    audit,
+    capacity,
+    cifar100,
+    credit_norm,
+    depth,
+    early,
+    freshb,
+    functional,
+    ladder,
+    penalty,
+    random_target,
+    seeds,
+    temporal,
+    thresholds,
+    triangulation,
+)
+from creditscope.studies.catalogue import NAMES, get_study
+from creditscope.studies.grid import BP, CB, DFA, DFA_NONE, FA, FA_RMS, SB, make
+from creditscope.studies.published import AUDIT_ACCURACY
+from creditscope.studies.result import Run, StudyResult, beside
+from creditscope.training.spec import RunSpec
+
+Item = tuple[dict[str, Any], float, float, dict[str, Any]]
+"""Method, accuracy, accuracy of the nulls, facts."""
+COMMON: dict[str, Any] = {"n_samples": 256, "samples": "", "dtype": "float64", "resolution": ""}
+
+
+def means(value: float) -> LayerMeans:
+    return LayerMeans(
+        mean=(value,) * 5, std=(0.1,) * 5, measurable=(256,) * 5, deep_mean=value, deep_mean_without_exact=None
+    )
+
+
+def full_facts(base: Facts, rho: float, nudge: float = -1e-4, fresh: FreshB | None = None) -> Facts:
+    p = Perturbation(
+        credit=means(rho), reference=means(0.99), random=means(0.01), directions=32, epsilon=1e-3, seed=0, **COMMON
+    )
+    n = Nudging(credit=means(nudge), step=0.01, **COMMON)
+    return base.model_copy(update={"perturbation": p, "nudging": n, "fresh_b": fresh})
+
+
+def run(spec: RunSpec, accuracy: float, *, trajectory: list[dict[str, Any]] | None = None, rho: float = 0.1, nudge: float = -1e-4,
+        fresh: FreshB | None = None, loss: float = -0.5, **facts: Any) -> Run:  # fmt: skip
+    found = make_facts(depth=None, **{"cosines": (0.4, 0.1, 0.1, 0.1, 0.1), **facts})
+    report = plain(make_report(found, headline_acc=accuracy, n_test=10_000).to_dict())
+    lines = trajectory or [line(0, 0.1, loss=2.5), line(1, 0.2, loss=2.0), line(2, accuracy, loss=2.0 + loss)]
+    return Run(spec, lines, report, full=lambda epoch: full_facts(found, rho if epoch is None else 0.9, nudge, fresh))
+
+
+def line(
+    epoch: int, accuracy: float, fired: tuple[str, ...] = (), h: float = 16.0, loss: float = 1.0, cosine: Any = None
+) -> dict[str, Any]:
+    return {"epoch": epoch, "accuracy": accuracy, "train_loss": loss, "h": [16.0, h], "g_per_sample": [0.1, 0.1], "growth": 1.0,
+            "cosine": cosine or [0.4, 0.1, 0.1], "fired": list(fired), "gamma": 0.2}  # fmt: skip
+
+
+def with_nulls(spec: RunSpec, accuracy: float, null: float, **facts: Any) -> list[Run]:
+    nulls = {s.hash: s for s in (spec.null("matched"), spec.null("bp"))}.values()
+    return [run(spec, accuracy, **facts), *(run(s, null) for s in nulls)]
+
+
+def pool(*items: Item, **change: Any) -> list[Run]:
+    """Three seeds of each (method, accuracy, accuracy of the nulls, facts); nulls that are shared stand once."""
+    found: dict[str, Run] = {}
+    for k, seed in enumerate((42, 123, 456)):
+        for method, accuracy, null, facts in items:
+            for r in with_nulls(make("paper", method, seed, **change), accuracy + 0.001 * k, null + 0.001 * k, **facts):
+                found.setdefault(r.spec.hash, r)
+    return list(found.values())
+
+
+BROKEN: dict[str, Any] = {"growth": 2000.0, "g_128": 4e-9}
+CLASSIC: tuple[Item, ...] = (
+    (BP, 0.615, 0.35, {"cosines": (1.0,) * 5}),
+    (FA, 0.401, 0.35, {}),
+    (DFA, 0.306, 0.35, BROKEN),
+)
+
+
+def test_audit_counts_failures_and_shows_published_values():
+    result = audit.analyse(pool(*CLASSIC))
+    assert result.conclusion.startswith(
+        "1 of 3 methods fail the protocol (dfa(rms)); accuracy and Γ alone would have praised 1"
+    )
+    row = next(r for r in result.rows if r[0] == "dfa(rms)")
+    assert row[2:4] == ["0.306 ± 0.008", "+0.001"]
+    assert "walk-back" in row[-1]
+    assert row[7].startswith("-4.4")
+
+
+def test_audit_conclusion_follows_the_numbers():
+    healthy = audit.analyse(pool(CLASSIC[0], CLASSIC[1], (DFA, 0.5, 0.35, {})))
+    assert healthy.conclusion.startswith("0 of 3 methods fail")
+
+
+def test_ablation_finds_what_s1_accepts_and_s3_rejects():
+    unused: Item = (DFA_NONE, 0.351, 0.35, {})
+    result = ablation.analyse(pool(*CLASSIC, unused))
+    assert "accepts 2 networks that the whole protocol (S3) rejects (dfa(rms) and dfa(none))" in result.conclusion
+    assert "1 of them only by D3 (dfa(none)); all four strategies accept bp and fa(none)." in result.conclusion
+    cells = dict(zip(result.header, next(r for r in result.rows if r[0] == "dfa(rms)"), strict=True))
+    assert [cells[s] for s in ("S0", "S1", "S2", "S3", "+(c)")] == ["accept", "accept", "reject", "reject", "accept"]
+
+
+def test_temporal_first_epoch_saving_and_false_stop():
+    lines = [
+        line(0, 0.1),
+        line(1, 0.2, ("D2",)),
+        line(2, 0.30, ("D1", "D2")),
+        line(3, 0.3),
+        line(4, 0.31, ("D1", "D2")),
+    ]
+    found = temporal.timing(run(make("paper", DFA, 42), 0.31, trajectory=lines))
+    assert (found["D1"], found["D2"], found["both"], found["saved"], found["false_stop"]) == (2, 1, 2, 0.5, False)
+    lines[-1] = line(4, 0.40, ("D1", "D2"))
+    assert temporal.timing(run(make("paper", DFA, 42), 0.4, trajectory=lines))["false_stop"] is True
+    result = temporal.analyse([run(make("paper", DFA, 42), 0.4, trajectory=lines), run(make("paper", BP, 42), 0.6)])
+    assert (
+        "fires in 1 of 2 runs, at epoch 2.0 on average; stopping there saves 50 % of their epochs, with 1 false"
+        in result.conclusion
+    )
+
+
+def test_early_counts_mode_2_before_mode_1():
+    lines = [line(0, 0.1), line(1, 0.2, cosine=[0.4, 0.01, 0.01]), line(2, 0.3, ("D1", "D2"), cosine=[0.4, 0.0, 0.0])]
+    result = early.analyse([run(make("paper", DFA, 42), 0.3, trajectory=lines), run(make("paper", FA, 42), 0.3,
+                            trajectory=[line(0, 0.1), line(1, 0.2, cosine=[0.1, 0.1, 0.1])])])  # fmt: skip
+    assert "appears in 1 of 2 runs, and in 1 of them before Mode 1" in result.conclusion
+
+
+def test_triangulation_reads_the_checkpoint():
+    runs = [
+        run(make("paper", DFA, 42, checkpoint_epochs=(1,), intervention=True), 0.3, rho=0.002),
+        run(make("paper", DFA, 42, penalty=1e-2, intervention=True), 0.36, rho=0.08),
+    ]
+    result = triangulation.analyse(runs)
+    assert [r[0] for r in result.rows] == [
+        "DFA early",
+        "DFA converged",
+        "DFA penalised",
+        "control a = g",
+        "control a = random",
+    ]
+    assert result.rows[2][4:] == ["+0.080", "0.080 ± 0.012", "+0.000"]
+    assert "best in the early state" in result.conclusion
+
+
+def intervention(*items: Item, lam: float) -> list[Run]:
+    return pool(*items, penalty=lam, intervention=True)
+
+
+def test_penalty_gain_and_the_fragile_threshold():
+    runs = {
+        r.spec.hash: r
+        for lam, acc in ((0.0, 0.301), (1e-2, 0.365))
+        for r in intervention((DFA, acc, 0.35, {}), lam=lam)
+    }
+    result = penalty.analyse(list(runs.values()))
+    assert "dfa +6.4 pp at λ=0.01" in result.conclusion
+    assert "1 of 2 rows" in result.conclusion  # a margin of 1.5 pp
+    assert [r[-2:] for r in result.rows] == [["fail", "fail"], ["pass", "fail"]]
+
+
+def test_capacity_compares_the_four_cells():
+    runs: dict[str, Run] = {}
+    for lam, bp, dfa in ((0.0, 0.585, 0.301), (1e-2, 0.532, 0.360)):
+        runs |= {r.spec.hash: r for r in intervention((BP, bp, 0.35, {}), (DFA, dfa, 0.35, {}), lam=lam)}
+    assert (
+        "changes BP by -5.3 pp and DFA by +5.9 pp; the gap between them goes from +28.4 to +17.2"
+        in capacity.analyse(list(runs.values())).conclusion
+    )
+
+
+def test_functional_rank_correlation_by_hand():
+    cosines = {"sb": 0.3, "fa": 0.4, "cb": 0.6, "dfa": 0.1}
+    accuracy = {"sb": 0.45, "fa": 0.37, "cb": 0.36, "dfa": 0.35}
+    items = [
+        (m, accuracy[m["method"]], 0.34, {"cosines": (0.5, *(cosines[m["method"]],) * 4), "rho": cosines[m["method"]]})
+        for m in (SB, FA, CB, DFA)
+    ]
+    result = functional.analyse(intervention(*items, lam=1e-2))
+    ranks = result.figure["rank_correlation"]
+    # ranks of the cosine (sb 2, fa 3, cb 4, dfa 1), of accuracy (4, 3, 2, 1): 1 - 6·(4 + 0 + 4 + 0)/60
+    assert ranks["accuracy"] == pytest.approx(0.2)
+    assert ranks["ρ"] == pytest.approx(1.0)
+    assert "cb(rms, λ=0.01) has the highest cosine, while sb(rms, λ=0.01) has the highest accuracy" in result.conclusion
+
+
+def test_freshb_counts_runs_beyond_three_deviations():
+    near, far = (FreshB(trained=0.16, mean=0.0, std=0.02, z=z, draws=(0.0,), layers=(1,), seed=0) for z in (1.0, 8.0))
+    result = freshb.analyse(
+        [run(make("paper", DFA, s, penalty=1e-2), 0.36, fresh=f) for s, f in ((42, far), (123, near))]
+    )
+    assert result.conclusion.startswith("in 1 of 2 runs (dfa(rms, λ=0.01) s42)")
+
+
+def test_depth_ladder_and_credit_norm():
+    by_depth = {r.spec.hash: r for d, a in ((2, 0.35), (4, 0.42)) for r in pool((FA, a, 0.3, {}), depth=d, width=512)}
+    result = depth.analyse(list(by_depth.values()))
+    assert "fa +7.0 pp from L=2 to L=4" in result.conclusion
+    rungs = [run(make("paper", BP, 42, train_last=k), a) for k, a in ((0, 0.39), (2, 0.55), (4, 0.61))]
+    assert ladder.analyse(rungs).conclusion == "bp is best with 4 trained blocks (+22.0 pp over 0)."
+    grown = [(m, 0.3, 0.2, {"growth": g}) for m, g in ((FA, 2.0), (FA_RMS, 60.0), (DFA_NONE, 4.0), (DFA, 100.0))]
+    assert (
+        "by 30 (FA) and 25 (DFA); DFA instead of FA by 2 (none) and 1.7 (rms): the normalisation decides."
+        in credit_norm.analyse(pool(*grown)).conclusion
+    )
+    assert "1 of the 4 cells" in credit_norm.analyse(pool(grown[0])).conclusion
+
+
+def test_random_target_names_what_grows():
+    def grown(method: dict[str, Any], h: float) -> Run:
+        lines = [line(0, 0.1), line(1, 0.1, h=h / 2), line(2, 0.1, h=h)]
+        return run(make("paper", method, 42, targets="random"), 0.1, trajectory=lines)
+
+    result = random_target.analyse([grown(DFA, 9768.0), grown(BP, 20.0)])
+    assert "under 1 of 2 rules (dfa(rms, random targets))" in result.conclusion
+    assert result.rows[2][2:5] == ["9768", "9768", "+0"]
+
+
+def test_thresholds_gap_and_stability():
+    assert thresholds.gap([1.0, 11.0], [694.0, 2000.0], True) == pytest.approx(694 / 11)
+    assert thresholds.gap([1e-4, 1e-3], [4.2e-9], False) == pytest.approx(1e-4 / 4.2e-9)
+    assert thresholds.gap([], [1.0], True) is None
+    result = thresholds.analyse(pool(CLASSIC[0], CLASSIC[2]))
+    assert result.conclusion.startswith("2 of 2 verdicts are the same at all 36 settings")
+
+
+def test_seeds_share_with_clopper_pearson():
+    assert seeds.share_interval(0, 10) == pytest.approx((0.0, 0.30850), abs=1e-4)
+    assert seeds.share_interval(10, 10) == pytest.approx((0.69150, 1.0), abs=1e-4)
+    result = seeds.analyse(pool((DFA, 0.3, 0.4, BROKEN)))
+    assert "dfa(rms) fails in 3 of 3 seeds (95 % interval 0.29 to 1.00; 0 inconclusive)" in result.conclusion
+
+
+def test_architectures_and_cifar100():
+    groups = {r.spec.hash: r for shape in ({}, {"arch": "vit-mini"}) for r in pool(CLASSIC[2], **shape)}
+    result = architectures.analyse(list(groups.values()))
+    assert "2 of 2 networks fail; failing by architecture: resmlp: dfa(rms); vit-mini: dfa(rms)." in result.conclusion
+    result = cifar100.analyse(pool(*CLASSIC, dataset="cifar100"))
+    assert "1 of 3 methods fail on cifar100 (dfa(rms)); highest accuracy: bp." in result.conclusion
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_grid_has_unique_runs_and_smoke_needs_no_file(name):
+    for preset in ("smoke", "quick", "paper"):
+        specs = get_study(name).specs(preset)
+        assert len({s.hash for s in specs}) == len(specs) > 0
+        assert preset != "smoke" or {s.dataset for s in specs} == {"quadratic"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_analysis_survives_an_empty_grid(name):
+    result = get_study(name).analyse([])
+    assert isinstance(result, StudyResult)
+    assert result.name == name
+
+
+def test_beside():
+    assert beside(AUDIT_ACCURACY["fa"], 0.411) == ["0.401 ± 0.009", "+0.010"]
+    assert beside(None, 0.4) == ["–", "–"]
+    assert beside(AUDIT_ACCURACY["bp"], None) == ["0.615 ± 0.004!", "–"]

@@ -1,0 +1,87 @@
+"""`creditscope study` and `creditscope runs` as a user meets them, on a grid made tiny."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from tests.studies.driver import TINY
+
+from creditscope.cli import main
+from creditscope.studies import grid
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    patch = pytest.MonkeyPatch()
+    patch.setitem(grid.RECIPES, "smoke", {**TINY, "epochs": 1})
+    patch.setitem(grid.SEEDS, "smoke", (42,))
+    root = tmp_path_factory.mktemp("cli") / "store"
+    assert main(["study", "run", "early", "freshb", "--preset", "smoke", "--store", str(root), "--workers", "2"]) == 0
+    yield str(root)
+    patch.undo()
+
+
+def out(capsys, *args: str) -> str:
+    assert main(args) == 0
+    text: str = capsys.readouterr().out
+    return text
+
+
+def error(capsys, *args: str) -> str:
+    assert main(args) == 2
+    text: str = capsys.readouterr().err
+    assert text.count("\n") == 1
+    assert "Traceback" not in text
+    return text
+
+
+def test_run_again_has_nothing_to_do(store, capsys):
+    assert "5 of 5 runs" in out(capsys, "study", "run", "early", "freshb", "--preset", "smoke", "--store", store)
+
+
+def test_show_in_every_form(store, capsys):
+    assert "Mode 2" in out(capsys, "study", "show", "early", "--store", store)
+    assert "| method |" in out(capsys, "study", "show", "early", "--store", store, "--markdown")
+    assert r"\toprule" in out(capsys, "study", "show", "early", "--store", store, "--latex")
+    data = json.loads(out(capsys, "study", "show", "freshb", "--store", store, "--json"))  # measures level full
+    assert data["name"] == "freshb"
+    assert len(data["rows"]) == 2
+    assert "choose one" in error(capsys, "study", "show", "early", "--store", store, "--json", "--latex")
+
+
+def test_plan_status_and_list(store, capsys):
+    assert "3 runs, 3 done, 0 left" in out(capsys, "study", "plan", "early", "--store", store)
+    assert "2 runs, 0 done, 2 left" in out(capsys, "study", "plan", "freshb")
+    assert "early (smoke)" in out(capsys, "study", "status", "--store", store)
+    assert "credit-norm" in out(capsys, "study", "list")
+
+
+def test_runs_list_show_export_and_rm(store, capsys):
+    assert "5 runs" in out(capsys, "runs", "list", "--store", store, "--rebuild")
+    rows = list(csv.DictReader(io.StringIO(out(capsys, "runs", "export", "--store", store))))
+    assert len(rows) == 5
+    assert len(json.loads(out(capsys, "runs", "export", "--store", store, "--format", "json"))) == 5
+    key = rows[0]["hash"]
+    assert "VERDICT" in out(capsys, "runs", "show", key[:12], "--store", store)
+    assert "removed" in out(capsys, "runs", "rm", key[:12], "--store", store)
+    assert "4 runs" in out(capsys, "runs", "list", "--store", store)
+    assert "no run" in error(capsys, "runs", "show", key[:12], "--store", store)
+
+
+def test_mistakes_are_one_line(store, capsys, tmp_path):
+    assert "unknown" in error(capsys, "study", "run", "nonsense", "--store", store)
+    assert "no finished run" in error(capsys, "study", "show", "random-target", "--store", store)
+    assert "not a store" in error(capsys, "runs", "list", "--store", str(tmp_path / "none"))
+    assert "unknown command" in error(capsys, "study", "dance")
+    assert "unknown command" in error(capsys, "runs", "dance")
+
+
+def test_parquet_without_pyarrow_says_how_to_get_it(store, capsys, monkeypatch, tmp_path):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    message = error(capsys, "runs", "export", "--store", store, "--format", "parquet", "--out", str(tmp_path / "x"))
+    assert "pip install 'creditscope[query]'" in message

@@ -1,0 +1,41 @@
+"""Drivers as processes: two on one store, and drivers and workers that are killed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.studies.driver import tiny_specs
+from tests.studies.kills import disturb, finish, result_hashes, start
+
+from creditscope.studies.store import Store
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory) -> Path:
+    """A store that nobody disturbed."""
+    root: Path = tmp_path_factory.mktemp("quiet")
+    assert finish(root / "store", root / "log") == 0
+    return root / "store"
+
+
+def test_two_drivers_share_the_grid_and_train_nothing_twice(quiet, tmp_path):
+    drivers = [start(tmp_path / "store", tmp_path / "log") for _ in range(2)]
+    assert [d.wait(timeout=200) for d in drivers] == [0, 0]
+    trained = Counter((tmp_path / "log").read_text().split())
+    assert trained == Counter(s.hash for s in tiny_specs())
+    assert result_hashes(tmp_path / "store") == result_hashes(quiet)
+
+
+def test_after_kills_every_run_is_there_once_with_the_same_bits(quiet, tmp_path):
+    disturb(tmp_path / "store", tmp_path / "log", 3, random.Random(7))
+    assert finish(tmp_path / "store", tmp_path / "log") == 0
+    assert result_hashes(tmp_path / "store") == result_hashes(quiet)
+    store = Store(tmp_path / "store")
+    assert store.failures() == {}
+    assert store.running() == []
+    assert [r["hash"] for r in store.rows()] == sorted(s.hash for s in tiny_specs())
