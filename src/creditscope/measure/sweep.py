@@ -30,6 +30,8 @@ LossFn = Callable[[Tensor, Tensor], Tensor]
 Watch = Callable[[CreditBatch, list[Tensor], list[Tensor]], None]
 """watch(batch, g, a): sees every batch with g_l and a_l, l = 0..L, as they are read ([B, d_l])."""
 Array = NDArray[np.float64]
+CHUNK = 2**17
+"""Numbers that are lifted to float64 at a time."""
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
@@ -125,6 +127,12 @@ def collect(
     return got
 
 
+def by_rows(fn: Callable[..., Array], *tensors: Tensor) -> Array:
+    """fn over a few samples at a time, so that float64 copies stay small; samples are the last axis of its result."""
+    step = max(1, CHUNK // max(1, tensors[0].shape[1]))
+    return np.concatenate([fn(*(t[k : k + step] for t in tensors)) for k in range(0, len(tensors[0]), step)], axis=-1)
+
+
 def _versions(model: nn.Module) -> dict[str, tuple[int, int]]:
     """Every write to a tensor raises its version; a new tensor has another address."""
     return {name: (p._version, p.data_ptr()) for name, p in model.named_parameters()}
@@ -157,24 +165,28 @@ def _one_batch(
         """g_l has come by on the backward pass (layers arrive from L down to 0)."""
         nonlocal credits
         g = stream.read_grad(native.detach())
-        g64 = g.double()
-        gg = (g64 * g64).sum(1).cpu().numpy()
+        gg = by_rows(lambda u: u.double().square().sum(1).cpu().numpy(), g)
         got.g[layer].append(np.sqrt(gg))
         got.note(f"g_{layer}", gg)
-        got.groups[layer].add(g64)
+        got.groups[layer].add(g)
         if credit is None or batch is None:
             return
         if credits is None:
             batch.output_grad = g
             credits = credit.descend(batch)
-        with parameters_as(flags), torch.enable_grad():  # hooks run with gradients off; a rule may need them
-            a = g if credit.is_exact else stream.read_grad(next(credits).detach())
-        if layer in (0, stream.depth):  # most rules have done all their work by the first
+        if credit.is_exact:
+            a = g
+        else:
+            # hooks run with gradients off, and a rule may need them; those of the weights for its work at the first layer
+            # it meets (to switch them at every layer would make the cost quadratic in depth)
+            with parameters_as(flags if layer == stream.depth else []), torch.enable_grad():
+                a = stream.read_grad(next(credits).detach())
+        if layer in (0, stream.depth):
             _check_weights(stream.model, weights, credit)
-        dot, aa, _ = inner_products(a, g)
+        dot, aa, _ = by_rows(lambda u, v: np.stack(inner_products(u, v)), a, g)
         got.dot[layer].append(dot)
         got.aa[layer].append(aa)
-        got.clamped[layer].append(clamped_cosine(a, g))
+        got.clamped[layer].append(by_rows(clamped_cosine, a, g))
         got.note(f"credit a_{layer}", aa)
         if watch is not None:
             seen.append((g, a))
@@ -186,7 +198,7 @@ def _one_batch(
                 f"h_{layer} has {h.shape[1]} numbers per sample in one batch and {stream.widths[layer]} in the first; "
                 "give batches of one shape (pad sequences to one length)"
             )
-        norm = h.double().norm(dim=1).cpu().numpy()
+        norm = by_rows(lambda u: u.double().norm(dim=1).cpu().numpy(), h)
         got.h[layer].append(norm)
         got.note(f"h_{layer}", norm)
         if credit is not None:

@@ -30,7 +30,7 @@ class DaskExecutor:
         return future
 
     def shutdown(self, cancel: bool = False) -> None:
-        self._executor.shutdown(wait=not cancel, cancel_futures=cancel)
+        self._executor.shutdown(wait=not cancel)  # not waiting cancels what is pending
         self._client.close()
         if self._cluster is not None:
             self._cluster.close()
