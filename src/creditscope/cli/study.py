@@ -7,11 +7,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from creditscope.cli.parse import parse
+
+if TYPE_CHECKING:
+    from creditscope.training.spec import RunSpec
 
 FAILED = 1
 
@@ -29,7 +32,7 @@ usage: creditscope study COMMAND [options]
 Example: creditscope study run audit ablation temporal --preset smoke --store runs/store
 """
 
-PresetName = Literal["smoke", "quick", "paper"]
+PresetName = Literal["smoke", "quick", "paper", "reduced"]
 
 
 @dataclass
@@ -42,7 +45,10 @@ class Plan:
     name: Annotated[str, tyro.conf.Positional]
     """Name of the study."""
     preset: PresetName = "smoke"
-    """smoke (embedded dataset, under two minutes), quick (real data, few epochs), paper (published recipe and seeds)."""
+    """smoke (embedded dataset, under two minutes), quick (real data, few epochs), paper (published recipe and seeds),
+    reduced (paper, with fewer epochs or seeds where a run is costly)."""
+    seeds: tuple[int, ...] = ()
+    """Only these seeds of the grid (default: all)."""
     store: Path | None = None
     """Store to look for runs that are done already."""
     workers: int | None = None
@@ -58,7 +64,10 @@ class Run:
     store: Path
     """Directory of the store; made where there is none."""
     preset: PresetName = "smoke"
-    """smoke (embedded dataset, under two minutes), quick (real data, few epochs), paper (published recipe and seeds)."""
+    """smoke (embedded dataset, under two minutes), quick (real data, few epochs), paper (published recipe and seeds),
+    reduced (paper, with fewer epochs or seeds where a run is costly)."""
+    seeds: tuple[int, ...] = ()
+    """Only these seeds of the grid (default: all)."""
     executor: Literal["local", "ray", "slurm", "dask"] = "local"
     """Where the runs are executed."""
     workers: int | None = None
@@ -109,13 +118,26 @@ def run(args: Sequence[str]) -> int:
     return commands[args[0]](args[1:])
 
 
+def _chosen(name: str, preset: str, seeds: tuple[int, ...]) -> list[RunSpec]:
+    """The grid of a study, or the part of it with these seeds."""
+    from creditscope.errors import CreditscopeError
+    from creditscope.studies.catalogue import get_study
+
+    specs = get_study(name).specs(preset)
+    if unknown := sorted(set(seeds) - {spec.seed for spec in specs}):
+        there = ", ".join(map(str, sorted({spec.seed for spec in specs})))
+        raise CreditscopeError(f"seed {unknown[0]} is not in the grid of {name} ({preset}); its seeds are {there}")
+    return [spec for spec in specs if not seeds or spec.seed in seeds]
+
+
 def run_list(args: Sequence[str]) -> int:
     parse(List, args, "study list", "The studies and what each asks.", "creditscope study list")
     from creditscope.studies.catalogue import NAMES, get_study
+    from creditscope.studies.grid import PRESETS
 
     for name in NAMES:
         study = get_study(name)
-        sizes = ", ".join(f"{preset} {len(study.specs(preset))}" for preset in ("smoke", "quick", "paper"))
+        sizes = ", ".join(f"{preset} {len(study.specs(preset))}" for preset in PRESETS)
         print(f"{name:<14}  {study.QUESTION}  (runs: {sizes})")
     return 0
 
@@ -128,11 +150,10 @@ def run_plan(args: Sequence[str]) -> int:
         "What a study would cost here, from a short calibration of every kind of run that is not done yet.",
         "creditscope study plan audit --preset paper",
     )
-    from creditscope.studies.catalogue import get_study
     from creditscope.studies.plan import plan
     from creditscope.studies.store import Store
 
-    specs = get_study(flags.name).specs(flags.preset)
+    specs = _chosen(flags.name, flags.preset, flags.seeds)
     store = Store(flags.store) if flags.store and flags.store.exists() else None
     p = plan(specs, store, flags.workers, flags.data_dir)
     duration = f"{p.hours:.1f} hours" if p.hours >= 1 else f"{60 * p.hours:.1f} minutes"
@@ -154,7 +175,6 @@ def run_run(args: Sequence[str]) -> int:
     from rich.console import Console
 
     from creditscope.errors import CreditscopeError
-    from creditscope.studies.catalogue import get_study
     from creditscope.studies.executors import make_executor
     from creditscope.studies.grid import unique
     from creditscope.studies.run import run_store
@@ -162,7 +182,7 @@ def run_run(args: Sequence[str]) -> int:
 
     if not flags.names:
         raise CreditscopeError("study run needs the name of a study; see `creditscope study list`")
-    wanted = {name: get_study(name).specs(flags.preset) for name in flags.names}
+    wanted = {name: _chosen(name, flags.preset, flags.seeds) for name in flags.names}
     store = Store(flags.store, create=True)
     store.check_writable()
     specs = unique(spec for found in wanted.values() for spec in found)

@@ -14,7 +14,7 @@ from creditscope.studies.result import Run, StudyResult, mean
 from creditscope.training.spec import RunSpec
 
 QUESTION = "does accuracy grow with depth, and does the deep cosine hold?"
-DEPTHS = {"smoke": (1, 2, 4), "quick": (2, 4), "paper": (2, 4, 6, 8, 12)}
+DEPTHS = {"smoke": (1, 2, 4), "quick": (2, 4), "paper": (2, 4, 6, 8, 12), "reduced": (2, 4, 6, 8, 12)}
 
 
 def specs(preset: str) -> list[RunSpec]:

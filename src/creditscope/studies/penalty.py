@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from creditscope.render.numbers import signed
-from creditscope.studies.grid import BP, DFA, FA, make, seeds_of, with_nulls
+from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, FA_RMS, make, seeds_of, with_nulls
 from creditscope.studies.interventions import CONVENTION, HEADER, Item, figure, items, row
 from creditscope.studies.result import Run, StudyResult
 from creditscope.training.spec import RunSpec
 
 QUESTION = "what does the penalty λ‖f_l(h_l)‖² do to accuracy, scale and credit?"
-LAMBDAS = {"smoke": (0.0, 1e-2), "quick": (0.0, 1e-2), "paper": (0.0, 1e-4, 1e-3, 1e-2, 1e-1)}
+ALL = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
+LAMBDAS = {"smoke": (0.0, 1e-2), "quick": (0.0, 1e-2), "paper": ALL, "reduced": ALL}
+FIRST_SEED_ONLY = {"reduced": (1e-3, 1e-1)}
+"""Penalties that a preset runs with its first seed alone."""
 
 
 def specs(preset: str) -> list[RunSpec]:
     grid = [
         make(preset, method, seed, penalty=penalty, intervention=True)
         for seed in seeds_of(preset)
-        for method in (BP, FA, DFA)
+        for method in (BP, FA, FA_RMS, DFA_NONE, DFA)
         for penalty in LAMBDAS[preset]
+        if seed == seeds_of(preset)[0] or penalty not in FIRST_SEED_ONLY.get(preset, ())
     ]
     return with_nulls(grid)
 
@@ -29,13 +33,19 @@ def d3_at(item: Item, needed: float) -> str:
     return "–" if item.margin is None else "fail" if item.margin < needed else "pass"
 
 
+def named(item: Item) -> str:
+    """Method and norm, whatever the penalty."""
+    spec = item.group.spec
+    return f"{spec.method}({spec.credit_norm})" if spec.credit_norm else spec.method
+
+
 def analyse(runs: Sequence[Run]) -> StudyResult:
     found = items(runs)
     rows = [[*row(i), d3_at(i, 1), d3_at(i, 2)] for i in found]
     fragile = [i.group.label for i in found if d3_at(i, 1) != d3_at(i, 2)]
     parts = []
-    for method in dict.fromkeys(i.group.spec.method for i in found):
-        mine = [i for i in found if i.group.spec.method == method]
+    for method in dict.fromkeys(named(i) for i in found):
+        mine = [i for i in found if named(i) == method]
         base = next((i for i in mine if i.group.spec.penalty == 0), None)
         rest = [i for i in mine if i.group.spec.penalty]
         if base and rest:

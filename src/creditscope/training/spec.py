@@ -165,12 +165,13 @@ class RunSpec(BaseModel):
 
     @property
     def hash(self) -> str:
-        """Name of the run: sha256 of the schema version and every resolved field (and option) that is not at its default."""
-        content = {"schema_version": SCHEMA_VERSION, **self.model_dump(exclude_defaults=True, exclude={"options"})}
-        from creditscope.credit.registry import make_rule
+        """Name of the run: sha256 of the schema version, the resolved fields that are not at their default, and all options.
 
-        if options := make_rule(self.method, self.options).options.model_dump(exclude_defaults=True):
-            content["options"] = options
+        A rule's defaults may change from one version to the next; a recorded run keeps its name, because it records them all.
+        """
+        content = {"schema_version": SCHEMA_VERSION, **self.model_dump(exclude_defaults=True, exclude={"options"})}
+        if self.options:
+            content["options"] = self.options
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
