@@ -16,8 +16,10 @@ from creditscope.cli import main
 from creditscope.measure.facts import Training
 from creditscope.protocol.report import make_report
 from creditscope.render.audit import audit_markdown
+from creditscope.render.axes import linear_axis, log_axis, whole_ticks
+from creditscope.render.charts import Chart, Level, Series, missing
 from creditscope.render.html import Network, html_page, networks
-from creditscope.render.svg import Chart, Level, Series, chart_svg, linear_axis, log_axis, missing, whole_ticks
+from creditscope.render.svg import chart_svg
 from creditscope.studies.audit import audit
 
 from ..protocol.factory import make_facts

@@ -1,0 +1,118 @@
+"""One network of the page: its report and, where it comes from a bundle, its run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from creditscope.measure.facts import Facts
+from creditscope.protocol.report import DiagnosticReport
+from creditscope.studies.audit import Group
+from creditscope.training.bundle import Bundle
+
+DIGITS = 6
+"""Significant digits of the trajectory in the page (the bundle holds all of them)."""
+FULL_LEVEL = ("perturbation", "nudging", "fresh_b", "training")
+
+
+@dataclass(frozen=True)
+class Network:
+    """One network of the page: its report and, where it comes from a bundle, its run."""
+
+    report: DiagnosticReport
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    trajectory: Sequence[Mapping[str, Any]] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    path: str = ""
+    accuracy: float | None = None
+    """Of this network (the report's headline may be over seeds)."""
+    null: bool = False
+    """A frozen-blocks null: shown, not judged."""
+
+    @property
+    def key(self) -> str:
+        """Name of its section in the page."""
+        content = f"{self.path}\n{self.report.run}\n{self.report.method_name}\n{self.report.notes}"
+        return "run-" + hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:12]
+
+
+def networks(
+    groups: Sequence[Group], pool: Iterable[Bundle] = (), extra: Iterable[DiagnosticReport] = ()
+) -> list[Network]:
+    """Every network of the groups, then the nulls of the pool, then reports that no bundle of the groups stands behind.
+
+    A report in `extra` with the run hash of a network adds what only it has measured (the full level).
+    """
+    given = list(extra)
+    fuller = {r.run: r for r in given if r.run}
+    made: list[Network] = []
+    for group in groups:
+        for bundle, report in zip(group.bundles, group.reports, strict=True):
+            if (more := fuller.pop(report.run, None)) is not None:
+                report = report.model_copy(update={"facts": _merged(report.facts, more.facts)})
+            made.append(_network(bundle, report))
+    for bundle in pool:
+        if bundle.spec.frozen:
+            stored = DiagnosticReport.from_dict(bundle.report, str(bundle.path / "report.json"))
+            spec = bundle.spec
+            notes = f"{spec.dataset}, {spec.arch} d={spec.width} L={spec.depth}, seed {spec.seed}"
+            report = stored.model_copy(update={"method_name": spec.label, "notes": notes, "run": spec.hash})
+            made.append(_network(bundle, report, null=True))
+    made += [Network(report) for report in given if not report.run or report.run in fuller]
+    return made
+
+
+def _network(bundle: Bundle, report: DiagnosticReport, null: bool = False) -> Network:
+    return Network(
+        report,
+        spec=bundle.spec.model_dump(),
+        trajectory=bundle.trajectory,
+        versions=bundle.versions,
+        path=str(bundle.path),
+        accuracy=bundle.accuracy,
+        null=null,
+    )
+
+
+def _merged(stored: Facts, more: Facts) -> Facts:
+    found = {name: getattr(more, name) for name in FULL_LEVEL if getattr(more, name) is not None}
+    return stored.model_copy(update=found)
+
+
+def _number(value: Any) -> float:
+    """A number of a trajectory ("NaN" and infinities stand as strings)."""
+    return float(value)
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+def trajectory_columns(network: Network) -> dict[str, list[Any]]:
+    """The trajectory as lists over epochs."""
+    lines = network.trajectory
+    if not lines:
+        return {}
+    columns: dict[str, list[Any]] = {"epoch": [int(line["epoch"]) for line in lines]}
+    for name in ("accuracy", "train_loss", "gamma", "growth", "stability"):
+        values = [line.get(name) for line in lines]
+        columns[name] = [None if v is None else _round(_number(v)) for v in values]
+    columns["reference_128"] = [_round(_number(line["g_per_sample"][-1]) / 128) for line in lines]
+    columns["fired"] = [list(line.get("fired", ())) for line in lines]
+    return columns
+
+
+def data_of(network: Network) -> dict[str, Any]:
+    """What the page holds of a network as JSON, and what it offers to save."""
+    return {
+        "key": network.key,
+        "path": network.path,
+        "null": network.null,
+        "accuracy": network.accuracy,
+        "spec": dict(network.spec),
+        "versions": dict(network.versions),
+        "report": network.report.to_dict(),
+        "trajectory": trajectory_columns(network),
+    }

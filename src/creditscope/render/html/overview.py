@@ -1,0 +1,129 @@
+"""The overview over seeds: what is claimed and what holds, in numbers, in a table and in three panels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from creditscope.render import audit as audit_table
+from creditscope.render.charts import Dots, Level, Row
+from creditscope.render.figures import names
+from creditscope.render.html.network import Network
+from creditscope.render.numbers import mark
+from creditscope.render.svg import dots_svg
+from creditscope.studies.audit import Group
+
+
+def summary(groups: Sequence[Group], judged: Sequence[Network]) -> list[dict[str, Any]]:
+    """What is claimed and what holds, in numbers: (count, words, status)."""
+    statuses: list[str] = [_group_status(g) for g in groups] if groups else [n.report.status for n in judged]
+    noun = "method" if groups else "network"
+    claims = (
+        sum(g.claim == "learns, credit aligned" for g in groups)
+        if groups
+        else sum(
+            (n.report.facts.aggregate is not None and (n.report.facts.aggregate.headline or 0) > 0) for n in judged
+        )
+    )
+    words = {
+        "pass": "no audited failure found",
+        "fail": "needs walk-back",
+        "inconclusive": "inconclusive",
+        "incomplete": "incomplete: a check was not measured",
+    }
+    total = len(statuses)
+    first = {
+        "count": f"{claims} of {total}",
+        "words": f"{noun}s that accuracy + Γ alone would call aligned",
+        "status": "claim",
+    }
+    return [
+        first,
+        *(
+            {"count": f"{statuses.count(s)} of {total}", "words": w, "status": s}
+            for s, w in words.items()
+            if s in statuses or s in ("pass", "fail")
+        ),
+    ]
+
+
+def _group_status(group: Group) -> str:
+    """One status over seeds: the gravest (fail, inconclusive, incomplete, pass)."""
+    statuses = {r.status for r in group.reports}
+    return next(s for s in ("fail", "inconclusive", "incomplete", "pass") if s in statuses)
+
+
+def audit_row(group: Group, shown: Sequence[Network]) -> dict[str, Any]:
+    by_run = {n.report.run: n.key for n in shown}
+    cells = audit_table.cells(group)
+    status = _group_status(group)
+    return {
+        "cells": [cell.splitlines() for cell in cells],
+        "finding": cells[-1].removeprefix(f"{status}: "),  # the badge says it already
+        "status": status,
+        "mark": mark(status),
+        "seeds": [(seed, by_run[r.run]) for seed, r in zip(group.seeds, group.reports, strict=True)],
+        "spec": group.spec,
+    }
+
+
+def panels(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """Accuracy with its nulls, Γ, and margin: one dot per seed."""
+    if not groups:
+        return []
+    limit = next(c.threshold for c in groups[0].reports[0].verdict.checks if c.id == "D3")
+    accuracy_rows, gamma_rows, margin_rows = [], [], []
+    for name, group in zip(names(groups), groups, strict=True):
+        seeds = [f"seed {s}" for s in group.seeds]
+        depth = group.reports[0].facts.depth
+        margins = {m.null: m for m in depth.margins} if depth else {}
+        null = next((margins[k] for k in ("matched", "kind unstated", "bp") if k in margins), None)
+        accuracy_rows.append(
+            Row(
+                name,
+                list(zip(seeds, group.accuracies, strict=True)),
+                hollow=[(f"{null.null} null, mean", null.null_accuracy)] if null else (),
+            )
+        )
+        gammas = [
+            (seed, r.facts.aggregate.headline)
+            for seed, r in zip(seeds, group.reports, strict=True)
+            if r.facts.aggregate is not None and r.facts.aggregate.headline is not None
+        ]
+        gamma_rows.append(Row(name, gammas))
+        if null is not None:
+            interval = None if null.low_pp is None or null.high_pp is None else (null.low_pp, null.high_pp)
+            margin_rows.append(Row(name, [(f"mean of n={null.n}, {null.null} null", null.margin_pp)], interval))
+        else:
+            margin_rows.append(Row(name, ()))
+    c = groups[0].reports[0].facts.convention
+    run = "all networks"
+    dots = [
+        Dots(
+            "audit-accuracy",
+            "Accuracy (dots: seeds; squares: frozen-blocks null)",
+            run,
+            "final checkpoint, test set",
+            "accuracy",
+            accuracy_rows,
+            zero=False,
+        ),
+        Dots(
+            "audit-gamma",
+            "Headline Γ (dots: seeds)",
+            run,
+            f"mean over layers of the mean per-sample cosine, {c.cosine_dtype}",
+            "Γ",
+            gamma_rows,
+        ),
+        Dots(
+            "audit-margin",
+            "Margin to the frozen-blocks null (bar: 95 % interval)",
+            run,
+            "trained minus null, percentage points",
+            "pp",
+            margin_rows,
+            levels=(Level(limit, f"D3 threshold {limit:g} pp"),),
+        ),
+    ]
+    return [{"title": d.title, "svg": dots_svg(d), "key": d.key, "note": ""} for d in dots]

@@ -1,0 +1,136 @@
+"""What the section of one network shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from creditscope.measure.facts import Facts
+from creditscope.protocol.thresholds import DiagnosticThresholds
+from creditscope.render.charts import Chart, Dots, missing
+from creditscope.render.functional import functional_lines, functional_table
+from creditscope.render.html.network import Network
+from creditscope.render.html.network_charts import charts, first_fired
+from creditscope.render.numbers import accuracy, mark, num, signed
+from creditscope.render.svg import chart_svg, dots_svg
+from creditscope.render.text import gamma_text, margin_lines
+
+PASS_SENTENCE = "No audited failure was found. This is a minimum bar, not a proof."
+
+
+def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
+    report, facts, spec = network.report, network.report.facts, network.spec
+    d2 = report.checks["D2"]
+    raw = facts.aggregate.headline if facts.aggregate else None
+    status = "null" if network.null else report.status
+    header, rows = functional_table(facts)
+    return {
+        "key": network.key,
+        "name": report.method_name or "network",
+        "notes": report.notes,
+        "method": str(spec.get("method") or report.method_name or "network"),
+        "arch": f"{spec['arch']} d={spec['width']} L={spec['depth']}" if spec else f"L={facts.stream.depth}",
+        "dataset": spec.get("dataset", "–"),
+        "norm": spec.get("credit_norm") or "–",
+        "seed": spec.get("seed", "–"),
+        "null": network.null,
+        "run": report.run,
+        "path": network.path,
+        "status": status,
+        "mark": "▫ null" if network.null else mark(report.status),
+        "verdict": "frozen-blocks null, not judged"
+        if network.null
+        else report.verdict.line.removeprefix("VERDICT: ").removeprefix(f"{report.status}: "),
+        "sentences": _sentences(network),
+        "accuracy": network.accuracy,
+        "headline": accuracy(report.headline_acc),
+        "gamma": raw,
+        "gamma_text": gamma_text(report),
+        "claim": report.chain[0] if report.chain else None,
+        "chain": [] if network.null else report.chain,
+        "checks": report.verdict.checks,
+        "answers": {c.id: mark(c.answer) for c in report.verdict.checks},
+        "d1": report.checks["D1"],
+        "d2": d2,
+        "d3": report.checks["D3"],
+        "growth": facts.scale.growth,
+        "reference": facts.reference.batch_mean_128[-1],
+        "margin": report.checks["D3"].value,
+        "warnings": () if network.null else report.verdict.warnings,
+        "alternative": report.verdict.alternative,
+        "margins": margin_lines(facts),
+        "figures": [_figure(c) for c in charts(network, limits)],
+        "layers": _layer_table(facts),
+        "functional": {"header": header, "rows": rows, "lines": functional_lines(facts)},
+        "stability": facts.stability,
+        "convention": _flat(facts.convention.model_dump()),
+        "stream": _flat(facts.stream.model_dump()),
+        "spec_rows": _flat(spec),
+        "versions": _flat(network.versions),
+        "protocol": report.protocol,
+        "epochs": len(network.trajectory) - 1 if network.trajectory else None,
+        "fired": first_fired(network),
+    }
+
+
+def _sentences(network: Network) -> Sequence[str]:
+    report = network.report
+    if network.null:
+        return ("Its residual blocks stay as they were drawn; it is what the trained networks are compared with.",)
+    if report.verdict.reasons:
+        return report.verdict.reasons
+    if report.status == "pass":
+        return (PASS_SENTENCE,)
+    return [c.sentence for c in report.verdict.checks if c.id != "C" and c.answer not in ("pass", "fail")]
+
+
+def _flat(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Names and values as text."""
+    rows = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            rows += [(f"{name}.{inner}", entry) for inner, entry in _flat(value)]
+        elif isinstance(value, list | tuple):
+            rows.append((name, ", ".join(map(str, value)) or "–"))
+        else:
+            rows.append((name, "–" if value is None or value == "" else str(value)))
+    return rows
+
+
+def _layer_table(facts: Facts) -> dict[str, Any]:
+    header = ["l", "mean ‖h_l‖", "‖g_l‖ per sample", "‖g_l‖ / 128", "clamp batch size"]
+    al, exact = facts.alignment, facts.concentration.exact_layers if facts.concentration else ()
+    if al:
+        header += ["cos(a_l, g_l)", "sd over samples", "measurable", "under floor"]
+    rows = []
+    for layer in range(facts.stream.depth + 1):
+        row = [
+            str(layer),
+            num(facts.scale.mean[layer]),
+            num(facts.reference.per_sample[layer]),
+            num(facts.reference.batch_mean_128[layer]),
+            num(facts.reference.clamp_batch_size[layer]),
+        ]
+        if al:
+            row += [
+                signed(al.mean[layer]) + ("*" if layer in exact else ""),
+                num(al.std[layer], 2),
+                str(al.measurable[layer]),
+                f"{al.under_floor[layer]:.0%}",
+            ]
+        rows.append(row)
+    return {"header": header, "rows": rows, "exact": bool(al and exact)}
+
+
+def _figure(chart: Chart | Dots) -> dict[str, Any]:
+    drawn = chart_svg(chart) if isinstance(chart, Chart) else dots_svg(chart)
+    note = missing(chart) if isinstance(chart, Chart) else ""
+    if isinstance(chart, Chart) and chart.band:
+        note = "; ".join(filter(None, [note, f"band: {chart.band.label}"]))
+    return {
+        "title": chart.title,
+        "key": chart.key,
+        "svg": drawn,
+        "note": note,
+        "epochs": isinstance(chart, Chart) and chart.x == "epoch",
+    }
