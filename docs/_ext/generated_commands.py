@@ -1,0 +1,36 @@
+"""The command line as it describes itself."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+
+from creditscope.cli import COMMANDS, main
+
+BELOW = {
+    "study": ("list", "plan", "run", "status", "show"),
+    "runs": ("list", "show", "rm", "export"),
+    "pitfalls": ("list", "run", "scan", "audit"),
+}
+WIDTH = "88"
+
+
+def help_text(*command: str) -> str:
+    out = io.StringIO()
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = WIDTH
+    try:
+        with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+            main([*command, "--help"])
+    finally:
+        os.environ.pop("COLUMNS") if before is None else os.environ.update(COLUMNS=before)
+    return out.getvalue().rstrip()
+
+
+def cli() -> str:
+    parts = [f"```text\n{help_text()}\n```\n"]
+    for name in COMMANDS:
+        parts.append(f"## {name}\n\n```text\n{help_text(name)}\n```\n")
+        parts += [f"### {name} {sub}\n\n```text\n{help_text(name, sub)}\n```\n" for sub in BELOW.get(name, ())]
+    return "\n".join(parts)
