@@ -171,7 +171,7 @@ def test_penalty_gain_and_the_fragile_threshold():
         for r in intervention((DFA, acc, 0.35, {}), lam=lam)
     }
     result = penalty.analyse(list(runs.values()))
-    assert "dfa +6.4 pp at λ=0.01" in result.conclusion
+    assert "dfa(rms) +6.4 pp at λ=0.01" in result.conclusion
     assert "1 of 2 rows" in result.conclusion  # a margin of 1.5 pp
     assert [r[-2:] for r in result.rows] == [["fail", "fail"], ["pass", "fail"]]
 

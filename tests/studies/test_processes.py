@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from tests.studies.driver import tiny_specs
-from tests.studies.kills import disturb, finish, result_hashes, start
+from tests.studies.kills import disturb, finish, result_hashes, session, start
 
 from creditscope.studies.store import Store
 
@@ -39,3 +44,34 @@ def test_after_kills_every_run_is_there_once_with_the_same_bits(quiet, tmp_path)
     assert store.failures() == {}
     assert store.running() == []
     assert [r["hash"] for r in store.rows()] == sorted(s.hash for s in tiny_specs())
+
+
+def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path):
+    """SIGINT to the driver: one line, exit code not 0, no process left; run again to finish."""
+    command = [
+        sys.executable,
+        "-m",
+        "creditscope",
+        "study",
+        "run",
+        "early",
+        "--store",
+        str(tmp_path / "store"),
+        "--workers",
+        "2",
+    ]
+    driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 100
+    while not list(tmp_path.glob("store/runs/.*.partial/resume.safetensors")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(driver.pid, signal.SIGINT)
+    _, said = driver.communicate(timeout=100)
+    assert driver.returncode not in (0, None)
+    assert "run the same command again to go on" in said
+    assert "Traceback" not in said
+    deadline = time.monotonic() + 20
+    while session(driver.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert session(driver.pid) == []
+    assert Store(tmp_path / "store").running() == []
+    assert list(tmp_path.glob("store/runs/.*.partial/resume.safetensors"))

@@ -74,8 +74,20 @@ class Run:
     """Runs at the same time (default: one per core)."""
     address: str | None = None
     """Address of a Ray cluster or of a Dask scheduler (default: a local one)."""
+    timeout: float | None = None
+    """Minutes after which a run of the local executor counts as hung: stopped, recorded, taken up by the next command."""
+    slurm_partition: str | None = None
+    """SLURM partition."""
+    slurm_account: str | None = None
+    """SLURM account."""
+    slurm_qos: str | None = None
+    """SLURM quality of service."""
+    slurm_time: int | None = None
+    """Minutes that SLURM gives each run (default: a day)."""
+    slurm_mem: str | None = None
+    """Memory of each run, for example 4GB."""
     slurm: tuple[str, ...] = ()
-    """Parameters of SLURM as NAME=VALUE, for example partition=cpu."""
+    """Further parameters of SLURM as NAME=VALUE, for example constraint=avx512."""
     slurm_cluster: str | None = None
     """submitit's cluster: slurm, or local to run the jobs on this machine (default: slurm if there is one)."""
     data_dir: Path | None = None
@@ -194,8 +206,9 @@ def run_run(args: Sequence[str]) -> int:
     executor = make_executor(
         flags.executor,
         flags.workers,
+        timeout=60 * flags.timeout if flags.timeout else None,
         address=flags.address,
-        slurm=dict(_setting(text) for text in flags.slurm),
+        slurm=_slurm(flags),
         cluster=flags.slurm_cluster,
         folder=str(store.root / "slurm"),
     )
@@ -216,6 +229,13 @@ def run_run(args: Sequence[str]) -> int:
     for name in flags.names:
         print(f"next: creditscope study show {name} --preset {flags.preset} --store {store.root}")
     return FAILED if failures else 0
+
+
+def _slurm(flags: Run) -> dict[str, str | int]:
+    """Parameters by submitit's names without its prefix."""
+    names = ("partition", "account", "qos", "time", "mem")
+    given = {name: getattr(flags, f"slurm_{name}") for name in names}
+    return {k: v for k, v in given.items() if v is not None} | dict(_setting(text) for text in flags.slurm)
 
 
 def _setting(text: str) -> tuple[str, str | int]:

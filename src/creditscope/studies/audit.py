@@ -194,6 +194,14 @@ def margin_pp(group: Group) -> float | None:
     return margins.get("matched", margins.get("bp"))
 
 
+def margin_interval(group: Group) -> list[float] | None:
+    """95 % interval of `margin_pp`."""
+    depth = group.reports[0].facts.depth
+    margins = {m.null: m for m in (depth.margins if depth else ())}
+    found = margins.get("matched", margins.get("bp"))
+    return None if found is None or found.low_pp is None or found.high_pp is None else [found.low_pp, found.high_pp]
+
+
 HEADER = [
     "method",
     "accuracy",
@@ -235,6 +243,7 @@ def audit_figure(groups: Sequence[Group]) -> dict[str, Any]:
                 "label": g.label,
                 "accuracy": list(g.accuracies),
                 "margin_pp": margin_pp(g),
+                "margin_interval_pp": margin_interval(g),
                 "gamma": g.values("gamma"),
                 "growth": g.values("growth"),
                 "reference": g.values("reference"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from creditscope.render.numbers import signed
-from creditscope.studies.audit import Group, convention, margin_pp, margin_text
+from creditscope.studies.audit import Group, convention, margin_interval, margin_pp, margin_text
 from creditscope.studies.published import Published
 from creditscope.studies.result import StudyResult, beside, deep_cosine, known, mean, pm, span
 
@@ -62,6 +62,7 @@ def compared(
             "growth": g.values("growth"),
             "reference": g.values("reference"),
             "margin_pp": margin_pp(g),
+            "margin_interval_pp": margin_interval(g),
         }
         for g in groups
     ]

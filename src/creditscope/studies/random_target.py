@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from creditscope.render.numbers import num, signed
-from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, make, seeds_of
+from creditscope.studies.grid import BP, DFA, DFA_NONE, EP, FA, make, seeds_of
 from creditscope.studies.published import RANDOM_TARGET_H
 from creditscope.studies.result import Run, StudyResult, mean, names
 from creditscope.training.spec import RunSpec
@@ -16,7 +16,7 @@ GREW = 10.0
 
 
 def specs(preset: str) -> list[RunSpec]:
-    methods = (BP, FA, DFA, DFA_NONE)
+    methods = (BP, EP, FA, DFA, DFA_NONE)
     return [make(preset, m, seed, targets="random", intervention=True) for seed in seeds_of(preset) for m in methods]
 
 

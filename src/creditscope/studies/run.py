@@ -11,6 +11,7 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,14 @@ class Failure:
     trace: str = ""
 
 
+@lru_cache(maxsize=2)
+def _dataset(name: str, data_dir: str | None) -> Any:
+    """A worker trains many runs on the same data; it reads them once."""
+    from creditscope.data import load_dataset
+
+    return load_dataset(name, data_dir)
+
+
 def train_one(spec: dict[str, Any], out: str, data_dir: str | None) -> tuple[str, str, str]:
     """What a worker does: train one run into its own directory. (done | busy | error, message, traceback)."""
     import traceback
@@ -56,7 +65,7 @@ def train_one(spec: dict[str, Any], out: str, data_dir: str | None) -> tuple[str
     from creditscope.training.spec import make_spec
 
     try:
-        train(make_spec(spec), out, data_dir=data_dir)
+        train(make_spec(spec), out, dataset=_dataset(spec["dataset"], data_dir))
     except RunBusy as error:
         return BUSY, str(error), ""
     except Exception as error:  # as plain text: an exception that cannot be pickled would take its worker down

@@ -38,9 +38,17 @@ Progress = Callable[[int, int, dict[str, Any]], None]
 
 
 def train(
-    spec: RunSpec, out: str | Path, *, data_dir: str | Path | None = None, progress: Progress | None = None
+    spec: RunSpec,
+    out: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    dataset: Dataset | None = None,
+    progress: Progress | None = None,
 ) -> Bundle:
-    """Train one run into the directory `out`; an interrupted run goes on where it stopped, a finished one is loaded."""
+    """Train one run into the directory `out`; an interrupted run goes on where it stopped, a finished one is loaded.
+
+    `dataset`: the data of `spec.dataset` where they are in memory already.
+    """
     out = Path(out)
     if bundles.is_bundle(out):
         done = bundles.load_bundle(out)
@@ -49,7 +57,9 @@ def train(
         return done
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CreditscopeError(f"{out} exists and is not a bundle; choose another --out or empty it")
-    dataset = load_dataset(spec.dataset, data_dir)
+    dataset = dataset or load_dataset(spec.dataset, data_dir)
+    if dataset.name != spec.dataset:
+        raise CreditscopeError(f"the spec asks for dataset {spec.dataset} and the data given are {dataset.name}")
     partial = out.with_name(f".{out.name}.partial")
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)

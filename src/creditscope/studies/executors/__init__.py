@@ -11,6 +11,18 @@ from creditscope.errors import CreditscopeError
 ENGINES = {"local": "LocalExecutor", "ray": "RayExecutor", "slurm": "SlurmExecutor", "dask": "DaskExecutor"}
 
 
+class WorkerDied(RuntimeError):
+    """The process of a task ended without an answer (killed, out of memory, timed out)."""
+
+
+class TaskFailed(RuntimeError):
+    """The task raised: `str` is its own one-line message, `.trace` the full traceback of the worker."""
+
+    def __init__(self, message: str, trace: str) -> None:
+        super().__init__(message)
+        self.trace = trace
+
+
 class Executor(Protocol):
     """One `submit -> Future` shape for every engine."""
 
@@ -20,7 +32,7 @@ class Executor(Protocol):
 
 
 def make_executor(name: str, workers: int | None = None, **options: Any) -> Executor:
-    """An engine by name. Options: `address` (ray, dask), `slurm` (parameters of submitit), `folder` (its logs)."""
+    """An engine by name. Options: `timeout` (local), `address` (ray, dask), `slurm` (parameters), `folder` (of its logs)."""
     if name not in ENGINES:
         raise CreditscopeError(f"executor {name!r} is unknown; choose one of {', '.join(ENGINES)}")
     executor: Executor = getattr(import_module(f"creditscope.studies.executors.{name}"), ENGINES[name])(
