@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from creditscope import CreditscopeError, DiagnosticReport, DiagnosticThresholds, diagnose
 from creditscope.credit import BP, DFA
-from creditscope.models import ResMLP, SmallCNN
+from creditscope.models import ResMLP, SmallCNN, ViTMini
 from creditscope.stream import InterfaceStream, untouched
 
 from .stream.nets import D_IN, C, D, EncoderClassifier, PlainMLP, T, batch, floats, shaken
@@ -283,6 +283,42 @@ def test_nan_weights_are_a_failed_report_that_says_diverged(place, how):
     assert report.checks["D1"].diverged
     assert any(where.startswith("weights") for where in report.facts.non_finite)
     assert report.to_markdown()
+
+
+def test_an_embedding_of_zeros_raises_growth_and_is_not_called_diverged():
+    model = resmlp()
+    with torch.no_grad():
+        model.embed.linear.weight.zero_()
+        model.embed.linear.bias.zero_()
+    report = diagnose(model, batches(), headline_acc=0.5, frozen_baseline_acc=0.3, credit=BP())
+    check = report.checks["D1"]
+    assert (check.answer, check.diverged, check.value) == ("fail", False, math.inf)
+    assert "h_0 is zero" in check.sentence
+    assert (report.checks["D2"].answer, report.status) == ("pass", "pass")
+    assert report.facts.non_finite == ()
+    assert report.to_markdown()
+
+
+def test_a_network_whose_states_are_all_zero_has_no_growth_to_measure():
+    model = resmlp()
+    with torch.no_grad():
+        for part in (model.embed, *model.blocks):
+            for p in part.parameters():
+                p.zero_()
+    report = diagnose(model, batches())
+    assert (report.checks["D1"].answer, report.checks["D1"].reason) == ("not measurable", "every state is zero")
+    assert not report.checks["D2"].diverged
+
+
+@pytest.mark.parametrize(("pool", "noted"), [("cls", True), ("mean", True), (None, False)])
+def test_that_token_credit_is_broadcast_is_noted(pool, noted):
+    if pool is None:
+        facts = diagnose(resmlp(), batches(1)).facts
+    else:
+        facts = diagnose(EncoderClassifier(pool), batches(1, 8, (T - 1, D_IN)), blocks="encoder.layers.*").facts
+    assert [("broadcast to all tokens" in note) for note in facts.stream.notes] == [True] * noted
+    from_interface = diagnose(ViTMini(C, width=8, depth=2), batches(1, 4, (3, 32, 32))).facts
+    assert any("read at 'cls'" in note for note in from_interface.stream.notes)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

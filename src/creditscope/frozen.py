@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from creditscope.blocks import resolve_blocks
 from creditscope.errors import CreditscopeError
-from creditscope.hooked import resolve_blocks
 from creditscope.stream import has_interface
 
 

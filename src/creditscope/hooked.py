@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,11 +11,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from creditscope.batch import call_model, logits_of, map_samples
+from creditscope.blocks import first_tensor, has_skip, replace_first, replace_output, resolve_blocks, tensor_of
 from creditscope.errors import CreditscopeError
 from creditscope.stream import Stream, Tap, _same, no_parameter_grads
-
-LINEAR_MAPS = ("addmm", "mm", "bmm", "convolution", "linear", "attention", "embedding", "einsum", "matmul", "mv")
-"""Autograd nodes that mix features: a skip connection passes none of them."""
 
 
 class HookedStream(Stream):
@@ -43,6 +40,8 @@ class HookedStream(Stream):
         self.batch_dim = self._find_batch_dim(inputs, batch_size, ins[0], n)
         notes: list[str] = []
         self._returns = self._find_returns(ins, outs, probe.names, notes)
+        if self.depth == 1 and not (ins[0].shape == outs[0].shape and has_skip(outs[0], ins[0])):
+            self._returns = self._around(example, probe.names[0], notes)
         residual = self._returns == "branch" or (
             self._returns == "full"
             and all(has_skip(o, i) for i, o in zip(ins, outs, strict=True) if i.shape == o.shape)
@@ -55,7 +54,9 @@ class HookedStream(Stream):
         last = ins[-1] + outs[-1] if self._returns == "branch" else outs[-1]
         self.shapes = [self._shape(h) for h in [*ins, last]]
         self.read = read or self._find_read(probe, last, example)
-        self.notes = tuple(notes)
+        tokens = probe.logits_shape[1:-1]  # [T] where every token has logits of its own
+        self.scores_tokens = len(tokens) == 1 and all(len(s) == 2 and s[0] == tokens[0] for s in self.shapes)
+        self.notes = (*notes, *self.read_note())
 
     def _shape(self, h: Tensor) -> tuple[int, ...]:
         shape = list(h.shape)
@@ -84,6 +85,7 @@ class HookedStream(Stream):
 
         with torch.enable_grad(), no_parameter_grads(self.model), self._hooks(before, after):
             logits = logits_of(call_model(self.model, inputs))
+        probe.logits_shape = tuple(logits.shape)
         never = [name for name, _ in self._blocks if name not in probe.names]
         if never:
             raise CreditscopeError(
@@ -137,6 +139,33 @@ class HookedStream(Stream):
             f"between {names[k]} and {names[k + 1]} something else changes the stream; h_l is read at the inputs of the blocks"
         )
         return "between"
+
+    def _around(self, example: Any, name: str, notes: list[str]) -> str:
+        """Does the model add the output of its only block to the input itself? No next block shows it, but gradients do:
+
+        held apart, the state that goes around the block and the branch then have the same gradient.
+        """
+        kept: list[Tensor] = []
+
+        def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
+            h = first_tensor(args, kwargs, name).requires_grad_()
+            kept.append(h)
+            return replace_first(args, kwargs, h.detach().clone())
+
+        def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> Any:
+            kept.append(tensor_of(out, name).detach().clone().requires_grad_())
+            return replace_output(out, kept[-1])
+
+        example = tree_map(lambda t: t.detach().clone() if isinstance(t, Tensor) else t, example)
+        with torch.enable_grad(), no_parameter_grads(self.model), self._hooks(before, after):
+            logits = logits_of(call_model(self.model, example))
+            weights = torch.linspace(1.0, 2.0, logits.numel(), device=logits.device).view_as(logits).to(logits.dtype)
+            beside, branch = torch.autograd.grad((logits * weights).sum(), kept, allow_unused=True)
+        if beside is not None and branch is not None and bool(beside.abs().max() > 0):
+            if _same(beside, branch):
+                return "branch"
+            notes.append(f"the state also goes around {name} in another way than h + f; it is read as a plain block")
+        return "full"
 
     def _find_read(self, probe: _Probe, last: Tensor, example: Any) -> str:
         """Which token the head reads: where the gradient of the logits is, and whether the order of tokens matters."""
@@ -234,86 +263,4 @@ class _Probe:
         self.entered: Tensor | None = None
         self.in_place = False
         self.grad: Tensor | None = None
-
-
-def resolve_blocks(model: nn.Module, blocks: Any) -> list[tuple[str, nn.Module]]:
-    """Names or patterns ("encoder.layers.*"), modules, or a container of modules -> [(name, module)] in model order."""
-    named = dict(model.named_modules())
-    names_of = {id(module): name for name, module in named.items()}
-    wanted = [blocks] if isinstance(blocks, str) else list(blocks)
-    if not wanted:
-        raise CreditscopeError("blocks is empty; name at least one block, for example blocks='layers.*'")
-    found: list[tuple[str, nn.Module]] = []
-    for item in wanted:
-        if isinstance(item, nn.Module):
-            if id(item) not in names_of:
-                raise CreditscopeError(f"a block of type {type(item).__name__} is not a part of the model")
-            found.append((names_of[id(item)], item))
-            continue
-        if not isinstance(item, str):
-            raise CreditscopeError(f"a block is given as {type(item).__name__}; give module names, patterns or modules")
-        matches = [name for name in named if name and fnmatch.fnmatchcase(name, item)]
-        if not matches:
-            near = ", ".join([name for name, _ in model.named_children()][:6])
-            raise CreditscopeError(f"no module is named {item!r}; the model's children are: {near}")
-        outermost = [n for n in matches if not any(n.startswith(m + ".") for m in matches)]
-        found += [(name, named[name]) for name in outermost]
-    unique: dict[int, tuple[str, nn.Module]] = {}
-    for name, module in found:
-        unique.setdefault(id(module), (name, module))
-    return list(unique.values())
-
-
-def first_tensor(args: Sequence[Any], kwargs: dict[str, Any], name: str) -> Tensor:
-    """The state that enters a block: its first floating-point tensor argument."""
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, Tensor) and value.is_floating_point():
-            return value
-    raise CreditscopeError(
-        f"block {name!r} was called without a floating-point tensor; name blocks that take the stream"
-    )
-
-
-def replace_first(args: Sequence[Any], kwargs: dict[str, Any], new: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    for k, value in enumerate(args):
-        if isinstance(value, Tensor) and value.is_floating_point():
-            return (*args[:k], new, *args[k + 1 :]), kwargs
-    key = next(k for k, v in kwargs.items() if isinstance(v, Tensor) and v.is_floating_point())
-    return tuple(args), {**kwargs, key: new}
-
-
-def tensor_of(out: Any, name: str) -> Tensor:
-    """The state that leaves a block: its output, or the first element of a tuple."""
-    if isinstance(out, tuple | list) and out:
-        out = out[0]
-    if not isinstance(out, Tensor):
-        raise CreditscopeError(
-            f"block {name!r} returns {type(out).__name__}; it must return a tensor (or a tuple with one first)"
-        )
-    return out
-
-
-def replace_output(out: Any, new: Tensor) -> Any:
-    if isinstance(out, Tensor):
-        return new
-    return type(out)((new, *out[1:]))
-
-
-def has_skip(out: Tensor, leaf: Tensor) -> bool:
-    """Is there a way from `leaf` to `out` that passes an addition and no map that mixes features?"""
-    seen: set[tuple[Any, bool]] = set()
-    stack: list[tuple[Any, bool]] = [(out.grad_fn, False)]
-    while stack:
-        node, added = stack.pop()
-        if node is None or (node, added) in seen:
-            continue
-        seen.add((node, added))
-        if getattr(node, "variable", None) is leaf:
-            if added:
-                return True
-            continue
-        name = node.name().lower().removesuffix("0").removesuffix("backward")
-        if any(word in name for word in LINEAR_MAPS):
-            continue
-        stack += [(parent, added or name == "add") for parent, _ in node.next_functions]
-    return False
+        self.logits_shape: tuple[int, ...] = ()

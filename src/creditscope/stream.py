@@ -87,6 +87,8 @@ class Stream(ABC):
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     batch_dim: int = 0
+    scores_tokens: bool = False
+    """Language models: logits [B, T, C] for states [B, T, d], one label per token."""
 
     @abstractmethod
     def forward(self, inputs: Any, tap: Tap) -> Tensor:
@@ -103,6 +105,21 @@ class Stream(ABC):
             shape[-1] if self.read in ("cls", "last", "mean") and len(shape) == 2 else int(np.prod(shape))
             for shape in self.shapes
         )
+
+    @property
+    def feedback_widths(self) -> tuple[int, ...]:
+        """Length of the vector that a feedback matrix meets at each layer: that of one token where every token is scored."""
+        return tuple(shape[-1] for shape in self.shapes) if self.scores_tokens else self.widths
+
+    def read_note(self) -> tuple[str, ...]:
+        """What a token model's report has to say about its credit."""
+        if self.scores_tokens:
+            return ("every token is scored: one feedback matrix per layer for all tokens, e = 0 where a label is -100",)
+        if self.read in ("cls", "last", "mean") and any(len(shape) == 2 for shape in self.shapes):
+            return (
+                f"token model, read at {self.read!r}: credit of that vector is broadcast to all tokens in training",
+            )
+        return ()
 
     def read_state(self, h: Tensor) -> Tensor:
         """Native h_l -> [B, d], the vector that norms are taken of."""
@@ -211,6 +228,7 @@ class InterfaceStream(Stream):
                 self.read, self._pool_first = candidate, pool_first
                 out = self.readout(h)
                 if _same(out, logits):
+                    self.notes = self.read_note()
                     return
         raise CreditscopeError(
             f"readout of h_L does not reproduce the model's logits (tried to read {', '.join(candidates)}); "

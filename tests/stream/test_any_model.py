@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from creditscope import CreditscopeError, diagnose
-from creditscope.credit import BP
+from creditscope.credit import BP, DFA, FA
+from creditscope.stream import make_stream, untouched
 
 from .nets import D_IN, BranchModel, C, D, EncoderClassifier, T, batch, norms, shaken
 from .test_find import IMAGE, Residual, ResNet, gpt2, ladder, vit
@@ -66,6 +67,7 @@ def check(
     blocks: Sequence[nn.Module],
     losses: Loss,
     read: Callable[[Tensor], Tensor] = lambda t: t,
+    read_grad: Callable[[Tensor], Tensor] | None = None,
     rtol: float = 1e-4,
     **options: Any,
 ) -> Any:
@@ -77,7 +79,9 @@ def check(
     facts = diagnose(model, batches, credit=BP(), **options).facts
     assert_same_state(before, whole_state(model))
     np.testing.assert_allclose(facts.scale.mean, [norms(read(h).double()).mean() for h in hs], rtol=rtol)
-    np.testing.assert_allclose(facts.reference.per_sample, [norms(read(g).double()).mean() for g in gs], rtol=rtol)
+    np.testing.assert_allclose(
+        facts.reference.per_sample, [norms((read_grad or read)(g).double()).mean() for g in gs], rtol=rtol
+    )
     assert facts.loss == pytest.approx(loss, rel=rtol)
     assert facts.alignment is not None
     assert facts.convention.mode == "eval"
@@ -145,6 +149,68 @@ def test_language_model_is_scored_against_the_next_token_as_in_its_own_loss():
     assert facts.accuracy == pytest.approx(float(hits.float().mean()))
 
 
+def numpy_error(logits: Tensor, labels: Tensor) -> Any:
+    """softmax - onehot at the scored tokens and zero elsewhere, token by token in numpy."""
+    z = logits.numpy().astype(np.float64)
+    e = np.zeros_like(z)
+    for b, t in zip(*np.nonzero(labels.numpy() != -100), strict=True):
+        p = np.exp(z[b, t] - z[b, t].max())
+        e[b, t] = p / p.sum()
+        e[b, t, labels[b, t]] -= 1
+    return e
+
+
+@pytest.mark.parametrize("make", [DFA, FA])
+@pytest.mark.parametrize("level", ["basic", "full"])
+def test_feedback_rules_on_a_language_model_work_token_by_token(make, level):
+    model = shaken(gpt2())
+    gen = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, 11, (6, 7), generator=gen)
+    labels = ids.clone()
+    labels[:, :2] = -100
+    labels[0, 4:] = -100
+    moved = torch.cat([labels[:, 1:], torch.full((6, 1), -100)], 1)
+    hs, gs, _ = by_autograd(model, list(model.transformer.h), lambda m: token_losses(m(input_ids=ids).logits, moved))
+    with torch.no_grad():
+        e = numpy_error(model.eval()(input_ids=ids).logits, moved)
+    rule = make()
+    with untouched(model):
+        stream = make_stream(model, {"input_ids": ids}, 6, "transformer.h.*")
+        rule.setup(stream, 11, gen)
+    assert stream.scores_tokens
+    matrices = [b.numpy().astype(np.float64) for b in rule.B]
+    if make is DFA:
+        credits = [e @ b for b in matrices]
+    else:
+        credits = [gs[-1].numpy().astype(np.float64)]
+        for b in reversed(matrices):
+            credits.insert(0, np.einsum("btk,jk->btj", credits[0], b))
+    assert [b.shape for b in matrices] == ([(11, D)] * 4 if make is DFA else [(D, D)] * 3)
+    before = whole_state(model)
+    facts = diagnose(model, [{"input_ids": ids, "labels": labels}], credit=rule, level=level).facts
+    assert_same_state(before, whole_state(model))
+    for layer, (a, g) in enumerate(zip(credits, gs, strict=True)):
+        rows = [(u.ravel(), v.ravel()) for u, v in zip(a, g.numpy().astype(np.float64), strict=True)]
+        wanted = np.mean([u @ v / np.linalg.norm(u) / np.linalg.norm(v) for u, v in rows])
+        assert facts.alignment.mean[layer] == pytest.approx(wanted, abs=1e-5)
+    assert any("e = 0 where a label is -100" in note for note in facts.stream.notes)
+    if level == "full":
+        assert facts.perturbation.reason == facts.fresh_b.reason == ""
+
+
+def test_error_that_is_not_defined_is_one_line():
+    model = shaken(nn.Sequential(nn.Linear(D_IN, D), Residual(), Residual(), nn.Linear(D, C)))
+    x, _ = batch((D_IN,))
+    rule = DFA()
+    with untouched(model):
+        rule.setup(make_stream(model, x, len(x)), C, torch.Generator())
+    wanted = torch.randn(len(x), C)
+    one_line(
+        "needs one class per row of logits",
+        lambda: diagnose(model, [(x, wanted)], credit=rule, loss_fn=lambda out, t: (out - t).square().sum(1)),
+    )
+
+
 class TokenTagger(nn.Module):
     """Logits [B, T, C] for labels [B, T], token by token: nothing is shifted."""
 
@@ -186,7 +252,10 @@ def test_regression_by_loss_fn():
 
     facts = check(model, [(x, target)], list(model[1:3]), lambda m: squared(m(x), target), loss_fn=squared)
     assert facts.convention.loss == "squared"
-    assert np.isnan(facts.accuracy)
+    assert facts.accuracy is None
+    report = diagnose(model, [(x, target)], loss_fn=squared, credit=BP())
+    assert report.verdict.failed == ()  # a network without an accuracy has not diverged
+    assert "nan" not in str(report).lower()
     with pytest.raises(CreditscopeError, match="one loss per sample") as caught:
         diagnose(model, [(x, target)], loss_fn=F.mse_loss)
     assert "\n" not in str(caught.value)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import types
 from typing import Any
 
 import pytest
@@ -136,32 +134,3 @@ def test_a_search_leaves_the_model_as_found():
     assert model.training
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-
-
-def timm() -> types.ModuleType:
-    """timm with a torchvision that lacks its compiled operators; a trick for tests only."""
-    if importlib.util.find_spec("timm") is None:
-        pytest.skip("extra timm is missing: timm models are NOT tested")
-    try:
-        library = torch.library.Library("torchvision", "DEF")
-        library.define("nms(Tensor a, Tensor b, float c) -> Tensor")
-        library.define("qnms(Tensor a, Tensor b, float c) -> Tensor")
-    except RuntimeError:
-        pass  # they are there
-    return importlib.import_module("timm")
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "depth"),
-    [
-        ("vit_tiny_patch16_224", {"img_size": 32, "depth": 3, "embed_dim": 24, "num_heads": 2}, 3),
-        ("mixer_s32_224", {"img_size": 64, "num_blocks": 3, "embed_dim": 24}, 3),
-        ("resmlp_12_224", {"img_size": 32, "num_blocks": 3, "embed_dim": 24}, 3),
-        ("resnet10t", {}, 4),
-    ],
-)
-def test_timm_models(name, options, depth):
-    model = timm().create_model(name, pretrained=False, num_classes=C, **options)
-    x, y = batch((3, options.get("img_size", 32), options.get("img_size", 32)), n=4)
-    facts = diagnose(model, [(x, y)]).facts
-    assert (facts.stream.kind, facts.stream.depth) == ("residual", depth)

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from creditscope import diagnose
+from creditscope.blocks import has_skip
 from creditscope.errors import CreditscopeError
-from creditscope.hooked import HookedStream, has_skip
+from creditscope.hooked import HookedStream
 from creditscope.models import ResMLP
 from creditscope.stream import make_stream, untouched
 
@@ -185,6 +186,29 @@ def test_branches_added_by_the_model_equal_hand_written_autograd():
     x, y = batch((D_IN,))
     report = assert_like_by_hand(model, model.steps(), x, y, blocks="layers.*")
     assert report.facts.stream.kind == "residual"
+
+
+def test_a_single_block_whose_branch_the_model_adds_is_residual_like_by_hand():
+    model: Any = shaken(BranchModel(n=1))
+    x, y = batch((D_IN,))
+    report = assert_like_by_hand(model, model.steps(), x, y, blocks="layers.0")
+    assert (report.facts.stream.kind, report.facts.stream.notes) == ("residual", ())
+    with torch.no_grad():
+        stream = HookedStream(model.eval(), x, len(x), "layers.0")
+        h = torch.randn(len(x), D)
+        torch.testing.assert_close(stream.logits_from(1, h, x), model.last(h))
+
+
+@pytest.mark.parametrize(
+    ("join", "note"), [(lambda h, f: f, False), (lambda h, f: h * f, True), (lambda h, f: h + 2 * f, True)]
+)
+def test_a_single_block_that_is_not_added_is_plain_and_another_way_around_it_is_noted(join, note):
+    model: Any = shaken(BranchModel(n=1))
+    model.forward = lambda x: model.last(join(h := model.first(x), model.layers[0](h)))
+    x, y = batch((D_IN,))
+    stream = diagnose(model, [(x, y)], blocks="layers.0").facts.stream
+    assert stream.kind == "plain"
+    assert [("around layers.0" in n) for n in stream.notes] == [True] * note
 
 
 def test_a_block_called_three_times_is_three_layers():

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
+from creditscope.batch import IGNORED
 from creditscope.errors import CreditscopeError
 from creditscope.stream import InterfaceStream, Stream
 
@@ -31,9 +32,9 @@ class CreditBatch:
     hiddens: list[Tensor]
     """Native h_0..h_L."""
     logits: Tensor
-    """[B, C]."""
+    """[B, C]; language models [B, T, C]."""
     y: Tensor
-    """[B]."""
+    """[B]; language models [B, T], -100 where a token is not scored."""
     output_grad: Tensor | None = None
     """Exact per-sample gradient of the loss at h_L as it is read: [B, d_L]."""
     inputs: Any = None
@@ -41,10 +42,26 @@ class CreditBatch:
 
     @property
     def error(self) -> Tensor:
-        """e = softmax(logits) - onehot(y), [B, C]."""
+        """e = softmax(logits) - onehot(y), [B, C]: the gradient of the per-sample loss at the logits.
+
+        Language models: [B, T, C], zero at tokens that are not scored (label -100).
+        """
+        if self.y.is_floating_point() or self.y.shape != self.logits.shape[:-1]:
+            raise CreditscopeError(
+                f"e = softmax(logits) - onehot(y) needs one class per row of logits; logits are {list(self.logits.shape)} and "
+                f"labels {list(self.y.shape)} ({self.y.dtype}); give credit= a callable that knows the loss"
+            )
+        if self.y.dim() > 1 and not self.stream.scores_tokens:
+            raise CreditscopeError(
+                f"labels {list(self.y.shape)} are per token and h_L is {list(self.stream.shapes[-1])} per sample: e has no "
+                "place in it; give credit= a callable"
+            )
         half = self.logits.dtype in (torch.float16, torch.bfloat16)
         e = torch.softmax(self.logits.float() if half else self.logits, dim=-1).to(self.logits.dtype)
-        return e - F.one_hot(self.y, self.logits.shape[-1]).to(e.dtype)
+        if self.y.dim() == 1:
+            return e - F.one_hot(self.y, self.logits.shape[-1]).to(e.dtype)
+        scored = (self.y != IGNORED).unsqueeze(-1)
+        return (e - F.one_hot(self.y.clamp_min(0), self.logits.shape[-1]).to(e.dtype)) * scored
 
 
 class Options(BaseModel):

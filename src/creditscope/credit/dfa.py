@@ -14,7 +14,10 @@ from creditscope.stream import Stream
 
 
 class DFA(CreditRule):
-    """a_l = B_l^T e with B_l in R^{C x d_l} fixed, N(0, 1)/sqrt(C); e = softmax(logits) - onehot(y)."""
+    """a_l = B_l^T e with B_l in R^{C x d_l} fixed, N(0, 1)/sqrt(C); e = softmax(logits) - onehot(y).
+
+    Language models: a_l at token t is B_l^T e_t, with one B_l for all tokens.
+    """
 
     name = "dfa"
     summary = "direct feedback alignment: the output error through one fixed random matrix per layer"
@@ -24,18 +27,18 @@ class DFA(CreditRule):
         self.B: list[Tensor] = []
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
-        self.B = [gaussian((n_classes, width), n_classes**-0.5, generator) for width in stream.widths]
+        self.B = [gaussian((n_classes, width), n_classes**-0.5, generator) for width in stream.feedback_widths]
 
     def attach(self, stream: Stream) -> None:
-        require_shapes(self.name, [b.shape[1] for b in self.B], list(stream.widths))
+        require_shapes(self.name, [b.shape[1] for b in self.B], list(stream.feedback_widths))
 
     def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
         e = batch.error
-        return [e @ b.to(e) for b in self.B]
+        return [(e @ b.to(e)).flatten(1) for b in self.B]
 
     def descend(self, batch: CreditBatch) -> Iterator[Tensor]:
         e = batch.error
-        return (e @ b.to(e) for b in reversed(self.B))
+        return ((e @ b.to(e)).flatten(1) for b in reversed(self.B))
 
     def redraw(self, stream: Stream, n_classes: int, generator: torch.Generator) -> DFA:
         fresh = DFA()

@@ -19,7 +19,7 @@ class FA(CreditRule):
 
     A block with a `linear_twin` (a convolution stage) sends credit back through the transpose of that twin, whose kernels
     have the forward shape and are drawn N(0, 1)/sqrt(fan-out of the kernel), in place of B_l. The chain is raw:
-    credit_norm, where used, comes after it.
+    credit_norm, where used, comes after it. Language models: the chain runs at every token, with one B_l for all tokens.
     """
 
     name = "fa"
@@ -32,7 +32,7 @@ class FA(CreditRule):
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
         self._find_twins(stream)
-        widths = stream.widths
+        widths = stream.feedback_widths
         self.B = []
         for layer in range(stream.depth):
             kernel = _kernel(self._twins[layer])
@@ -48,9 +48,10 @@ class FA(CreditRule):
 
     def attach(self, stream: Stream) -> None:
         self._find_twins(stream)
+        widths = stream.feedback_widths
         have = [list(b.shape) for b in self.B]
         need = [
-            [stream.widths[layer], stream.widths[layer + 1]] if (k := _kernel(twin)) is None else list(k.shape)
+            [widths[layer], widths[layer + 1]] if (k := _kernel(twin)) is None else list(k.shape)
             for layer, twin in enumerate(self._twins)
         ]
         require_shapes(self.name, [n for shape in have for n in shape], [n for shape in need for n in shape])
@@ -67,6 +68,8 @@ class FA(CreditRule):
     def _back(self, layer: int, a: Tensor, batch: CreditBatch) -> Tensor:
         twin, b = self._twins[layer], self.B[layer].to(a)
         if _kernel(twin) is None:
+            if batch.stream.scores_tokens:
+                return (a.unflatten(1, (-1, b.shape[1])) @ b.t()).flatten(1)
             return a @ b.t()
         assert twin is not None
         shape = (len(a), *batch.stream.shapes[layer])

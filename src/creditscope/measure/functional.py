@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from creditscope.batch import map_samples
+from creditscope.blocks import resolve_blocks
 from creditscope.credit.base import CreditBatch
-from creditscope.hooked import resolve_blocks
 from creditscope.measure.alignment import concentration, mean_or_none
 from creditscope.measure.facts import LayerMeans
 from creditscope.stream import InterfaceStream, Stream, make_stream, no_parameter_grads, untouched

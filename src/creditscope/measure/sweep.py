@@ -277,7 +277,7 @@ def facts_from(
             blocks=stream.names,
             notes=stream.notes,
         ),
-        accuracy=got.correct / got.scored if got.scored else float("nan"),
+        accuracy=got.correct / got.scored if got.scored else None,  # labels that are no classes
         loss=got.loss / got.n if math.isfinite(got.loss) else float("nan"),
         scale=scale(got.array("h")),
         reference=reference(got.array("g")),

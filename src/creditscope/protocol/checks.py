@@ -69,7 +69,7 @@ def _non_finite_values(facts: Facts) -> Iterator[str]:
     judged: dict[str, tuple[float | None, ...]] = {
         "accuracy": (facts.accuracy,),
         "‖h‖": scale.mean,
-        "growth": (scale.growth, scale.total_growth, *scale.growth_by_group),
+        "growth": () if _zero_state(facts) else (scale.growth, scale.total_growth, *scale.growth_by_group),
         "‖g‖": (*reference.per_sample, *reference.batch_mean_128, *reference.deepest_by_group),
         "cosine": facts.alignment.mean if facts.alignment else (),
         "headline Γ": (facts.aggregate.headline,) if facts.aggregate else (),
@@ -78,6 +78,12 @@ def _non_finite_values(facts: Facts) -> Iterator[str]:
     for name, values in judged.items():
         if any(value is not None and not math.isfinite(value) for value in values):
             yield name
+
+
+def _zero_state(facts: Facts) -> bool:
+    """Is some h_l = 0 for every sample? Growth out of it is infinite (or 0/0), on a network that is finite."""
+    means = facts.scale.mean
+    return 0.0 in means and all(map(math.isfinite, means))
 
 
 def check_scale(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
@@ -89,6 +95,9 @@ def check_scale(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
     if broken:
         answer: Answer = "fail"
         sentence, reason = _diverged(f"growth = {number(value)}", broken)
+    elif math.isnan(value):
+        answer, reason = "not measurable", "every state is zero"
+        sentence = f"growth not measurable (threshold {number(limit)}): {reason}"
     else:
         answer = _answer(value, interval, lambda growth: growth > limit)
         at = "" if facts.scale.growth_at is None else f" at l = {facts.scale.growth_at}"
@@ -96,6 +105,8 @@ def check_scale(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
             "pass": ("the scale of the stream is stable", ""),
             "fail": ("the stream explodes within one block", "growth above the threshold"),
         }.get(answer, _straddles(interval))
+        if value == math.inf:
+            finding = reason = f"h_{facts.scale.growth_at} is zero for every sample, so growth out of it is infinite"
         sentence = f"growth max_l ‖h_l+1‖/‖h_l‖ = {compared(value, limit)}{at} ({convention}): {finding}"
     return Check(
         id="D1",
