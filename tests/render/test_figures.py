@@ -14,6 +14,7 @@ from matplotlib.text import Text
 
 from creditscope import CreditscopeError
 from creditscope.render import figures
+from creditscope.render.plots import SETTINGS
 from creditscope.studies.audit import audit
 
 from .pages import HOSTILE, renamed, trained
@@ -49,7 +50,7 @@ def test_every_figure_in_every_format_with_text_that_is_text(groups, tmp_path):
 @pytest.mark.parametrize("hostile", [False, True])
 def test_no_text_overlaps_and_none_is_cut(groups, draw, hostile):
     given = [*groups, *(renamed(groups[0], method_name=t) for t in HOSTILE)] if hostile else groups
-    settings: Any = figures.SETTINGS
+    settings: Any = SETTINGS
     with matplotlib.rc_context(settings):
         figure = draw(given)
         canvas = FigureCanvasAgg(figure)

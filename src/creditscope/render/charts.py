@@ -77,6 +77,8 @@ class Chart:
     """Words instead of numbers along x: xs are then 0, 1, 2, ..."""
     whole: bool = True
     """x has whole numbers only."""
+    flip: bool = False
+    """Small values on top (ranks)."""
 
     def points(self, series: Series) -> list[tuple[float, float | None]]:
         return list(zip(self.xs if series.xs is None else series.xs, series.values, strict=True))

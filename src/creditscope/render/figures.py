@@ -3,45 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from creditscope.errors import CreditscopeError
 from creditscope.protocol.thresholds import DiagnosticThresholds
+from creditscope.render.charts import Figure as Described
 from creditscope.render.numbers import printable
+from creditscope.render.plots import COLOURS, MARKERS, SETTINGS, legend, log_scale, plot, style
 from creditscope.studies.audit import Group
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FORMATS = ("svg", "pdf", "png")
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-"""Okabe and Ito: told apart with every common colour vision."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-STYLES = ("-", "--", "-.", ":")
 COSINE_EPS = 1e-8
 LONGEST = 24
-SETTINGS: dict[str, Any] = {
-    "pdf.fonttype": 42,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "creditscope",
-    "text.parse_math": False,  # a method's name is text, whatever stands in it
-    "font.family": "DejaVu Sans",
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-}
+MOST = 12
+"""Groups in one figure."""
 UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 
 
-def write_figures(groups: Sequence[Group], directory: Path) -> list[Path]:
-    """audit, layers and temporal, each as SVG, PDF and PNG; the paths that were written."""
+def write_figures(
+    groups: Sequence[Group], directory: Path, studies: Mapping[str, Sequence[Described]] | None = None
+) -> list[Path]:
+    """audit, layers and temporal of the groups, and one figure per study (file name -> its panels), each as SVG, PDF and PNG.
+
+    Networks of different shape or task get figures of their own. Returns the paths that were written.
+    """
     import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -52,20 +43,46 @@ def write_figures(groups: Sequence[Group], directory: Path) -> list[Path]:
         "layers": layers_figure,
         "temporal": temporal_figure,
     }
-    written = []
+    written: list[Path] = []
     settings: Any = SETTINGS
     with matplotlib.rc_context(settings):
-        for name, draw in drawings.items():
-            figure = draw(groups)
-            FigureCanvasAgg(figure)
-            for suffix in FORMATS:
-                path = directory / f"{name}.{suffix}"
-                try:
-                    figure.savefig(path, format=suffix, dpi=200, metadata=UNDATED[suffix])
-                except OSError as error:
-                    raise CreditscopeError(f"cannot write {path}: {error.strerror or error}") from error
-                written.append(path)
+        for suffix, found in alike(groups).items():
+            for name, drawing in drawings.items():
+                written += _save(drawing(found), directory, f"{name}{suffix}")
+        for name, panels in (studies or {}).items():
+            if panels:
+                written += _save(plot(panels), directory, f"study-{name}")
     return written
+
+
+def _save(figure: Figure, directory: Path, name: str) -> list[Path]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(figure)
+    written = []
+    for suffix in FORMATS:
+        path = directory / f"{name}.{suffix}"
+        try:
+            figure.savefig(path, format=suffix, dpi=200, metadata=UNDATED[suffix])
+        except OSError as error:
+            raise CreditscopeError(f"cannot write {path}: {error.strerror or error}") from error
+        written.append(path)
+    return written
+
+
+def alike(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """The groups that fit one figure, by the end of its file name: same task, shape and length, at most a dozen."""
+    found: dict[str, list[Group]] = {}
+    for g in groups:
+        s = g.spec
+        found.setdefault(f"-{s.dataset}-{s.arch}-d{s.width}-L{s.depth}-{s.epochs}epochs", []).append(g)
+    if len(groups) <= MOST and len({(g.spec.dataset, g.spec.arch, g.spec.depth) for g in groups}) == 1:
+        return {"": list(groups)} if groups else {}
+    parts = {}
+    for name, same in found.items():
+        for k in range(0, len(same), MOST):
+            parts[name if len(same) <= MOST else f"{name}-{k // MOST + 1}"] = same[k : k + MOST]
+    return parts
 
 
 def names(groups: Sequence[Group]) -> list[str]:
@@ -118,7 +135,7 @@ def audit_figure(groups: Sequence[Group]) -> Figure:
     for axes, title in zip((left, middle, right), ("accuracy", "headline Γ", "margin to null (pp)"), strict=True):
         axes.set_xlabel(title)
         axes.tick_params(axis="y", length=0)
-    _legend(figure, (left, right))
+    legend(figure, (left, right))
     return figure
 
 
@@ -127,12 +144,12 @@ def layers_figure(groups: Sequence[Group]) -> Figure:
     figure, (left, middle, right) = _panels(height=2.9)
     for k, (group, name) in enumerate(zip(groups, names(groups), strict=True)):
         facts = [r.facts for r in group.reports]
-        style = _style(k)
-        left.plot(_mean([f.scale.mean for f in facts], True), label=name, **style)
-        middle.plot(_mean([f.reference.batch_mean_128 for f in facts], True), **style)
+        look = style(k)
+        left.plot(_mean([f.scale.mean for f in facts], True), label=name, **look)
+        middle.plot(_mean([f.reference.batch_mean_128 for f in facts], True), **look)
         cosines = [f.alignment.mean for f in facts if f.alignment]
         if cosines:
-            right.plot(_mean(cosines), **style)
+            right.plot(_mean(cosines), **look)
     floor = DiagnosticThresholds().floor_for(groups[0].reports[0].facts.convention.dtype)
     middle.axhline(floor, color="0.3", ls="--", lw=0.8, label=f"floor of D2, {floor:g}")
     middle.axhline(COSINE_EPS, color="0.3", ls=":", lw=0.8, label="cosine eps, 1e-08")
@@ -142,8 +159,8 @@ def layers_figure(groups: Sequence[Group]) -> Figure:
         axes.set_xlabel("layer l")
         axes.xaxis.get_major_locator().set_params(integer=True)
     for axes in (left, middle):
-        _log(axes)
-    _legend(figure, (left, middle))
+        log_scale(axes)
+    legend(figure, (left, middle))
     return figure
 
 
@@ -154,21 +171,21 @@ def temporal_figure(groups: Sequence[Group]) -> Figure:
     for k, (group, name) in enumerate(zip(groups, names(groups), strict=True)):
         runs = [b.trajectory for b in group.bundles]
         epochs = [int(line["epoch"]) for line in min(runs, key=len)]
-        style = {**_style(k), "markevery": (k % 3, max(1, len(epochs) // 6))}
+        look = {**style(k), "markevery": (k % 3, max(1, len(epochs) // 6))}
         curves = {
             left: _mean([[float(line["accuracy"]) for line in run] for run in runs]),
             middle: _mean([[float(line["growth"]) for line in run] for run in runs], True),
             right: _mean([[float(line["g_per_sample"][-1]) / 128 for line in run] for run in runs], True),
         }
         for axes, curve in curves.items():
-            axes.plot(epochs, curve, label=name if axes is left else "_nolegend_", **style)
+            axes.plot(epochs, curve, label=name if axes is left else "_nolegend_", **look)
         for axes, check in ((middle, "D1"), (right, "D2")):
             first = [next((int(x["epoch"]) for x in run if check in x.get("fired", ())), None) for run in runs]
             fired = sorted(epoch for epoch in first if epoch is not None)
             if fired and fired[len(fired) // 2] in epochs:
                 at = epochs.index(fired[len(fired) // 2])
                 marker = MARKERS[k % len(MARKERS)]
-                axes.plot([epochs[at]], [curves[axes][at]], marker, ms=9, mfc="none", color=style["color"])
+                axes.plot([epochs[at]], [curves[axes][at]], marker, ms=9, mfc="none", color=look["color"])
     middle.axhline(limits.h_norm_explosion_ratio, color="0.3", ls="-.", lw=0.8, label="threshold of D1, 50")
     floor = limits.floor_for(groups[0].reports[0].facts.convention.dtype)
     right.axhline(floor, color="0.3", ls="--", lw=0.8, label=f"floor of D2, {floor:g}")
@@ -181,9 +198,9 @@ def temporal_figure(groups: Sequence[Group]) -> Figure:
         axes.set_xlabel("epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)
     for axes in (middle, right):
-        _log(axes)
+        log_scale(axes)
     middle.plot([], [], "o", ms=9, mfc="none", color="0.3", label="D1 (D2) first fires, median seed")
-    _legend(figure, (left, middle, right))
+    legend(figure, (left, middle, right))
     return figure
 
 
@@ -192,26 +209,6 @@ def _panels(height: float, sharey: bool = False) -> tuple[Figure, Any]:
 
     figure = Figure(figsize=(7.2, height), layout="constrained")
     return figure, figure.subplots(1, 3, sharey=sharey)
-
-
-def _style(k: int) -> dict[str, Any]:
-    return {
-        "color": COLOURS[k % len(COLOURS)],
-        "marker": MARKERS[k % len(MARKERS)],
-        "ls": STYLES[(k // len(COLOURS)) % len(STYLES)],
-        "ms": 4,
-        "lw": 1.2,
-    }
-
-
-def _log(axes: Axes) -> None:
-    """Powers of ten as 1e-7: they are text, and the same as in the reports."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(numticks=8))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"1e{round(math.log10(value))}" if value > 0 else ""))
 
 
 def _mean(runs: Sequence[Sequence[float | None]], log: bool = False) -> list[float]:
@@ -226,9 +223,3 @@ def _mean(runs: Sequence[Sequence[float | None]], log: bool = False) -> list[flo
         else:
             result.append(sum(finite) / len(finite))
     return result
-
-
-def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
-    pairs = {label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    columns = max(1, min(4, len(pairs), 100 // (max(map(len, pairs)) + 6)))
-    figure.legend(list(pairs.values()), list(pairs), loc="outside lower center", ncols=columns)

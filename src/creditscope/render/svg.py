@@ -73,7 +73,7 @@ def chart_svg(chart: Chart) -> Markup:
         if chart.log:
             y, a, b = math.log10(y), math.log10(low), math.log10(high)
         else:
-            a, b = low, high
+            a, b = (high, low) if chart.flip else (low, high)
         return height - BOTTOM - (height - BOTTOM - top) * (y - a) / (b - a)
 
     out = [_open(chart, WIDTH, height)]

@@ -1,0 +1,74 @@
+"""Results of every study on made-up runs: the whole grid of a preset, numbers drawn from the hash of each spec."""
+
+from __future__ import annotations
+
+import math
+import random
+from functools import cache
+from typing import Any
+
+from creditscope.files import plain
+from creditscope.measure.facts import Facts, FreshB, LayerMeans, Nudging, Perturbation
+from creditscope.protocol.report import make_report
+from creditscope.studies.catalogue import get_study
+from creditscope.studies.result import Run, StudyResult
+from creditscope.training.spec import RunSpec
+
+from ..protocol.factory import make_facts
+
+COMMON: dict[str, Any] = {"n_samples": 256, "samples": "x", "dtype": "float64", "resolution": "1e-12"}
+
+
+def _means(value: float) -> LayerMeans:
+    return LayerMeans(
+        mean=(value,) * 5, std=(0.1,) * 5, measurable=(256,) * 5, deep_mean=value, deep_mean_without_exact=None
+    )
+
+
+def full(facts: Facts, dice: random.Random) -> Facts:
+    """The facts with a made-up full level."""
+    draws = tuple(dice.gauss(0, 0.02) for _ in range(20))
+    return facts.model_copy(
+        update={
+            "perturbation": Perturbation(
+                credit=_means(dice.uniform(-0.1, 0.6)), reference=_means(0.99), random=_means(0.01),
+                directions=32, epsilon=1e-3, seed=0, **COMMON,
+            ),
+            "nudging": Nudging(credit=_means(-(10 ** dice.uniform(-5, -3))), step=0.01, **COMMON),
+            "fresh_b": FreshB(
+                trained=dice.uniform(0.05, 0.3), mean=0.0, std=0.02, z=5.0, draws=draws, layers=(1, 2, 3), seed=0,
+                n_samples=256, samples="x",
+            ),
+        }
+    )  # fmt: skip
+
+
+def made_up(spec: RunSpec) -> Run:
+    dice = random.Random(spec.hash)
+    explodes = spec.credit_norm == "rms" and not spec.penalty and not spec.frozen
+    growth = 10 ** dice.uniform(2, 4) if explodes else dice.uniform(1, 6)
+    g_128 = 10 ** dice.uniform(-9, -8) if explodes else 10 ** dice.uniform(-5, -3)
+    accuracy = dice.uniform(0.25, 0.6)
+    cosines = (0.42, *(dice.uniform(-0.05, 0.3) for _ in range(4)))
+    facts = make_facts(depth=None, cosines=cosines, growth=growth, g_128=g_128)
+    report = plain(make_report(facts, headline_acc=accuracy, n_test=10_000).to_dict())
+    epochs, lines = spec.epochs or 1, []
+    for epoch in range(epochs + 1):
+        share = epoch / epochs
+        now = math.exp(share * math.log(growth))
+        fired = [c for c, on in (("D1", now > 50), ("D2", explodes and share > 0.04)) if on]
+        lines.append(
+            {
+                "epoch": epoch, "accuracy": 0.1 + (accuracy - 0.1) * math.sqrt(share), "train_loss": 2.3 - share,
+                "h": [16.0, 16 * now], "g_per_sample": [0.1, 0.1 * 128 * g_128**share], "growth": now,
+                "cosine": list(cosines), "fired": fired, "gamma": 0.2,
+            }
+        )  # fmt: skip
+    fuller = full(facts, dice)
+    return Run(spec, lines, report, full=lambda epoch: fuller)
+
+
+@cache
+def made_up_study(name: str, preset: str = "paper") -> StudyResult:
+    study = get_study(name)
+    return study.analyse([made_up(spec) for spec in study.specs(preset)])
