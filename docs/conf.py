@@ -13,7 +13,6 @@ version = release = version_of("creditscope")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "generated_pages", "mathml", "plain_docstrings"]
 exclude_patterns = ["_build"]
-suppress_warnings = ["toc.empty_glob"]  # results pages join the index when they exist
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3

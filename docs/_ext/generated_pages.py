@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from generated_commands import cli
@@ -13,12 +14,23 @@ from generated_rules import rule_facts, rule_options
 from generated_studies import study_columns, study_commands, study_grid, study_published, study_question
 
 MARK = re.compile(r"^<!-- generated: (?P<call>.+?) -->$", re.MULTILINE)
+RESULTS = ("audit", "trust", "performance")
+"""Pages of measured results; they join the index where they exist."""
+
+
+def results() -> str:
+    there = [name for name in RESULTS if (Path(__file__).parents[1] / f"{name}.md").is_file()]
+    listed = "\n".join(there)
+    return f"```{{toctree}}\n:hidden:\n:caption: What was measured\n\n{listed}\n```\n" if there else ""
+
+
 MAKERS: dict[str, Callable[..., str]] = {
     "cli": cli,
     "pitfall-list": pitfall_list,
     "pitfall-table": pitfall_table,
     "policies": policies,
     "threshold": threshold,
+    "results": results,
     "rule-facts": rule_facts,
     "rule-options": rule_options,
     "study-question": study_question,
