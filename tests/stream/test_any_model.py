@@ -170,7 +170,7 @@ def test_feedback_rules_on_a_language_model_work_token_by_token(make, level):
     labels[:, :2] = -100
     labels[0, 4:] = -100
     moved = torch.cat([labels[:, 1:], torch.full((6, 1), -100)], 1)
-    hs, gs, _ = by_autograd(model, list(model.transformer.h), lambda m: token_losses(m(input_ids=ids).logits, moved))
+    _, gs, _ = by_autograd(model, list(model.transformer.h), lambda m: token_losses(m(input_ids=ids).logits, moved))
     with torch.no_grad():
         e = numpy_error(model.eval()(input_ids=ids).logits, moved)
     rule = make()

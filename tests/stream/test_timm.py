@@ -27,7 +27,7 @@ class StandIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Every `torchvision.*` is a package, and every name in it a class of its own that nothing here uses."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        mine = name.split(".")[0] == "torchvision"
+        mine = name.partition(".")[0] == "torchvision"
         return importlib.machinery.ModuleSpec(name, self, is_package=True) if mine else None
 
     def exec_module(self, module: types.ModuleType) -> None:
@@ -68,7 +68,7 @@ def timm() -> Iterator[types.ModuleType]:
 
 
 def _forget() -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] in ("torchvision", "timm")]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("torchvision", "timm")]:
         del sys.modules[name]
 
 
