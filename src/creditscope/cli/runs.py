@@ -23,7 +23,7 @@ usage: creditscope runs COMMAND --store DIR [options]
   list     one line per run
   show     the report of one run, or why it failed
   rm       remove runs
-  export   all runs as csv, json or parquet
+  export   all runs as csv, json or parquet, or as an archive without weights
 
 Example: creditscope runs list --store runs/store
 """
@@ -59,8 +59,9 @@ class Export:
     """Directory of the store."""
     out: Path | None = None
     """File to write (default: standard output; parquet needs a file)."""
-    format: Literal["csv", "json", "parquet"] = "csv"
-    """csv, json or parquet (parquet: pip install 'creditscope[query]')."""
+    format: Literal["csv", "json", "parquet", "archive"] = "csv"
+    """csv, json or parquet (parquet: pip install 'creditscope[query]'): one table. archive: a directory with one JSON file
+    per run (everything but the weights), which `study show` reads like a store."""
 
 
 def run(args: Sequence[str]) -> int:
@@ -157,6 +158,15 @@ def run_export(args: Sequence[str]) -> int:
     from creditscope.files import plain, write_atomic
     from creditscope.studies.store import SHOWN, Store
 
+    if flags.format == "archive":
+        from creditscope.studies.archive import write_archive
+
+        if flags.out is None:
+            raise CreditscopeError("an archive is a directory; name it with --out")
+        store = Store(flags.store)
+        written = write_archive(store, [r["hash"] for r in store.rows() if not r["problem"]], flags.out)
+        print(f"{len(written)} runs in {flags.out}")
+        return 0
     rows: list[dict[str, Any]] = [{c: r[c] for c in SHOWN} for r in Store(flags.store).rows()]
     if flags.format == "parquet":
         try:

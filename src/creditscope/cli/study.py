@@ -105,7 +105,7 @@ class Show:
     name: Annotated[str, tyro.conf.Positional]
     """Name of the study."""
     store: Path
-    """Directory of the store."""
+    """Directory of the store, or of an archive (`runs export --format archive`)."""
     preset: PresetName = "smoke"
     """Preset that was run."""
     json: bool = False
@@ -285,14 +285,14 @@ def run_show(args: Sequence[str]) -> int:
     )
     from creditscope.errors import CreditscopeError
     from creditscope.render.study import study_json, study_latex, study_markdown, study_text
+    from creditscope.studies.archive import open_source
     from creditscope.studies.catalogue import get_study
     from creditscope.studies.show import show
-    from creditscope.studies.store import Store
 
     if flags.json + flags.markdown + flags.latex > 1:
         raise CreditscopeError("choose one of --json, --markdown and --latex")
     get_study(flags.name)
-    result = show(flags.name, flags.preset, Store(flags.store), flags.data_dir)
+    result = show(flags.name, flags.preset, open_source(flags.store), flags.data_dir)
     form = (
         study_json if flags.json else study_markdown if flags.markdown else study_latex if flags.latex else study_text
     )
