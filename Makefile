@@ -78,7 +78,8 @@ bench: $(DEV_READY) ## run the benchmarks (arguments: BENCH_ARGS)
 
 .PHONY: docs
 docs: $(DOCS_READY) ## build the documentation in docs/_build/html
-	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	$(BIN)/sphinx-build -q -W --keep-going -E -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
 
 .PHONY: setup
 setup: $(DEV_READY) ## set up .venv for development, and nothing else

@@ -11,7 +11,14 @@ from generated_commands import cli
 from generated_pitfalls import pitfall_list, pitfall_table
 from generated_protocol import policies, threshold
 from generated_rules import rule_facts, rule_options
-from generated_studies import study_columns, study_commands, study_grid, study_published, study_question
+from generated_studies import (
+    study_columns,
+    study_commands,
+    study_grid,
+    study_published,
+    study_question,
+    study_sizes,
+)
 
 MARK = re.compile(r"^<!-- generated: (?P<call>.+?) -->$", re.MULTILINE)
 RESULTS = ("audit", "trust", "performance")
@@ -38,6 +45,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "study-commands": study_commands,
     "study-columns": study_columns,
     "study-published": study_published,
+    "study-sizes": study_sizes,
 }
 
 

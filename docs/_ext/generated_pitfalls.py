@@ -26,7 +26,9 @@ def pitfall_table() -> str:
     rows = []
     for p in PITFALLS:
         r = reproduced(p)
-        rows.append([f"[{p.id}](#{p.id.lower()})", plain(p.title), plain(r.what), num(r.wrong), num(r.right), _factor(r)])
+        rows.append(
+            [f"[{p.id}](#{p.id.lower()})", plain(p.title), plain(r.what), num(r.wrong), num(r.right), _factor(r)]
+        )
     return table(["", "pitfall", "what is measured", "wrong", "right", "factor"], rows)
 
 

@@ -21,4 +21,7 @@ def threshold(check: str) -> str:
 
 
 def policies() -> str:
-    return table(["`protocol=`", "version", "rule"], [[f"`{p.name}`", f"`{p.version}`", plain(p.rule)] for p in POLICIES.values()])
+    return table(
+        ["`protocol=`", "version", "rule"],
+        [[f"`{p.name}`", f"`{p.version}`", plain(p.rule)] for p in POLICIES.values()],
+    )

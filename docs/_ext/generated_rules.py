@@ -43,7 +43,8 @@ def rule_options(name: str) -> str:
     for key, field in options.model_fields.items():
         kind = field.annotation
         choices = getattr(kind, "__args__", ())
-        limits = [f"{sign} {value:g}" for m in field.metadata for k, sign in BOUNDS.items() if (value := getattr(m, k, None)) is not None]
+        bounds = ((sign, getattr(m, k, None)) for m in field.metadata for k, sign in BOUNDS.items())
+        limits = [f"{sign} {value:g}" for sign, value in bounds if value is not None]
         allowed = ", ".join(map(str, choices)) or ", ".join(limits) or getattr(kind, "__name__", "")
         rows.append([f"`{key}`", f"`{field.default}`", plain(allowed), plain(docs[key])])
     return table(["`--option`", "default", "allowed", "what it is"], rows)

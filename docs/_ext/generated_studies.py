@@ -9,7 +9,7 @@ from md import plain, table
 from study_columns import COLUMNS
 
 from creditscope.studies import published as pub
-from creditscope.studies.catalogue import get_study
+from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import PRESETS
 from creditscope.studies.published import Published
 from creditscope.training.spec import RunSpec
@@ -42,7 +42,9 @@ TABLES: dict[str, dict[str, Mapping[Any, Published]]] = {
     "cifar100": {"accuracy": pub.CIFAR100_ACCURACY},
     "depth": {"accuracy of FA, L =": pub.DEPTH_ACCURACY},
     "ladder": {
-        "accuracy, all blocks:": {k: v for k, v in pub.PENALTY_ACCURACY.items() if k[0] in ("bp", "fa", "dfa") and not k[1]}
+        "accuracy, all blocks:": {
+            k: v for k, v in pub.PENALTY_ACCURACY.items() if k[0] in ("bp", "fa", "dfa") and not k[1]
+        }
     },
     "random-target": {"‖h_L‖ of DFA after epoch": pub.RANDOM_TARGET_H},
     "thresholds": {},
@@ -115,6 +117,11 @@ def study_grid(name: str) -> str:
     return table(["preset", *(f"`{p}`" for p in PRESETS)], rows)
 
 
+def study_sizes() -> str:
+    rows = [[f"`{name}`", *(str(len(get_study(name).specs(preset))) for preset in PRESETS)] for name in NAMES]
+    return table(["study", *(f"`{p}`" for p in PRESETS)], rows)
+
+
 def study_columns(name: str) -> str:
     """The columns of the table that `study show` prints, each explained; a column without a text is a KeyError."""
     header = dict.fromkeys(get_study(name).analyse([]).header)
@@ -130,7 +137,12 @@ def _named(key: Any) -> str:
 
 def study_published(name: str) -> str:
     rows = [
-        [plain(f"{what} {_named(key)}"), value.text.replace("!", ""), plain(value.source), plain(value.contested) or "–"]
+        [
+            plain(f"{what} {_named(key)}"),
+            value.text.replace("!", ""),
+            plain(value.source),
+            plain(value.contested) or "–",
+        ]
         for what, values in TABLES[name].items()
         for key, value in values.items()
     ]

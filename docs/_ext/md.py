@@ -19,9 +19,7 @@ def _row(cells: Sequence[str]) -> str:
 def plain(text: str) -> str:
     """Text that is not markup: characters that Markdown reads are taken literally; `code` stays."""
     parts = text.split("`")
-    literal = [
-        p if k % 2 else "".join(f"\\{c}" if c in "\\*_|<>[]$" else c for c in p) for k, p in enumerate(parts)
-    ]
+    literal = [p if k % 2 else "".join(f"\\{c}" if c in "\\*_|<>[]$" else c for c in p) for k, p in enumerate(parts)]
     return "`".join(p.replace("|", "\\|") if k % 2 else p for k, p in enumerate(literal))
 
 

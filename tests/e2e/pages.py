@@ -1,0 +1,77 @@
+"""The pages of the documentation as the tests read them: their blocks, what stands around them, their headings and links."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(p for p in DOCS.glob("**/*.md") if "_build" not in p.parts),
+]
+BLOCK = re.compile(r"(?:^<!-- (?P<note>.+?) -->\n)?^```(?P<kind>\S*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    kind: str
+    """python, sh, text, ... as the fence says."""
+    note: str
+    """The comment on the line above the fence: `not run: why`, `printed above`, `exit code N`, or nothing."""
+    text: str
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def generator() -> Callable[[str], str]:
+    """`expand` of docs/_ext: a page with its generated parts filled in."""
+    place = str(DOCS / "_ext")
+    if place not in sys.path:
+        sys.path.insert(0, place)
+    expand: Callable[[str], str] = importlib.import_module("generated_pages").expand
+    return expand
+
+
+def full_text(page: Path) -> str:
+    text = page.read_text()
+    return generator()(text) if "<!-- generated:" in text else text
+
+
+def blocks(page: Path) -> list[Block]:
+    return [Block(m["kind"], m["note"] or "", m["text"]) for m in BLOCK.finditer(full_text(page))]
+
+
+def commands(block: Block) -> list[str]:
+    """The command lines of a shell block, without comments."""
+    lines = (line.split("  #")[0].strip() for line in block.text.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"`[^`\n]+`", "", BLOCK.sub("", text))
+
+
+def anchors(page: Path) -> set[str]:
+    """What `page.md#...` may name: headings as they become links, and explicit targets."""
+    text = BLOCK.sub("", full_text(page))
+    headings = [
+        re.sub(r"[^\w\- ]", "", h.lower()).strip().replace(" ", "-") for h in re.findall(r"^#+ (.+)$", text, re.M)
+    ]
+    return {*headings, *re.findall(r"^\(([\w-]+)\)=$", text, re.M)}
+
+
+def matches(expected: str, printed: str) -> bool:
+    """Whether the output is the documented one; a line `...` stands for any number of lines."""
+    lines = [re.escape(line.rstrip()) for line in expected.strip("\n").splitlines()]
+    pattern = "\n".join(lines).replace(re.escape("...") + "\n", "(?:.*\n)*?")
+    actual = "\n".join(line.rstrip() for line in printed.strip("\n").splitlines())
+    return re.fullmatch(pattern, actual) is not None
