@@ -23,7 +23,7 @@ from creditscope.measure.facts import Convention, Facts, StreamInfo
 from creditscope.measure.reference import reference
 from creditscope.measure.scale import scale
 from creditscope.measure.stability import GroupMeans, stability
-from creditscope.stream import Stream, make_stream, no_parameter_grads, parameters_as, untouched
+from creditscope.stream import Stream, make_stream, parameters_as, untouched
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 """loss_fn(logits, y) -> the loss of each sample, [B]."""
@@ -119,11 +119,17 @@ def collect(
     credit: CreditRule | None,
     loss_fn: LossFn,
     watch: Watch | None = None,
+    hashed: bool = True,
 ) -> Collected:
-    """Run the batches through the stream and keep what every fact needs. Call inside `untouched(model)`."""
+    """Run the batches through the stream and keep what every fact needs. Call inside `untouched(model)`.
+
+    hashed: False where the same batches are measured again and again and nobody asks which they were.
+    """
     got = Collected(stream.depth)
     for inputs, y in batches:
         _one_batch(stream, inputs, y, credit, loss_fn, got, watch)
+        if hashed:
+            got.hash_samples(inputs, y)
     return got
 
 
@@ -133,13 +139,14 @@ def by_rows(fn: Callable[..., Array], *tensors: Tensor) -> Array:
     return np.concatenate([fn(*(t[k : k + step] for t in tensors)) for k in range(0, len(tensors[0]), step)], axis=-1)
 
 
-def _versions(model: nn.Module) -> dict[str, tuple[int, int]]:
+def _versions(model: nn.Module) -> dict[str, tuple[nn.Parameter, int, int]]:
     """Every write to a tensor raises its version; a new tensor has another address."""
-    return {name: (p._version, p.data_ptr()) for name, p in model.named_parameters()}
+    return {name: (p, p._version, p.data_ptr()) for name, p in model.named_parameters()}
 
 
-def _check_weights(model: nn.Module, before: dict[str, tuple[int, int]], credit: CreditRule) -> None:
-    changed = [name for name, version in _versions(model).items() if before.get(name) != version]
+def _check_weights(model: nn.Module, before: dict[str, tuple[nn.Parameter, int, int]], credit: CreditRule) -> None:
+    now = _versions(model)
+    changed = [name for name in now if name not in before or now[name][1:] != before[name][1:]]
     if changed:
         raise CreditscopeError(
             f"credit rule {credit.name or type(credit).__name__!r} wrote to the weight {changed[0]!r} while it was measured; "
@@ -209,10 +216,10 @@ def _one_batch(
             leaf.append(handle)
 
     leaf: list[Tensor] = []
-    flags = [(p, p.requires_grad) for p in stream.model.parameters()]
     weights = _versions(stream.model)
+    flags = [(p, p.requires_grad) for p, _, _ in weights.values()]
     # a checkpoint runs its part again on the way back: parameters must then be as they were
-    with torch.enable_grad(), no_parameter_grads(stream.model):
+    with torch.enable_grad(), parameters_as([(p, False) for p, _ in flags]):
         logits = stream.forward(inputs, tap)
         if loss_fn is cross_entropy:
             check_labels(y, logits.shape[-1])
@@ -238,7 +245,6 @@ def _one_batch(
     got.n += len(y)
     got.loss += float(losses.detach().double().sum())
     got.batch_sizes.add(len(y))
-    got.hash_samples(inputs, y)
 
 
 def facts_from(
