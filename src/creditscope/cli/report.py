@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from creditscope.cli.parse import parse
 
+if TYPE_CHECKING:
+    from creditscope.cli.sources import Sources
+    from creditscope.studies.audit import Group
+    from creditscope.studies.result import StudyResult
+
+TITLE = "What accuracy + Γ would have claimed | what the protocol finds"
+
 
 @dataclass
 class Report:
     dirs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Bundles, or directories that hold bundles."""
+    """Bundles, stores, directories that hold bundles at any depth, or reports as JSON (they add what they measured)."""
     protocol: str = "three-check"
     """Verdict policy: three-check or four-diagnostic."""
     json: Path | None = None
@@ -24,13 +30,17 @@ class Report:
     markdown: Path | None = None
     """Also write the table as Markdown to this file."""
     html: Path | None = None
-    """Also write one self-contained HTML page with the table and every network to this file."""
+    """Also write one self-contained HTML page with the table, the studies of a store and every network to this file."""
     latex: Path | None = None
     """Also write the table as LaTeX (booktabs) to this file."""
     standalone: bool = False
     """Make the LaTeX file a whole document."""
     figures: Path | None = None
-    """Also write the figures (SVG, PDF, PNG) into this directory."""
+    """Also write the figures (SVG, PDF, PNG) into this directory: audit, layers, temporal, and one per study of a store."""
+    full: bool = False
+    """Measure the full level (ρ, nudging, fresh-B) of a store's studies where it is missing; kept in the store."""
+    data_dir: Path | None = None
+    """Where the CIFAR files are (for --full)."""
 
 
 def run(args: Sequence[str]) -> int:
@@ -39,40 +49,65 @@ def run(args: Sequence[str]) -> int:
         args,
         "report",
         "Group bundles over seeds, find their nulls among them, and print what accuracy and Γ would have claimed next to "
-        "what the protocol finds. Uses the facts that are stored in the bundles; nothing is measured again.",
-        "creditscope report runs/demo/networks --markdown audit.md",
+        "what the protocol finds. Uses the facts that are stored; nothing is measured again (but see --full).",
+        "creditscope report runs/store --html report.html --figures figures",
     )
+    from creditscope.cli.sources import find_sources
     from creditscope.errors import CreditscopeError
     from creditscope.files import dump_json, write_atomic
     from creditscope.protocol import get_policy
     from creditscope.render.audit import audit_markdown, audit_renderable
     from creditscope.render.text import to_text
-    from creditscope.studies.audit import audit, find_bundles
+    from creditscope.studies.audit import audit
 
     get_policy(flags.protocol)
     if not flags.dirs:
         raise CreditscopeError("report needs at least one directory: a bundle, or a directory that holds bundles")
-    pool = find_bundles(flags.dirs, lambda text: print(f"creditscope: left out: {text}", file=sys.stderr))
-    groups = audit(pool, protocol=flags.protocol)
-    if not groups:
+    sources = find_sources(flags.dirs)
+    groups = audit(sources.bundles, protocol=flags.protocol)
+    if not groups and not sources.reports:
         raise CreditscopeError("only frozen-blocks nulls were found; add the networks that they are nulls for")
-    title = "What accuracy + Γ would have claimed | what the protocol finds"
+    if not groups and (flags.markdown or flags.latex or flags.figures or flags.json):
+        raise CreditscopeError(
+            "--markdown, --latex, --figures and --json need bundles; reports alone make an --html page"
+        )
     if flags.json:
         summary = [{"method": g.label, "seeds": g.seeds, "reports": [r.to_dict() for r in g.reports]} for g in groups]
         write_atomic(flags.json, dump_json(summary))
     if flags.markdown:
-        write_atomic(flags.markdown, audit_markdown(groups, title).encode())
-    if flags.html:
-        from creditscope.render.html import html_page, networks
-
-        write_atomic(flags.html, html_page(groups, networks(groups, pool)).encode())
+        write_atomic(flags.markdown, audit_markdown(groups, TITLE).encode())
     if flags.latex:
         from creditscope.render.latex import audit_latex
 
         write_atomic(flags.latex, audit_latex(groups, standalone=flags.standalone).encode())
+    if flags.html or flags.figures:
+        _pictures(flags, sources, groups)
+    print(to_text(audit_renderable(groups, TITLE)) if groups else "\n\n".join(str(r) for _, r in sources.reports))
+    return 0
+
+
+def _pictures(flags: Report, sources: Sources, groups: Sequence[Group]) -> None:
+    from creditscope.files import write_atomic
+    from creditscope.studies.stored import full_reports, stored_studies
+
+    studies: list[tuple[str, StudyResult]] = []
+    begun: list[str] = []
+    for root in sources.stores:
+        stored = stored_studies(root, flags.full, flags.data_dir)
+        where = f"{root}: " if len(sources.stores) > 1 else ""
+        studies += stored.results
+        begun += [where + line for line in stored.begun]
+    if flags.html:
+        from creditscope.render.html import html_page, networks
+
+        runs = {b.spec.hash for b in sources.bundles}
+        extra = [r for root in sources.stores for r in full_reports(root) if r.run in runs]
+        shown = networks(groups, sources.bundles, [*extra, *(r for _, r in sources.reports)])
+        write_atomic(flags.html, html_page(groups, shown, studies=studies, begun=begun).encode())
     if flags.figures:
         from creditscope.render.figures import write_figures
+        from creditscope.render.study_charts import study_charts
 
-        write_figures(groups, flags.figures)
-    print(to_text(audit_renderable(groups, title)))
-    return 0
+        several = len({preset for preset, _ in studies}) > 1
+        named = {(f"{r.name}-{preset}" if several else r.name): study_charts(r) for preset, r in studies}
+        write_figures(groups, flags.figures, named)

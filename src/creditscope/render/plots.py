@@ -189,8 +189,9 @@ def _matrix(axes: Axes, matrix: Matrix) -> None:
             face, hatch = FACES[cell.kind]
             box = Rectangle((k - 0.5, i - 0.5), 1, 1, facecolor=face, edgecolor="0.75", hatch=hatch, lw=0.8)
             axes.add_patch(box)
+            words = textwrap.wrap(short(cell.words, 40), letters, break_long_words=False)
             axes.text(
-                k, i, "\n".join(textwrap.wrap(short(cell.words, 40), letters, break_long_words=False)), ha="center", va="center", fontsize=6.5,
+                k, i, "\n".join(words), ha="center", va="center", fontsize=6.5,
                 bbox={"facecolor": face, "edgecolor": "none", "pad": 0.6},
             )  # fmt: skip
     axes.set_xlim(-0.5, max(1, len(matrix.columns)) - 0.5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 
 from rich.box import HORIZONTALS
 from rich.console import Group, RenderableType
@@ -16,6 +17,8 @@ from creditscope.render.text import to_text
 from creditscope.studies.result import StudyResult
 
 NARROW = 40
+PAPER = ("published", "difference")
+"""Columns that belong to the quantity before them."""
 
 
 def study_text(result: StudyResult) -> str:
@@ -41,8 +44,38 @@ def study_text(result: StudyResult) -> str:
 
 def _used(result: StudyResult) -> list[int]:
     """Where no published value applies, its columns are left out of the text."""
-    paper = ("published", "difference")
-    return [k for k, h in enumerate(result.header) if h not in paper or any(row[k] != "–" for row in result.rows)]
+    return [k for k, h in enumerate(result.header) if h not in PAPER or any(row[k] != "–" for row in result.rows)]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a study's table; `group` is the quantity that is published, ours, and their difference."""
+
+    name: str
+    group: str = ""
+
+
+def arranged(result: StudyResult) -> tuple[list[Column], list[list[str]]]:
+    """The table with published | ours | difference side by side, under the quantity they belong to."""
+    used = _used(result)
+    columns: list[Column] = []
+    order: list[int] = []
+    for k in used:
+        name = result.header[k]
+        if name in PAPER:
+            continue  # it was placed with the quantity before it
+        after = [j for j in (k + 1, k + 2) if j in used and result.header[j] in PAPER and result.header[k + 1] in PAPER]
+        named = {result.header[j]: j for j in after}
+        if "published" not in named:
+            columns.append(Column(name))
+            order.append(k)
+            continue
+        columns += [Column("published", name), Column("ours", name)]
+        order += [named["published"], k]
+        if "difference" in named:
+            columns.append(Column("difference", name))
+            order.append(named["difference"])
+    return columns, [[row[k] for k in order] for row in result.rows]
 
 
 def study_markdown(result: StudyResult) -> str:

@@ -9,8 +9,8 @@ from creditscope.render import audit as audit_table
 from creditscope.render.charts import Dots, Level, Row
 from creditscope.render.figures import names
 from creditscope.render.html.network import Network
+from creditscope.render.html.section import figure_of
 from creditscope.render.numbers import mark
-from creditscope.render.svg import dots_svg
 from creditscope.studies.audit import Group
 
 
@@ -126,4 +126,4 @@ def panels(groups: Sequence[Group]) -> list[dict[str, Any]]:
             levels=(Level(limit, f"D3 threshold {limit:g} pp"),),
         ),
     ]
-    return [{"title": d.title, "svg": dots_svg(d), "key": d.key, "note": ""} for d in dots]
+    return [figure_of(d) for d in dots]

@@ -42,6 +42,8 @@
     } else if (cameFrom) {
       cameFrom.focus();
       cameFrom = null;
+    } else if (wanted && one(wanted)) {
+      one(wanted).scrollIntoView();
     }
   };
   window.addEventListener("hashchange", show);
@@ -189,6 +191,13 @@
     if (!button) return;
     const network = data.networks.find((entry) => entry.key === button.dataset.key);
     save(`${network.report.method_name || "network"}-${network.key}.json`, "application/json", JSON.stringify(network, null, 1));
+  });
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button.download-study");
+    if (!button) return;
+    const study = data.studies.find((entry) => entry.key === button.dataset.key);
+    save(`${study.key}.json`, "application/json", JSON.stringify(study, null, 1));
   });
 
   show();

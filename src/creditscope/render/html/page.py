@@ -23,8 +23,10 @@ from creditscope.render import audit as audit_table
 from creditscope.render.html.network import Network, data_of
 from creditscope.render.html.overview import audit_row, panels, summary
 from creditscope.render.html.section import section
+from creditscope.render.html.studies import study_data, study_section
 from creditscope.render.numbers import MARKS, num, printable, signed
 from creditscope.studies.audit import Group
+from creditscope.studies.result import StudyResult
 
 ASSETS = Path(__file__).parent
 LONGEST = 1000
@@ -36,8 +38,13 @@ def html_page(
     shown: Sequence[Network],
     title: str = "creditscope audit",
     thresholds: DiagnosticThresholds | None = None,
+    studies: Sequence[tuple[str, StudyResult]] = (),
+    begun: Sequence[str] = (),
 ) -> str:
-    """The page: the audit table over seeds (where there are groups), the overview, one section per network."""
+    """The page: the audit table over seeds (where there are groups), the overview, the studies, one section per network.
+
+    `studies` are (preset, result); `begun` are lines on studies that cannot be shown yet.
+    """
     limits = thresholds or DiagnosticThresholds()
     styles, script = _asset("page.css"), _asset("page.js")
     sections = [section(n, limits) for n in shown]
@@ -54,7 +61,12 @@ def html_page(
                 f"default-src 'none'; style-src {_digest(styles)}; script-src {_digest(script)}; img-src data:; "
                 "base-uri 'none'; form-action 'none'"
             ),
-            data=_embedded({"networks": [data_of(n) for n in shown]}),
+            data=_embedded(
+                {
+                    "networks": [data_of(n) for n in shown],
+                    "studies": [study_data(preset, result) for preset, result in studies],
+                }
+            ),
             protocols=protocols,
             summary=summary(groups, judged),
             audit=[audit_row(g, shown) for g in groups],
@@ -62,6 +74,8 @@ def html_page(
             caption=audit_table.caption(groups) if groups else "",
             panels=panels(groups),
             networks=sections,
+            studies=[study_section(preset, result) for preset, result in studies],
+            begun=begun,
             n_nulls=sum(n.null for n in shown),
             methods=sorted({s["method"] for s in sections}),
             statuses=list(dict.fromkeys(s["status"] for s in sections)),

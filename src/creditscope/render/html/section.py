@@ -7,12 +7,12 @@ from typing import Any
 
 from creditscope.measure.facts import Facts
 from creditscope.protocol.thresholds import DiagnosticThresholds
-from creditscope.render.charts import Chart, Dots, missing
+from creditscope.render.charts import Chart, Figure, Matrix, missing
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.html.network import Network
 from creditscope.render.html.network_charts import charts, first_fired
 from creditscope.render.numbers import accuracy, mark, num, signed
-from creditscope.render.svg import chart_svg, dots_svg
+from creditscope.render.svg import draw
 from creditscope.render.text import gamma_text, margin_lines
 
 PASS_SENTENCE = "No audited failure was found. This is a minimum bar, not a proof."
@@ -59,7 +59,7 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
         "warnings": () if network.null else report.verdict.warnings,
         "alternative": report.verdict.alternative,
         "margins": margin_lines(facts),
-        "figures": [_figure(c) for c in charts(network, limits)],
+        "figures": [figure_of(c) for c in charts(network, limits)],
         "layers": _layer_table(facts),
         "functional": {"header": header, "rows": rows, "lines": functional_lines(facts)},
         "stability": facts.stability,
@@ -122,15 +122,16 @@ def _layer_table(facts: Facts) -> dict[str, Any]:
     return {"header": header, "rows": rows, "exact": bool(al and exact)}
 
 
-def _figure(chart: Chart | Dots) -> dict[str, Any]:
-    drawn = chart_svg(chart) if isinstance(chart, Chart) else dots_svg(chart)
-    note = missing(chart) if isinstance(chart, Chart) else ""
+def figure_of(chart: Figure) -> dict[str, Any]:
+    """One figure with its title, its note and its text alternative (inside the SVG)."""
+    note = missing(chart)
     if isinstance(chart, Chart) and chart.band:
         note = "; ".join(filter(None, [note, f"band: {chart.band.label}"]))
     return {
         "title": chart.title,
         "key": chart.key,
-        "svg": drawn,
+        "svg": draw(chart),
         "note": note,
         "epochs": isinstance(chart, Chart) and chart.x == "epoch",
+        "wide": isinstance(chart, Matrix) and len(chart.columns) > 4,
     }

@@ -1,0 +1,134 @@
+"""What a command was given: bundles, directories that hold bundles at any depth, stores, and reports as JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from creditscope.errors import CreditscopeError
+
+if TYPE_CHECKING:
+    from creditscope.protocol.report import DiagnosticReport
+    from creditscope.training.bundle import Bundle
+
+STORE = "store.json"
+
+
+@dataclass
+class Sources:
+    bundles: list[Bundle] = field(default_factory=list)
+    stores: list[Path] = field(default_factory=list)
+    reports: list[tuple[str, DiagnosticReport]] = field(default_factory=list)
+    """(name of the file, report)"""
+    single: list[Bundle] = field(default_factory=list)
+    """Bundles that were named themselves."""
+
+
+def left_out(text: str) -> None:
+    print(f"creditscope: left out: {text}", file=sys.stderr)
+
+
+def find_sources(paths: Iterable[Path], beside: bool = False) -> Sources:
+    """Everything at or below the given paths, each run once; a damaged bundle inside a directory is told and left out.
+
+    `beside`: a bundle that is named itself also brings the other bundles of its directory (its nulls, its other seeds).
+    """
+    from creditscope.training.bundle import is_bundle, load_bundle
+
+    found = Sources()
+    known: dict[str, Path] = {}
+
+    def add(path: Path, strict: bool) -> None:
+        try:
+            bundle = load_bundle(path)
+        except CreditscopeError as error:
+            if strict:
+                raise
+            left_out(str(error))
+            return
+        first = known.setdefault(bundle.spec.hash, path.resolve())
+        if first == path.resolve():
+            if all(b.spec.hash != bundle.spec.hash for b in found.bundles):
+                found.bundles.append(bundle)
+        else:
+            left_out(f"{path} holds the same run as {first}")
+        if strict:
+            found.single.append(bundle)
+
+    for path in paths:
+        if path.is_file():
+            found.reports += read_reports(path)
+        elif not path.is_dir():
+            raise CreditscopeError(f"{path} is neither a directory nor a file; give bundles, stores or reports (JSON)")
+        elif is_bundle(path):
+            add(path, strict=True)
+            for other in below(path.resolve().parent, deep=False) if beside else ():
+                add(other, strict=False)
+        else:
+            inside = list(below(path))
+            if not inside:
+                raise CreditscopeError(f"{path} holds no bundle; `creditscope train --out {path}/NAME` makes one")
+            for p in inside:
+                add(p, strict=False)
+            if new := [p for p in stores(path) if p not in found.stores]:
+                found.stores += new
+                found.bundles.sort(key=_order)  # a store names its runs by their hash
+    return found
+
+
+def _order(bundle: Bundle) -> tuple[object, ...]:
+    """By task, shape, recipe, then method and seed; backpropagation first, nulls last."""
+    s = bundle.spec
+    shape = (s.dataset, str(s.arch), s.width or 0, s.depth or 0, not s.terminal_norm, s.epochs or 0)
+    recipe = (s.targets, s.penalty, -1 if s.train_last is None else s.train_last)
+    return (s.frozen, *shape, *recipe, s.method != "bp", s.method, str(s.credit_norm), str(s.credit_site), s.seed)
+
+
+def below(root: Path, deep: bool = True) -> Iterator[Path]:
+    """Bundles under a directory, in order; hidden directories and what is inside a bundle are not looked at."""
+    from creditscope.training.bundle import is_bundle
+
+    for here, directories, _ in os.walk(root):
+        directories[:] = sorted(d for d in directories if not d.startswith("."))
+        for name in list(directories):
+            path = Path(here) / name
+            if is_bundle(path):
+                directories.remove(name)
+                yield path
+        if not deep:
+            return
+
+
+def stores(root: Path) -> list[Path]:
+    """The directory itself if it is a store, else the stores under it."""
+    if (root / STORE).is_file():
+        return [root]
+    found = []
+    for here, directories, files in os.walk(root):
+        directories[:] = sorted(d for d in directories if not d.startswith("."))
+        if STORE in files:
+            found.append(Path(here))
+            directories.clear()
+    return found
+
+
+def read_reports(path: Path) -> list[tuple[str, DiagnosticReport]]:
+    """The report of `diagnose --json`, or those of `report --json`."""
+    from creditscope.files import read_json
+    from creditscope.protocol.report import DiagnosticReport
+
+    content = read_json(path, "a report")
+    if not isinstance(content, list):
+        return [(path.name, DiagnosticReport.from_dict(content, str(path)))]
+    found = []
+    for group in content:
+        if not isinstance(group, dict) or not isinstance(group.get("reports"), list):
+            raise CreditscopeError(f"{path} is not a creditscope report; give the JSON of `diagnose` or of `report`")
+        found += [(path.name, DiagnosticReport.from_dict(r, str(path))) for r in group["reports"]]
+    if not found:
+        raise CreditscopeError(f"{path} holds no report")
+    return found
