@@ -22,6 +22,8 @@ autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 80
 add_module_names = False
+toc_object_entries_show_parents = "hide"
+autodoc_default_options = {"exclude-members": "model_config, Options"}
 
 html_theme = "furo"
 html_title = f"creditscope {release}"

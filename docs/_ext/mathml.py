@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 from docutils.utils.math.latex2mathml import tex2mathml
@@ -10,8 +11,13 @@ from docutils.utils.math.latex2mathml import tex2mathml
 _BLOCK = "as_block" in inspect.signature(tex2mathml).parameters  # docutils 0.20 said it the other way round
 
 
+BARS = re.compile(r"<mo>([‖∥])</mo>")
+
+
 def to_mathml(tex: str, block: bool) -> str:
-    return tex2mathml(tex, as_block=block) if _BLOCK else tex2mathml(tex, inline=not block)
+    """Norm bars keep the height of a letter: stretched ones take that of the whole line."""
+    made = tex2mathml(tex, as_block=block) if _BLOCK else tex2mathml(tex, inline=not block)
+    return BARS.sub(r'<mo stretchy="false" lspace="0" rspace="0">\1</mo>', made)
 
 
 def visit_inline(self: Any, node: Any) -> None:
