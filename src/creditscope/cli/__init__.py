@@ -13,6 +13,11 @@ COMMANDS = {
     "rules": ("creditscope.cli.rules", "list the credit rules that can be trained and measured"),
     "smoke": ("creditscope.cli.smoke", "check the papers' expectation on four small networks"),
     "report": ("creditscope.cli.report", "one table over many bundles: claimed next to audited"),
+    "template": (
+        "creditscope.cli.template",
+        "a paper's reporting section, filled from runs: every number with its run",
+    ),
+    "checklist": ("creditscope.cli.checklist", "the known pitfalls as questions, answered where the files can"),
     "study": ("creditscope.cli.study", "plan, run and show the studies of the papers on a store of runs"),
     "runs": ("creditscope.cli.runs", "list, show, remove and export the runs of a store"),
     "pitfalls": (

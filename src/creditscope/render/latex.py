@@ -47,6 +47,14 @@ SYMBOLS = {
     "–": "--",
     "…": r"\ldots{}",
     "²": r"$^2$",
+    "Δ": r"$\Delta$",
+    "≈": r"$\approx$",
+    "→": r"$\to$",
+    "✓": r"$\surd$",
+    "✗": r"$\times$",
+    "√": r"$\surd$",
+    "“": "``",
+    "”": "''",
 }
 """What the tables themselves use; any other character outside Latin is shown as "?"."""
 
@@ -71,10 +79,10 @@ SHARES = (0.09, 0.1, None, 0.1, 0.1, 0.12, 0.14, 0.15)
 COLUMNS = "@{}" + "".join("r" if w is None else rf"p{{{w}\linewidth}}" for w in SHARES) + "@{}"
 
 
-def escape(text: str) -> str:
-    """One line of inert text of limited length."""
+def escape(text: str, longest: int | None = LONGEST) -> str:
+    """One line of inert text of limited length (None: as long as it is)."""
     text = " ".join(printable(str(text)).split())
-    text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    text = text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
     return re.sub(r"-(?=-)", "-{}", "".join(map(_character, text)))  # two hyphens stay two
 
 
@@ -86,9 +94,11 @@ def _character(c: str) -> str:
     return c if c.isascii() or "À" <= c <= "ſ" else "?"
 
 
-def numbers(text: str) -> str:
+def numbers(text: str, longest: int | None = LONGEST) -> str:
     """Our own numbers: real minus signs, powers of ten."""
-    text = re.sub(r"(\d+(?:\.\d+)?)e([+-]\d+)", lambda m: rf"${m[1]}\times 10^{{{int(m[2])}}}$", escape(text))
+    text = re.sub(
+        r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]\d+)", lambda m: rf"${m[1]}\times 10^{{{int(m[2])}}}$", escape(text, longest)
+    )
     return re.sub(r"(?<![\w{])-(?=[\d$])", "$-$", text)
 
 

@@ -12,10 +12,10 @@ from creditscope.render.text import gamma_text, margin_lines
 LONGEST = 500
 
 
-def escape(text: str) -> str:
-    """One line of inert text: markup characters escaped, length limited."""
+def escape(text: str, longest: int | None = LONGEST) -> str:
+    """One line of inert text: markup characters escaped, length limited (None: as long as it is)."""
     text = " ".join(printable(str(text)).split())
-    text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    text = text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"([\\`*_{}\[\]|~$#!])", r"\\\1", text)
     return re.sub(r"^(\d*)([-+.)])(?=[-+\s]|$)", r"\1\\\2", text)  # "- x", "1. x", "---": no list, no rule

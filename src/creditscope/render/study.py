@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from creditscope.render import latex
 from creditscope.render.markdown import escape, table
 from creditscope.render.numbers import printable
 from creditscope.render.text import to_text
@@ -100,28 +101,28 @@ def _long(text: str) -> str:
     return " ".join(escape(part) for part in re.findall(r".{1,400}(?:\s|$)", text))
 
 
-SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-SYMBOLS = {"Γ": r"$\Gamma$", "λ": r"$\lambda$", "ρ": r"$\rho$", "‖": r"$\|$", "±": r"$\pm$", "–": "--", "Δ": r"$\Delta$", "≈": r"$\approx$", "→": r"$\to$", "η": r"$\eta$", "ε": r"$\varepsilon$", "Σ": r"$\Sigma$", "×": r"$\times$", "≥": r"$\geq$", "β": r"$\beta$"}  # fmt: skip  # noqa: E501
-
-
-def latex_escape(text: str) -> str:
-    out = []
-    for c in printable(text):
-        out.append(SPECIAL.get(c) or SYMBOLS.get(c) or (f"\\{c}" if c in "&%$#_{}" else c))
-    return "".join(out)
-
-
 def study_latex(result: StudyResult) -> str:
-    """A booktabs table; the conclusion and the convention are its caption."""
-    lines = [r"\begin{table}", r"\centering", r"\begin{tabular}{" + "l" * len(result.header) + "}", r"\toprule"]
-    lines += [" & ".join(map(latex_escape, row)) + r" \\" for row in (result.header,)] + [r"\midrule"]
-    lines += [" & ".join(map(latex_escape, row)) + r" \\" for row in result.rows]
-    lines += [
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\caption{" + latex_escape(f"{result.conclusion} {result.convention}.") + "}",
+    """A booktabs table, shrunk to the line where it is wider; its caption is the conclusion and the convention."""
+    columns, rows = arranged(result)
+    header = [f"{c.group}: {c.name}" if c.group and c.name != "difference" else c.name for c in columns]
+    lines = [
+        r"% needs \usepackage{booktabs,graphicx}",
+        r"\begin{table}[tbp]",
+        r"\centering",
+        r"\scriptsize",
+        rf"\caption{{{_tex(f'{result.conclusion} {result.convention}.')}}}",
+        rf"\label{{tab:creditscope-{result.name}}}",
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        r"\begin{tabular}{@{}l" + "r" * (len(columns) - 1) + "@{}}",
+        r"\toprule",
     ]
-    return "\n".join([*lines, r"\end{table}"]) + "\n"
+    lines += [" & ".join(map(_tex, header)) + r" \\", r"\midrule"]
+    lines += [" & ".join(map(_tex, row)) + r" \\" for row in rows]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", r"\end{table}"]) + "\n"
+
+
+def _tex(text: str) -> str:
+    return latex.numbers(text, longest=2000)
 
 
 def study_json(result: StudyResult) -> str:

@@ -1,0 +1,105 @@
+"""creditscope checklist"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from creditscope.cli.parse import parse
+
+if TYPE_CHECKING:
+    from creditscope.cli.sources import Sources
+    from creditscope.protocol.report import DiagnosticReport
+    from creditscope.render.checklist import Audited
+
+FROM_A_REPORT = (1, 2, 3, 4, 5, 6, 10, 11, 12, 13, 14)
+"""Pitfalls that a report alone can answer; the others need the files of a bundle and what lies beside it."""
+
+
+@dataclass
+class Checklist:
+    sources: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Bundles, stores, directories that hold bundles, or reports as JSON."""
+    latex: bool = False
+    """LaTeX (booktabs, longtable) instead of Markdown."""
+    standalone: bool = False
+    """Make the LaTeX a whole document."""
+    json: bool = False
+    """JSON, with the answer for every run."""
+    out: Path | None = None
+    """File to write (default: standard output)."""
+
+
+def run(args: Sequence[str]) -> int:
+    flags = parse(
+        Checklist,
+        args,
+        "checklist",
+        "The fifteen known ways to mismeasure credit as questions: answered where the files of runs or reports can answer, "
+        "marked where only the author can. Frozen-blocks nulls are looked at as the nulls of others.",
+        "creditscope checklist runs/dfa --out checklist.md",
+    )
+    from creditscope.cli.sources import find_sources
+    from creditscope.cli.template import put
+    from creditscope.errors import CreditscopeError
+    from creditscope.files import dump_json
+    from creditscope.render.checklist import checklist, checklist_document
+    from creditscope.render.document import to_latex, to_markdown
+
+    if not flags.sources:
+        raise CreditscopeError("checklist needs a bundle, a store or a report (JSON)")
+    if flags.json and (flags.latex or flags.standalone):
+        raise CreditscopeError("choose one of --json and --latex")
+    audited = answers(find_sources(flags.sources))
+    lines = checklist(audited)
+    if flags.json:
+        networks = [{"run": a.run, "label": a.label} for a in audited]
+        put(dump_json({"networks": networks, "questions": [line.to_dict() for line in lines]}).decode(), flags.out)
+        return 0
+    blocks = checklist_document(lines, audited)
+    put(to_latex(blocks, flags.standalone) if flags.latex or flags.standalone else to_markdown(blocks), flags.out)
+    return 0
+
+
+def answers(sources: Sources) -> list[Audited]:
+    """Every trained network (a null only where nothing else was given), then the reports that belong to none of them."""
+    from creditscope.pitfalls.audit import audit_evidence
+    from creditscope.pitfalls.evidence import read_evidence
+    from creditscope.render.checklist import Audited
+    from creditscope.studies.stored import full_reports
+
+    fuller = {r.run: r for root in sources.stores for r in full_reports(root)}
+    fuller |= {r.run: r for _, r in sources.reports if r.run}
+    trained = [b for b in sources.bundles if not b.spec.frozen] or sources.bundles
+    made = []
+    for bundle in trained:
+        evidence = read_evidence(bundle.path)
+        if bundle.spec.hash in fuller:
+            evidence = replace(evidence, report=fuller[bundle.spec.hash])
+        made.append(Audited(bundle.spec.hash[:10], bundle.spec.label, audit_evidence(evidence).answers))
+    runs = {b.spec.hash for b in trained}
+    made += [_from_report(name, r) for name, r in sources.reports if not r.run or r.run not in runs]
+    return made
+
+
+def _from_report(name: str, report: DiagnosticReport) -> Audited:
+    from creditscope.pitfalls.base import Answer, unknown
+    from creditscope.pitfalls.evidence import Evidence
+    from creditscope.pitfalls.registry import PITFALLS
+    from creditscope.render.checklist import Audited
+    from creditscope.render.document import clip
+    from creditscope.training.spec import make_spec
+
+    # a spec that no fact-only detector reads, except that its rule has feedback (PF04 asks for the fresh-B null then)
+    spec = make_spec({"method": "dfa", "credit_norm": "none"})
+    evidence = Evidence(path=Path(name), spec=spec, report=report, credit=None)
+    found: list[Answer] = [
+        p.audit(evidence) if p.number in FROM_A_REPORT else unknown("a report alone does not say; give the bundle")
+        for p in PITFALLS
+    ]
+    run = report.run[:10] or clip(name, 40)
+    return Audited(run, report.method_name or name, list(zip(PITFALLS, found, strict=True)))

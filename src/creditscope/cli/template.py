@@ -1,0 +1,134 @@
+"""creditscope template"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from creditscope.cli.parse import parse
+
+if TYPE_CHECKING:
+    from creditscope.cli.sources import Sources
+    from creditscope.render.template import Entry
+
+
+@dataclass
+class Template:
+    sources: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Bundles, stores, directories that hold bundles, or reports as JSON."""
+    protocol: str = "three-check"
+    """Verdict policy: three-check or four-diagnostic (a report as JSON keeps its own)."""
+    latex: bool = False
+    """LaTeX (booktabs, longtable) instead of Markdown."""
+    standalone: bool = False
+    """Make the LaTeX a whole document."""
+    out: Path | None = None
+    """File to write (default: standard output)."""
+
+
+def run(args: Sequence[str]) -> int:
+    flags = parse(
+        Template,
+        args,
+        "template",
+        "Write the reporting section of a paper, filled from runs or reports: what was trained, protocol and thresholds, nulls "
+        "with margins and intervals, per-layer cosines, reference norms, Γ under every aggregation, all seeds, verdicts. Every "
+        "number stands next to the hash of its run.",
+        "creditscope template runs/store --latex --out section.tex",
+    )
+    from creditscope.cli.sources import find_sources
+    from creditscope.errors import CreditscopeError
+    from creditscope.protocol import get_policy
+    from creditscope.render.document import to_latex, to_markdown
+    from creditscope.render.template import reporting_section
+
+    get_policy(flags.protocol)
+    if not flags.sources:
+        raise CreditscopeError("template needs a bundle, a store or a report (JSON)")
+    found = entries(find_sources(flags.sources, beside=True), flags.protocol)
+    if not found:
+        raise CreditscopeError("only frozen-blocks nulls were found; add the networks that they are nulls for")
+    blocks = reporting_section(found)
+    put(to_latex(blocks, flags.standalone) if flags.latex or flags.standalone else to_markdown(blocks), flags.out)
+    return 0
+
+
+def put(text: str, out: Path | None) -> None:
+    """Write to the file, or to standard output."""
+    from creditscope.files import write_atomic
+
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        write_atomic(out, text.encode())
+
+
+def entries(sources: Sources, protocol: str) -> list[Entry]:
+    """One entry per group of seeds; a bundle that was named itself brings its whole group. Then the reports."""
+    from creditscope.render.html.network import networks
+    from creditscope.render.template import Entry, Null
+    from creditscope.studies.audit import NULL_KINDS, audit, nulls_for, recipe
+    from creditscope.studies.stored import full_reports
+
+    named = {recipe(b.spec) for b in sources.single}
+    only_named = len(sources.single) > 0 and not sources.stores
+    full = [r for root in sources.stores for r in full_reports(root)]
+    runs = {b.spec.hash for b in sources.bundles}
+    extra = [r for r in full if r.run in runs] + [r for _, r in sources.reports if r.run in runs]
+    made = []
+    for group in audit(sources.bundles, protocol=protocol):
+        if only_named and recipe(group.spec) not in named:
+            continue
+        reports = [
+            n.report for n in networks([group], (), [r for r in extra if r.run in {x.run for x in group.reports}])
+        ]
+        nulls = [
+            Null(kind, b.spec.seed, found[kind].spec.hash, found[kind].accuracy)
+            for b in group.bundles
+            for found in (nulls_for(b, sources.bundles),)
+            for kind in NULL_KINDS
+            if kind in found
+        ]
+        made.append(
+            Entry(
+                group.label,
+                reports,
+                group.accuracies,
+                group.seeds,
+                group.spec,
+                nulls,
+                _remarks(sources, recipe(group.spec)),
+                [str(b.path) for b in group.bundles],
+            )
+        )
+    for name, report in sources.reports:
+        if report.run not in runs or not report.run:
+            alone = report.headline_acc[0] if len(report.headline_acc) == 1 else None
+            made.append(Entry(report.method_name or name, [report], [alone], [None], paths=[name]))
+    return made
+
+
+def _remarks(sources: Sources, wanted: str) -> list[str]:
+    """Runs of the same recipe that failed: no seed is left out silently."""
+    from creditscope.errors import CreditscopeError
+    from creditscope.studies.audit import recipe
+    from creditscope.studies.store import Store
+    from creditscope.training.spec import make_spec
+
+    found = []
+    for root in sources.stores:
+        for run_hash, failure in Store(root).failures().items():
+            try:
+                spec = make_spec(dict(failure["spec"]))
+            except (CreditscopeError, TypeError, ValueError):
+                continue  # a record that cannot be read names no recipe
+            if recipe(spec) == wanted:
+                found.append(
+                    f"Seed {spec.seed} failed and is not in the table (run {run_hash[:10]}): {failure['message']}"
+                )
+    return found

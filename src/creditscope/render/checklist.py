@@ -1,0 +1,137 @@
+"""The pitfalls as questions to an author: answered where the files can answer, marked where only the author can."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from creditscope.pitfalls.base import Answer, Pitfall
+from creditscope.render.document import Block, Heading, Items, Paragraph, Table, clip
+
+QUESTIONS = {
+    1: "Was every norm taken per sample over its features, and not over a whole tensor or with a wrong axis?",
+    2: "Was the reference large enough that the eps of the cosine did not clamp it?",
+    3: "Was the reference gradient computed in a dtype that holds it (float32, bfloat16), not in float16?",
+    4: "Was Γ compared with the same rule under redrawn feedback (fresh-B null)?",
+    5: "Is it said how Γ was aggregated over layers and samples, and would another way give the same?",
+    6: "Are the cosines shown layer by layer, so that one layer cannot carry the average?",
+    7: "Were feedback matrices and auxiliary networks saved, and was Γ measured with those that were trained?",
+    8: "Were credit and reference taken on the same samples?",
+    9: "Does every comparison use a baseline of the same recipe and seed, trained by the same rule?",
+    10: "Were credit and reference taken in the same mode (eval), not one in train and one in eval mode?",
+    11: "Were the norms of the hidden states taken raw, before any normalisation?",
+    12: "Is there a null control: the same network with blocks that stay at their random initialisation?",
+    13: "Is the reduction of the loss said, so that ‖g‖ does not change with the evaluation batch?",
+    14: "Were zero gradients counted out instead of being scored as 0 or 1?",
+    15: "Are all seeds reported that were run, with none selected?",
+}
+State = Literal["answered", "found", "author"]
+SHOWN = 4
+"""Runs named in an answer; the others are counted."""
+
+
+@dataclass(frozen=True)
+class Audited:
+    """The answers about one network."""
+
+    run: str
+    """Short hash of the run, or the name of the report."""
+    label: str
+    answers: Sequence[tuple[Pitfall, Answer]]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One question with its answer over all networks."""
+
+    pitfall: Pitfall
+    state: State
+    answer: str
+    found: Sequence[tuple[str, str]]
+    """(run, sentence) of every network where the pitfall was met."""
+    clear: Sequence[tuple[str, str]]
+    unknown: Sequence[tuple[str, str]]
+
+    @property
+    def question(self) -> str:
+        return QUESTIONS[self.pitfall.number]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.pitfall.id,
+            "title": self.pitfall.title,
+            "question": self.question,
+            "state": self.state,
+            "answer": self.answer,
+            "found": [{"run": r, "sentence": s} for r, s in self.found],
+            "clear": [{"run": r, "sentence": s} for r, s in self.clear],
+            "cannot_be_told": [{"run": r, "sentence": s} for r, s in self.unknown],
+            "fix": self.pitfall.fix if self.state == "found" else "",
+        }
+
+
+def checklist(audited: Sequence[Audited]) -> list[Line]:
+    """One line per pitfall of the catalogue. `found` outweighs; one network that cannot be told needs the author."""
+    lines = []
+    for k, (pitfall, _) in enumerate(audited[0].answers):
+        by: dict[str, list[tuple[str, str]]] = {"found": [], "clear": [], "cannot be told": []}
+        for network in audited:
+            answer = network.answers[k][1]
+            by[answer.status].append((network.run, answer.sentence))
+        found, good, open_ = by["found"], by["clear"], by["cannot be told"]
+        n = len(audited)
+        if found:
+            state: State = "found"
+            text = f"Pitfall met in {len(found)} of {n} networks: {_told(found)}"
+            text += f"; to be answered by the author for {len(open_)}: {_told(open_)}" if open_ else ""
+        elif open_:
+            state = "author"
+            text = (
+                f"To be answered by the author: the files cannot tell for {len(open_)} of {n} networks ({_told(open_)})"
+            )
+            text += f"; clear in {len(good)}" if good else ""
+        else:
+            state, text = "answered", f"Clear in all {n}: {_told(good)}" if n > 1 else f"Clear: {_told(good)}"
+        lines.append(Line(pitfall, state, text + ".", found, good, open_))
+    return lines
+
+
+def _told(pairs: Sequence[tuple[str, str]]) -> str:
+    """Each sentence once, with the runs it holds for."""
+    by: dict[str, list[str]] = {}
+    for run, sentence in pairs:
+        by.setdefault(clip(sentence, 200), []).append(run)
+    parts = []
+    for sentence, runs in list(by.items())[:SHOWN]:
+        more = f" and {len(runs) - SHOWN} more" if len(runs) > SHOWN else ""
+        parts.append(f"{sentence} (run {', '.join(runs[:SHOWN])}{more})")
+    left = sum(len(runs) for runs in list(by.values())[SHOWN:])
+    return "; ".join(parts) + (f"; likewise in {left} more" if left else "")
+
+
+NAMES = {"answered": "✓ answered", "found": "✗ pitfall met", "author": "? author"}
+
+
+def checklist_document(lines: Sequence[Line], audited: Sequence[Audited]) -> list[Block]:
+    count = {state: sum(line.state == state for line in lines) for state in NAMES}
+    rows = [
+        [
+            line.pitfall.id,
+            line.question,
+            NAMES[line.state],
+            line.answer + (f" To do: {line.pitfall.fix}" if line.found else ""),
+        ]
+        for line in lines
+    ]
+    todo = [f"{line.pitfall.id}: {line.question}" for line in lines if line.state != "answered"]
+    about = f"{len(audited)} networks" if len(audited) > 1 else f"{clip(audited[0].label, 80)} (run {audited[0].run})"
+    blocks: list[Block] = [
+        Heading("Checklist of the known ways to mismeasure credit"),
+        Paragraph(
+            f"About {about}. Of {len(lines)} questions the files answer {count['answered']}; {count['found']} pitfalls are met; "
+            f"{count['author']} are to be answered by the author."
+        ),
+        Table(["", "question", "state", "answer"], rows, widths=(7, 30, 14, 55)),
+    ]
+    return [*blocks, Heading("Left to do", 3), Items(todo)] if todo else blocks

@@ -1,0 +1,49 @@
+"""The section of one study: conclusion, figure, and the table with published | ours | difference marked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from creditscope.render.html.section import figure_of
+from creditscope.render.study import arranged
+from creditscope.render.study_charts import study_charts
+from creditscope.studies.result import StudyResult
+
+TALL = 14
+"""Rows from which a table scrolls inside its frame."""
+
+
+def study_section(preset: str, result: StudyResult) -> dict[str, Any]:
+    columns, rows = arranged(result)
+    groups: list[dict[str, Any]] = []
+    for column in columns:
+        if column.group and groups and groups[-1]["name"] == column.group:
+            groups[-1]["parts"].append(column)
+        elif column.group:
+            groups.append({"name": column.group, "parts": [column]})
+        else:
+            groups.append({"name": column.name, "parts": []})
+    return {
+        "key": study_key(preset, result),
+        "name": result.name,
+        "preset": preset,
+        "question": result.question,
+        "conclusion": result.conclusion,
+        "convention": result.convention,
+        "notes": result.notes,
+        "groups": groups,
+        "compared": any(g["parts"] for g in groups),
+        "columns": columns,
+        "rows": rows,
+        "tall": len(rows) > TALL,
+        "figures": [figure_of(chart) for chart in study_charts(result)],
+    }
+
+
+def study_key(preset: str, result: StudyResult) -> str:
+    return f"study-{result.name}-{preset}"
+
+
+def study_data(preset: str, result: StudyResult) -> dict[str, Any]:
+    """What the page holds of a study as JSON."""
+    return {"key": study_key(preset, result), "preset": preset, **result.to_dict()}

@@ -1,0 +1,90 @@
+"""The page of a real audit: published claims next to our runs, what was learned, and the studies behind it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from creditscope.protocol.report import DiagnosticReport
+from creditscope.render.markdown import escape, table
+from creditscope.render.study import study_markdown
+from creditscope.studies.learned import lessons
+from creditscope.studies.reproduction import (
+    TOLERANCE,
+    Outcome,
+    difference_text,
+    ours_text,
+    outcomes,
+    published_text,
+)
+from creditscope.studies.result import Run, StudyResult
+
+HEADER = ["quantity", "published", "ours", "difference", "statement"]
+KINDS = ("reproduced", "reproduced only", "not reproduced", "not comparable", "not run")
+
+
+def audit_page(runs: Sequence[Run], results: Iterable[StudyResult], missing: Sequence[str], source: str) -> str:
+    """Markdown; every number comes from the runs or from the published table it stands next to."""
+    held = outcomes(runs)
+    parts = [
+        "# The real audit: published claims next to our own runs",
+        _intro(runs, source),
+        "## Summary",
+        _summary(held),
+        _headline(held),
+        "## Published tables, line by line",
+        _how_to_read(),
+    ]
+    for name in dict.fromkeys(o.claim.table for o in held):
+        parts += [f"### {name}", _table([o for o in held if o.claim.table == name])]
+    parts.append("## What we learned")
+    parts += [f"**{escape(title)}.** {escape(text, None)}" for title, text in lessons(runs)]
+    parts += ["## The studies behind it"]
+    parts += [study_markdown(r).replace("## ", "### ", 1) for r in results]
+    if missing:
+        parts += ["## Not run yet", "\n".join(f"- {escape(m)}" for m in missing)]
+    return "\n\n".join(p.strip("\n") for p in parts) + "\n"
+
+
+def _intro(runs: Sequence[Run], source: str) -> str:
+    protocol = DiagnosticReport.from_dict(runs[0].report).protocol
+    datasets = Counter(str(r.spec.dataset) for r in runs)
+    told = ", ".join(f"{n} on {name}" for name, n in sorted(datasets.items()))
+    return (
+        f"Made by `creditscope study page` from `{source}`: {len(runs)} runs ({told}), protocol {protocol}, one thread each. "
+        "Every run is a JSON file named by the hash of its spec, with the command that trains it; the weights are not kept here, "
+        "their checksums are.\n\n"
+        "The published values are those of arXiv 2606.21126, its drafts and its public change history; an exclamation mark: the "
+        "authors corrected the number, or two versions differ. The papers do not state how the credit is normalised, so ours is "
+        "shown for both settings of `credit_norm`."
+    )
+
+
+def _summary(held: Sequence[Outcome]) -> str:
+    counts = Counter(o.kind for o in held)
+    rows = [[kind, str(counts[kind])] for kind in KINDS if counts[kind]]
+    return "\n".join(table(["statement", "claims"], rows))
+
+
+def _headline(held: Sequence[Outcome]) -> str:
+    tested = [o for o in held if o.kind in KINDS[:3]]
+    good = sum(o.kind == "reproduced" for o in tested)
+    norm = Counter(o.statement.partition("credit_norm=")[2] for o in tested if o.kind == "reproduced only")
+    told = "; ".join(f"{n} only with credit_norm={name}" for name, n in norm.most_common()) or "none with one norm only"
+    return f"**Of {len(tested)} claims that our runs can test, {good} are reproduced ({told}).**"
+
+
+def _how_to_read() -> str:
+    rules = "; ".join(f"{kind}: {rule}" for kind, rule in TOLERANCE.items())
+    return (
+        f"Reproduced means, by kind of quantity: {rules}. Ours: mean ± sample standard deviation over n seeds, final checkpoint "
+        "unless an epoch is named; ‖g_L‖ is the mean per-sample norm divided by 128; × is ours divided by the published value."
+    )
+
+
+def _table(held: Sequence[Outcome]) -> str:
+    rows = [
+        [escape(c) for c in (o.claim.what, published_text(o.claim), ours_text(o), difference_text(o), o.statement)]
+        for o in held
+    ]
+    return "\n".join(table(HEADER, rows))

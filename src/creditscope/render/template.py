@@ -1,0 +1,300 @@
+"""The reporting section of a paper, filled from reports: every number stands next to the hash of the run it comes from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from creditscope.protocol.report import DiagnosticReport
+from creditscope.render.document import Block, Heading, Items, Paragraph, Table, clip
+from creditscope.render.numbers import accuracy, num, signed
+from creditscope.render.text import gamma_text
+from creditscope.training.spec import RunSpec
+
+SHORT = 10
+"""Characters of a hash in a table; the last table has all of them."""
+PER_TABLE = 5
+"""Networks side by side in the table of layers."""
+
+
+@dataclass(frozen=True)
+class Null:
+    """One trained frozen-blocks null."""
+
+    kind: str
+    seed: int
+    run: str
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method and recipe: the networks of all its seeds."""
+
+    label: str
+    reports: Sequence[DiagnosticReport]
+    accuracies: Sequence[float | None]
+    """Of each network (None: not in the files)."""
+    seeds: Sequence[int | None]
+    spec: RunSpec | None = None
+    nulls: Sequence[Null] = ()
+    remarks: Sequence[str] = ()
+    """What is known of runs that are not here: failed, unfinished."""
+    paths: Sequence[str] = field(default_factory=tuple)
+    """Where each network lies."""
+
+
+def key(report: DiagnosticReport) -> str:
+    """Hash of the run, or of the report where the network comes from no bundle."""
+    return report.run or "report:" + hashlib.sha256(report.to_json().encode()).hexdigest()
+
+
+def short(run: str) -> str:
+    return run[: SHORT + (len("report:") if run.startswith("report:") else 0)]
+
+
+def reporting_section(entries: Sequence[Entry]) -> list[Block]:
+    """The whole section."""
+    blocks: list[Block] = [
+        Heading("How credit was measured and what was found"),
+        Paragraph(
+            "Filled by creditscope from the files of the runs. The column “run” has the first characters of the hash of the "
+            "run's specification; the last table has the whole hashes. A pass means that no audited failure was found: a "
+            "minimum bar, not a proof."
+        ),
+        *_protocol(entries),
+    ]
+    for entry in entries:
+        name = clip(entry.label or "network", 80)
+        blocks += [
+            Heading(name, 3),
+            *_verdict(entry),
+            *_trained(entry),
+            *_networks(entry),
+            *_nulls(entry),
+            *_layers(entry),
+            *_reference(entry),
+            *_aggregations(entry),
+            *_functional(entry),
+        ]
+    return [*blocks, *_hashes(entries)]
+
+
+def _protocol(entries: Sequence[Entry]) -> list[Block]:
+    reports = [r for e in entries for r in e.reports]
+    conventions = dict.fromkeys(_convention(r) for r in reports)
+    rows = {(c.id, c.name, num(c.threshold), clip(c.convention)): r.protocol for r in reports for c in r.verdict.checks}
+    versions = ", ".join(dict.fromkeys(clip(r.protocol, 60) for r in reports))
+    return [
+        Heading("Protocol and thresholds", 3),
+        Paragraph(f"Protocol {versions}. Thresholds as they were used:"),
+        Table(["check", "name", "threshold", "convention"], list(rows), widths=(6, 16, 12, 60)),
+        Paragraph("Measured on: " + "; ".join(conventions) + "."),
+    ]
+
+
+def _convention(report: DiagnosticReport) -> str:
+    c = report.facts.convention
+    return (
+        f"{c.n_samples} samples ({clip(c.samples, 80)}), loss {clip(c.loss, 80)}, reduction {clip(c.reduction)}, {c.dtype}, "
+        f"{clip(c.mode, 40)} mode, {clip(c.checkpoint, 40)} checkpoint; cosine in {clip(c.cosine_dtype, 80)}"
+    )
+
+
+def _verdict(entry: Entry) -> list[Block]:
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for r in entry.reports:
+        reasons = r.verdict.reasons or tuple(c.sentence for c in r.verdict.checks if c.answer not in ("pass", "fail"))
+        told = (clip(r.verdict.line.removeprefix("VERDICT: ")), *map(clip, reasons), *map(clip, r.verdict.warnings))
+        lines.setdefault(told, []).append(short(key(r)))
+    items = [
+        f"Verdict (run{'s' if len(runs) > 1 else ''} {', '.join(runs)}): {'. '.join(told)}."
+        for told, runs in lines.items()
+    ]
+    return [Items(items)]
+
+
+def _trained(entry: Entry) -> list[Block]:
+    if entry.spec is None:
+        return [
+            Paragraph(
+                "What was trained (data set, architecture, credit rule with its normalisation and site, optimiser, epochs, batch "
+                "size, augmentation): to be answered by the author; the report does not hold it."
+            )
+        ]
+    runs = ", ".join(short(key(r)) for r in entry.reports)
+    rows = [[name, clip(value, 120)] for name, value in _settings(entry.spec) if name != "seed"]
+    return [Table(["setting", "value"], rows, f"What was trained (runs {runs}).", widths=(20, 60))]
+
+
+def _settings(spec: RunSpec) -> list[tuple[str, str]]:
+    rows = []
+    for name, value in spec.model_dump().items():
+        if isinstance(value, dict):
+            rows += [(f"{name}.{k}", str(v)) for k, v in value.items()]
+        elif isinstance(value, list | tuple):
+            rows.append((name, ", ".join(map(str, value)) or "none"))
+        else:
+            missing = "all blocks" if name == "train_last" else "does not apply"
+            rows.append((name, missing if value is None else str(value)))
+    return [*rows, ("optimiser", "AdamW, cosine schedule")]
+
+
+def _networks(entry: Entry) -> list[Block]:
+    rows = []
+    for r, acc, seed in zip(entry.reports, entry.accuracies, entry.seeds, strict=True):
+        f = r.facts
+        rows.append(
+            [
+                short(key(r)),
+                "–" if seed is None else str(seed),
+                "–" if acc is None else f"{acc:.4f}",
+                gamma_text(r),
+                num(f.scale.growth),
+                num(f.reference.batch_mean_128[-1]),
+                signed(f.stability.deepest),
+                r.status,
+            ]
+        )
+    header = ["run", "seed", "accuracy", "headline Γ", "growth", "‖g_L‖/128", "stability", "status"]
+    known = [a for a in entry.accuracies if a is not None]
+    seeds = [str(s) for s in entry.seeds if s is not None]
+    told = f"Accuracy {accuracy(tuple(known))}, mean ± sample standard deviation. " if known else ""
+    if seeds:
+        told += f"Seeds {', '.join(seeds)}: every finished run of this recipe in the files, none selected."
+    else:
+        told += "Seeds: to be answered by the author; the reports do not hold them."
+    blocks: list[Block] = [Table(header, rows, told)]
+    return [*blocks, Items(list(map(clip, entry.remarks)))] if entry.remarks else blocks
+
+
+def _nulls(entry: Entry) -> list[Block]:
+    depth = entry.reports[0].facts.depth
+    if depth is None or not depth.margins:
+        return [
+            Paragraph(
+                "Frozen-blocks nulls: none is in the files, so D3 is not measured. To be answered by the author: how do the "
+                "trained blocks compare with untrained ones, by the same rule (matched) and by backpropagation (bp)?"
+            )
+        ]
+    runs = ", ".join(short(key(r)) for r in entry.reports)
+    rows = []
+    margins = [(m.null, m) for m in depth.margins] + ([("bp of BP itself", depth.bp_margin)] if depth.bp_margin else [])
+    for name, m in margins:
+        mine = [n for n in entry.nulls if n.kind == m.null]
+        from_null = ", ".join(f"{short(n.run)} (seed {n.seed}, {n.accuracy:.4f})" for n in mine)
+        interval = "–" if m.low_pp is None else f"[{signed(m.low_pp, 2)}, {signed(m.high_pp, 2)}]"
+        rows.append(
+            [
+                clip(name, 40),
+                f"{m.accuracy:.4f}",
+                f"{m.null_accuracy:.4f}",
+                signed(m.margin_pp, 2),
+                interval,
+                clip(m.interval, 80),
+                from_null or "not recorded in the report",
+            ]
+        )
+    header = ["null", "accuracy", "of the null", "margin (pp)", "95 % interval", "which interval", "runs of the null"]
+    missing = [k for k in ("matched", "bp") if k not in {m.null for m in depth.margins}]
+    told = f"Margins to the frozen-blocks nulls (trained networks: runs {runs})."
+    if missing and entry.spec is not None and entry.spec.method != "bp":
+        told += f" Not in the files: {', '.join(missing)}."
+    return [Table(header, rows, told)]
+
+
+def _layers(entry: Entry) -> list[Block]:
+    if not any(r.facts.alignment for r in entry.reports):
+        return [Paragraph("Per-layer cosine: not measured (no credit was given).")]
+    blocks: list[Block] = []
+    for start in range(0, len(entry.reports), PER_TABLE):
+        some = entry.reports[start : start + PER_TABLE]
+        rows = []
+        for layer in range(max(r.facts.stream.depth for r in some) + 1):
+            rows.append([str(layer), *(_cosine(r, layer) for r in some)])
+        header = ["layer", *(f"run {short(key(r))}" for r in some)]
+        told = "Per-layer cosine cos(a_l, g_l): mean ± standard deviation over samples; * exact by construction."
+        blocks.append(Table(header, rows, told))
+    return blocks
+
+
+def _cosine(report: DiagnosticReport, layer: int) -> str:
+    al, c = report.facts.alignment, report.facts.concentration
+    if al is None or layer >= len(al.mean):
+        return "–"
+    if al.mean[layer] is None:
+        return "not measurable"
+    exact = "*" if c is not None and layer in c.exact_layers else ""
+    return f"{signed(al.mean[layer])}{exact} ± {num(al.std[layer], 2)}"
+
+
+def _reference(entry: Entry) -> list[Block]:
+    rows = [
+        [
+            short(key(r)),
+            num(r.facts.reference.per_sample[-1]),
+            num(r.facts.reference.batch_mean_128[-1]),
+            num(min(r.facts.reference.batch_mean_128)),
+            num(r.facts.reference.clamp_batch_size[-1]),
+            num(r.checks["D2"].threshold),
+        ]
+        for r in entry.reports
+    ]
+    header = ["run", "‖g_L‖ per sample", "‖g_L‖ / 128", "smallest ‖g_l‖ / 128", "clamp batch size at h_L", "floor"]
+    told = (
+        "Reference norm: mean per-sample ‖g_L‖ (loss summed over samples), and the same divided by 128 (batch-mean convention, "
+        "B = 128), with which the floor is compared. Clamp batch size: from that batch on, ‖g_L‖ / B is within 10 times "
+        "the eps 1e-8 of a usual cosine."
+    )
+    return [Table(header, rows, told)]
+
+
+def _aggregations(entry: Entry) -> list[Block]:
+    rows = []
+    for r in entry.reports:
+        a, c = r.facts.aggregate, r.facts.concentration
+        if a is None:
+            continue
+        found = (a.headline, a.concat, a.norm_weighted, a.flattened, a.clamped_128)
+        deep = c.deep_mean_without_exact if c and c.deep_mean_without_exact is not None else c.deep_mean if c else None
+        rows.append([short(key(r)), *map(signed, found), signed(deep), "yes" if r.verdict.gamma_withheld else "no"])
+    header = [
+        "run", "mean of layers (headline)", "concatenated", "norm-weighted", "flattened", "eps-clamped, B = 128",
+        "deep mean without exact layers", "withheld",
+    ]  # fmt: skip
+    return [Table(header, rows, "Γ under every aggregation; withheld: not interpretable here.")] if rows else []
+
+
+def _functional(entry: Entry) -> list[Block]:
+    rows = []
+    for r in entry.reports:
+        f = r.facts
+        rho = f.perturbation.credit if f.perturbation else None
+        nudge = f.nudging.credit if f.nudging else None
+        fresh = f.fresh_b if f.fresh_b and f.fresh_b.trained is not None else None
+        if rho or nudge or fresh:
+            rows.append(
+                [
+                    short(key(r)),
+                    signed(rho.deep_mean if rho else None),
+                    num(nudge.deep_mean if nudge else None),
+                    signed(fresh.trained) if fresh else "–",
+                    f"{signed(fresh.mean)} ± {num(fresh.std, 2)} (n={len(fresh.draws)})" if fresh else "–",
+                ]
+            )
+    header = ["run", "ρ, layers 1..L", "nudging, layers 1..L", "deep cosine, trained feedback", "redrawn feedback"]
+    return [Table(header, rows, "Full level: perturbation correlation, nudging, fresh-B null.")] if rows else []
+
+
+def _hashes(entries: Sequence[Entry]) -> list[Block]:
+    rows: dict[str, list[str]] = {}
+    for e in entries:
+        paths = [*e.paths, *[""] * len(e.reports)]
+        for r, seed, path in zip(e.reports, e.seeds, paths, strict=False):
+            run = key(r)
+            rows[run] = [short(run), clip(e.label, 60), "–" if seed is None else str(seed), run, clip(path, 120) or "–"]
+        for n in e.nulls:
+            rows.setdefault(n.run, [short(n.run), f"null ({n.kind}) of {clip(e.label, 60)}", str(n.seed), n.run, "–"])
+    header = ["run", "method", "seed", "hash", "directory"]
+    return [Heading("Runs", 3), Table(header, list(rows.values()), widths=(12, 18, 6, 40, 24))]
