@@ -173,3 +173,12 @@ def _cut() -> Any:
     rule = credit_from_grads(theirs, twin=Net(), blocks="stack.*")
     rule.attach = lambda stream: stream.model.load_state_dict(theirs.state_dict())  # type: ignore[method-assign]
     return rule
+
+
+def test_size_of_foreign_credit_is_that_of_the_summed_loss():
+    """An ordinary model as its own method: the credit is g itself, in length too."""
+    theirs, twin = shaken(Net()), Net()
+    rule = credit_from_grads(theirs, twin=twin)
+    facts = diagnose(rule.twin, [batch((D_IN,))], credit=rule, blocks="stack.*").facts
+    assert facts.alignment is not None
+    assert facts.alignment.credit_norm == pytest.approx(facts.reference.per_sample, rel=1e-5)

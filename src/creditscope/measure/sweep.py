@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from creditscope.batch import IGNORED, Batches, as_batches, tensors_of
-from creditscope.credit.base import CreditBatch, CreditRule, as_rule
+from creditscope.credit.base import CreditBatch, CreditRule, as_rule, is_finite
 from creditscope.eager import original
 from creditscope.errors import CreditscopeError
 from creditscope.measure.alignment import aggregate, alignment, clamped_cosine, concentration, inner_products
@@ -89,18 +89,16 @@ class Collected:
         return np.stack([np.concatenate(rows) for rows in getattr(self, name)])
 
     def note(self, place: str, t: Tensor | Array) -> None:
-        ok = bool(torch.isfinite(t).all()) if isinstance(t, Tensor) else bool(np.isfinite(t).all())
+        ok = is_finite(t) if isinstance(t, Tensor) else bool(np.isfinite(t).all())
         if not ok:
             self.non_finite[place] = None
 
     def hash_samples(self, inputs: Any, y: Tensor) -> None:
         """Two running digests (inputs, labels): the same whatever the batch boundaries are."""
         for t in (tensors_of(inputs) or [y])[:1]:
-            self.digest[0].update(t.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+            self.digest[0].update(t.detach().cpu().contiguous().view(torch.uint8).numpy())
         y = y.detach().cpu()
-        self.digest[1].update(
-            (y.double() if y.is_floating_point() else y.to(torch.int64)).contiguous().numpy().tobytes()
-        )
+        self.digest[1].update((y.double() if y.is_floating_point() else y.to(torch.int64)).contiguous().numpy())
 
     def score(self, logits: Tensor, y: Tensor) -> None:
         if y.is_floating_point() or y.shape != logits.shape[:-1]:
@@ -126,10 +124,14 @@ def collect(
     hashed: False where the same batches are measured again and again and nobody asks which they were.
     """
     got = Collected(stream.depth)
+    before = _sums(stream.model) if credit is not None else {}
     for inputs, y in batches:
         _one_batch(stream, inputs, y, credit, loss_fn, got, watch)
         if hashed:
             got.hash_samples(inputs, y)
+    if credit is not None:
+        now = _sums(stream.model)
+        _refuse_changed([name for name in now if not np.array_equal(now[name], before[name], equal_nan=True)], credit)
     return got
 
 
@@ -139,6 +141,19 @@ def by_rows(fn: Callable[..., Array], *tensors: Tensor) -> Array:
     return np.concatenate([fn(*(t[k : k + step] for t in tensors)) for k in range(0, len(tensors[0]), step)], axis=-1)
 
 
+def lengths(u: Tensor) -> Array:
+    """[B, d] -> L2 norm of each row, [B], in float64; also where the squares of a float64 row over- or underflow."""
+    u = u.double()
+    norm = u.norm(dim=1)
+    extreme = ~(norm.isfinite() & (norm > 1e-150))
+    if bool(extreme.any()):
+        largest = u.abs().amax(1)
+        scaled = largest * (u / largest.unsqueeze(1)).norm(dim=1)
+        norm = torch.where(extreme & (largest > 0) & largest.isfinite(), scaled, norm)
+    array: Array = norm.cpu().numpy()
+    return array
+
+
 def _versions(model: nn.Module) -> dict[str, tuple[nn.Parameter, int, int]]:
     """Every write to a tensor raises its version; a new tensor has another address."""
     return {name: (p, p._version, p.data_ptr()) for name, p in model.named_parameters()}
@@ -146,7 +161,17 @@ def _versions(model: nn.Module) -> dict[str, tuple[nn.Parameter, int, int]]:
 
 def _check_weights(model: nn.Module, before: dict[str, tuple[nn.Parameter, int, int]], credit: CreditRule) -> None:
     now = _versions(model)
-    changed = [name for name in now if name not in before or now[name][1:] != before[name][1:]]
+    _refuse_changed([name for name in now if name not in before or now[name][1:] != before[name][1:]], credit)
+
+
+@torch.no_grad()
+def _sums(model: nn.Module) -> dict[str, tuple[float, float]]:
+    """Sum and sum of squares of each weight: a write through `.data` raises no version."""
+    flat = ((name, p.detach().flatten()) for name, p in model.named_parameters())
+    return {name: (p.sum().item(), p.dot(p).item()) for name, p in flat}
+
+
+def _refuse_changed(changed: list[str], credit: CreditRule) -> None:
     if changed:
         raise CreditscopeError(
             f"credit rule {credit.name or type(credit).__name__!r} wrote to the weight {changed[0]!r} while it was measured; "
@@ -172,9 +197,9 @@ def _one_batch(
         """g_l has come by on the backward pass (layers arrive from L down to 0)."""
         nonlocal credits
         g = stream.read_grad(native.detach())
-        gg = by_rows(lambda u: u.double().square().sum(1).cpu().numpy(), g)
-        got.g[layer].append(np.sqrt(gg))
-        got.note(f"g_{layer}", gg)
+        norm = by_rows(lengths, g)
+        got.g[layer].append(norm)
+        got.note(f"g_{layer}", norm)
         got.groups[layer].add(g)
         if credit is None or batch is None:
             return
@@ -194,7 +219,7 @@ def _one_batch(
         got.dot[layer].append(dot)
         got.aa[layer].append(aa)
         got.clamped[layer].append(by_rows(clamped_cosine, a, g))
-        got.note(f"credit a_{layer}", aa)
+        got.note(f"credit a_{layer}", aa if np.isfinite(aa).all() else a)  # squares of large float64 credit overflow
         if watch is not None:
             seen.append((g, a))
 
@@ -205,7 +230,7 @@ def _one_batch(
                 f"h_{layer} has {h.shape[1]} numbers per sample in one batch and {stream.widths[layer]} in the first; "
                 "give batches of one shape (pad sequences to one length)"
             )
-        norm = by_rows(lambda u: u.double().norm(dim=1).cpu().numpy(), h)
+        norm = by_rows(lengths, h)
         got.h[layer].append(norm)
         got.note(f"h_{layer}", norm)
         if credit is not None:
@@ -257,12 +282,13 @@ def facts_from(
 ) -> Facts:
     """Turn the raw numbers of a sweep into facts."""
     for name, p in stream.model.named_parameters():
-        if not bool(torch.isfinite(p).all()):
+        if not is_finite(p.detach()):
             got.non_finite[f"weights {name}"] = None
             break
     aligned = aggregated = concentrated = None
     if credit is not None:
-        dot, aa, gg = got.array("dot"), got.array("aa"), got.array("g") ** 2
+        with np.errstate(over="ignore"):
+            dot, aa, gg = got.array("dot"), got.array("aa"), got.array("g") ** 2
         aligned = alignment(dot, aa, gg, floor)
         aggregated = aggregate(dot, aa, gg, got.array("clamped"))
         concentrated = concentration(aligned.mean, credit.exact_layers(stream.depth))

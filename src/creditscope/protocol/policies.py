@@ -6,7 +6,7 @@ one `Policy` and put it in `POLICIES`; a change of rule is a new version string.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
@@ -23,6 +23,9 @@ MODE_1 = "Mode 1: measurement degenerate"
 MODE_2 = "Mode 2: alignment concentrated in one layer"
 SCALE_EXPLODES = "scale explodes"
 DEPTH_UNUSED = "depth unused"
+
+JUDGED = ("D1", "D2", "D3")
+"""The checks that a verdict rests on; C is interpretive."""
 
 
 @dataclass(frozen=True)
@@ -163,11 +166,11 @@ def judge(facts: Facts, thresholds: DiagnosticThresholds, policy: str | Policy =
     warnings, concentrated = warnings_for(facts, thresholds, by_id, decided=findings.deciding)
     if concentrated and not diverged:
         mode = (*mode, MODE_2)
-    status, conclusion = _conclude(findings, by_id["D3"])
+    status, conclusion = _conclude(findings, [by_id[id_] for id_ in JUDGED])
     alternative = None
     if policy.without_depth:
         without = findings if diverged else policy.find({id_: c for id_, c in by_id.items() if id_ != "D3"})
-        alternative = f"without (d): {_conclude(without, None)[1]}"
+        alternative = f"without (d): {_conclude(without, [by_id[id_] for id_ in JUDGED if id_ != 'D3'])[1]}"
     return Verdict(
         policy=policy.version,
         status=status,
@@ -182,11 +185,12 @@ def judge(facts: Facts, thresholds: DiagnosticThresholds, policy: str | Policy =
     )
 
 
-def _conclude(findings: Findings, d3: Check | None) -> tuple[Status, str]:
-    """Status and the words after `VERDICT: `; `d3` None where D3 is left out."""
+def _conclude(findings: Findings, checks: Sequence[Check]) -> tuple[Status, str]:
+    """Status and the words after `VERDICT: `; one of the checks without an answer leaves a pass incomplete."""
     if findings.failed:
         return "fail", f"needs walk-back: {', '.join(findings.failed)}"
-    missing = f" (D3 {d3.answer})" if d3 is not None and d3.answer in ("not measured", "not measurable") else ""
+    unknown = [f"{check.id} {check.answer}" for check in checks if check.answer in ("not measured", "not measurable")]
+    missing = f" ({', '.join(unknown)})" if unknown else ""
     if findings.open:
         return "inconclusive", f"inconclusive: {', '.join(findings.open)}{missing}"
     return ("incomplete" if missing else "pass"), f"trustworthy{missing}"
