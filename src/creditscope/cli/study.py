@@ -28,6 +28,7 @@ usage: creditscope study COMMAND [options]
   run      train what is missing (interrupted or failed: the same command goes on)
   status   done, running, failed and time left of what was started on a store
   show     table and conclusion of a study, from the runs that are finished
+  page     published claims next to the runs of a store or an archive, as one Markdown page
 
 Example: creditscope study run audit ablation temporal --preset smoke --store runs/store
 """
@@ -118,8 +119,27 @@ class Show:
     """Where the CIFAR files are (studies of level full measure when they are shown first)."""
 
 
+@dataclass
+class Page:
+    store: Path
+    """Directory of the store, or of an archive (`runs export --format archive`)."""
+    out: Path
+    """Markdown file to write."""
+    preset: PresetName = "reduced"
+    """Preset that was run."""
+    data_dir: Path | None = None
+    """Where the CIFAR files are (a store measures level full when it is shown first; an archive has it)."""
+
+
 def run(args: Sequence[str]) -> int:
-    commands = {"list": run_list, "plan": run_plan, "run": run_run, "status": run_status, "show": run_show}
+    commands = {
+        "list": run_list,
+        "plan": run_plan,
+        "run": run_run,
+        "status": run_status,
+        "show": run_show,
+        "page": run_page,
+    }
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
         return 0
@@ -297,4 +317,24 @@ def run_show(args: Sequence[str]) -> int:
         study_json if flags.json else study_markdown if flags.markdown else study_latex if flags.latex else study_text
     )
     print(form(result).rstrip("\n"))
+    return 0
+
+
+def run_page(args: Sequence[str]) -> int:
+    flags = parse(
+        Page,
+        args,
+        "study page",
+        "Every published value next to ours, with the difference and a computed statement; then what was learned, and the studies.",
+        "creditscope study page --store results --out docs/audit.md",
+    )
+    from creditscope.files import write_atomic
+    from creditscope.render.reproduction import audit_page
+    from creditscope.studies.archive import open_source
+    from creditscope.studies.show import everything
+
+    source = open_source(flags.store)
+    runs, results, missing = everything(flags.preset, source, flags.data_dir)
+    write_atomic(flags.out, audit_page(runs, results, missing, source.root.name).encode())
+    print(f"{len(runs)} runs, {len(results)} studies; page {flags.out}")
     return 0

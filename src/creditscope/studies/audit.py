@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -167,7 +168,13 @@ def audit(
         )
         spec = members[0].spec
         result.append(Group(spec.label, spec, tuple(b.spec.seed for b in members), tuple(members), reports))
-    return result
+    longest = max((g.spec.epochs or 0 for g in result), default=0)
+    return [_with_epochs(g) if g.spec.epochs != longest else g for g in result]
+
+
+def _with_epochs(group: Group) -> Group:
+    """A group that trained for fewer epochs than the others says so in its name."""
+    return dataclasses.replace(group, label=f"{group.label} [{group.spec.epochs} epochs]")
 
 
 # ---- the study ----------------------------------------------------------------------------------------------------------

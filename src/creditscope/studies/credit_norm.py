@@ -15,12 +15,20 @@ QUESTION = "is the contrast between FA and DFA one of methods or of normalisatio
 
 
 def specs(preset: str) -> list[RunSpec]:
-    return with_nulls(make(preset, m, seed) for seed in seeds_of(preset) for m in (FA, FA_RMS, DFA_NONE, DFA))
+    cells = (FA, FA_RMS, DFA_NONE, DFA)
+    first = seeds_of(preset)[0]
+    sites = (make(preset, m, first, intervention=True, credit_site=site) for m in cells for site in ("input", "output"))
+    return with_nulls([*(make(preset, m, seed) for seed in seeds_of(preset) for m in cells), *sites])
 
 
 def analyse(runs: Sequence[Run]) -> StudyResult:
     groups = audit(runs)
-    growth = {(g.spec.method, g.spec.credit_norm): mean(g.values("growth")) for g in groups}
+    longest = max((g.spec.epochs or 0 for g in groups), default=0)
+    growth = {
+        (g.spec.method, g.spec.credit_norm): mean(g.values("growth"))
+        for g in groups
+        if g.spec.credit_site == "input" and g.spec.epochs == longest
+    }
     if len(growth) == 4:
         by_norm = [growth[m, "rms"] / growth[m, "none"] for m in ("fa", "dfa")]
         by_method = [growth["dfa", n] / growth["fa", n] for n in ("none", "rms")]

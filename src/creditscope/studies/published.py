@@ -6,7 +6,7 @@ or two versions contradict each other. The papers do not state the credit norm; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from creditscope.training.spec import RunSpec
 
@@ -17,11 +17,13 @@ class Published:
     std: float | None = None
     source: str = ""
     contested: str = ""
+    note: str = ""
+    """How it differs from the run it stands next to."""
 
     @property
     def text(self) -> str:
         std = f" ± {self.std:.3f}" if self.std is not None else ""
-        return f"{self.value:.3f}{std}" + ("!" if self.contested else "")
+        return f"{self.value:.3f}{std}" + ("!" if self.contested else "") + (f" ({self.note})" if self.note else "")
 
 
 AUDIT = "primary audit: ResMLP d=256 L=4, CIFAR-10, 100 epochs, seeds 42, 123, 456"
@@ -104,7 +106,9 @@ def audit_accuracy(spec: RunSpec) -> Published | None:
     if (spec.dataset, spec.arch, spec.width, spec.depth) != ("cifar10", "resmlp", 256, 4) or spec.targets == "random":
         return None
     if spec.penalty or spec.epochs == 30:
-        return PENALTY_ACCURACY.get((spec.method, spec.penalty))
+        found = PENALTY_ACCURACY.get((spec.method, spec.penalty))
+        later = None if spec.penalty or spec.frozen else AUDIT_ACCURACY.get(spec.method)
+        return found or (replace(later, note="at 100 epochs") if later else None)
     if spec.frozen:
         return AUDIT_ACCURACY["frozen"] if spec.method == "dfa" else None
     return AUDIT_ACCURACY.get(spec.method) if spec.train_last is None else None

@@ -155,6 +155,11 @@ def deep_cosine(facts: Facts) -> float | None:
     return c.deep_mean if c.deep_mean_without_exact is None else c.deep_mean_without_exact
 
 
+def deep_cosine_of_all(facts: Facts) -> float | None:
+    """Mean cosine over layers 1..L, exact ones included: what the papers quote."""
+    return facts.concentration.deep_mean if facts.concentration else None
+
+
 def deep_rho(facts: Facts) -> float | None:
     """ρ of the audited credit over layers 1..L, without exact layers where others are left."""
     means = facts.perturbation.credit if facts.perturbation else None

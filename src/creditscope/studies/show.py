@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 from creditscope.errors import CreditscopeError
 from creditscope.studies.archive import Archive
-from creditscope.studies.catalogue import get_study
-from creditscope.studies.result import StudyResult, runs_of
+from creditscope.studies.catalogue import NAMES, get_study
+from creditscope.studies.result import Run, StudyResult, runs_of
 from creditscope.studies.store import Store
+from creditscope.training.spec import make_spec
 
 
 def show(name: str, preset: str, store: Store | Archive, data_dir: str | Path | None = None) -> StudyResult:
@@ -25,3 +27,21 @@ def show(name: str, preset: str, store: Store | Archive, data_dir: str | Path | 
         )
     notes = [f"{len(runs)} of {len(specs)} runs are finished"] if len(runs) < len(specs) else []
     return dataclasses.replace(study.analyse(runs), notes=notes + problems)
+
+
+def everything(
+    preset: str, store: Store | Archive, data_dir: str | Path | None = None
+) -> tuple[list[Run], list[StudyResult], list[str]]:
+    """All usable runs of a store or an archive, every study that they can answer, and a line for each that they cannot."""
+    results: list[StudyResult] = []
+    missing: list[str] = []
+    for name in NAMES:
+        study = get_study(name)
+        try:
+            results.append(show(name, preset, store, data_dir))
+        except CreditscopeError:
+            missing.append(f"{name}: {study.QUESTION} ({len(study.specs(preset))} runs)")
+    if not isinstance(store, Archive):
+        specs = [make_spec(json.loads(row["spec"])) for row in store.rows() if not row["problem"]]
+        return runs_of(store, specs, data_dir)[0], results, missing
+    return store.runs(), results, missing

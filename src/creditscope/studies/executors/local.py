@@ -16,8 +16,8 @@ class LocalExecutor:
     """A worker that dies, or answers nothing for `timeout` seconds, fails its own task; the next task gets a new one."""
 
     def __init__(self, workers: int | None = None, timeout: float | None = None, **_: Any) -> None:
-        self._timeout = timeout
-        self._threads = ThreadPoolExecutor(workers or os.cpu_count() or 1)
+        self.workers, self._timeout = workers or os.cpu_count() or 1, timeout
+        self._threads = ThreadPoolExecutor(self.workers)
         self._mine = threading.local()
         self._workers: list[Worker] = []
         self._closed = False

@@ -1,0 +1,114 @@
+"""A published number as a claim about runs.
+
+A claim names the quantity, the runs that it is about (fields of their specs) and how close counts as reproduced. The papers
+do not state the credit norm, so a claim about FA, DFA or a bridge is held against every norm that was run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from creditscope.studies.published import Published
+from creditscope.studies.result import Run
+from creditscope.studies.temporal import first_epoch
+
+Closeness = Literal["accuracy", "cosine", "order", "epochs"]
+"""How close counts as reproduced: see `reproduction.TOLERANCE`."""
+
+Value = Callable[[Run], "float | None"]
+PRIMARY: dict[str, Any] = {
+    "dataset": "cifar10", "arch": "resmlp", "width": 256, "depth": 4, "terminal_norm": True, "penalty": 0.0,
+    "train_last": None, "targets": "labels", "epochs": 100, "credit_site": ("input", None),
+}  # fmt: skip
+"""The runs of the primary audit; a claim changes what it needs. A tuple: any of these."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    table: str
+    """The published table or sentence."""
+    what: str
+    published: Published
+    value: Value
+    closeness: Closeness
+    runs: dict[str, Any] = field(default_factory=dict)
+    """Changes to PRIMARY."""
+
+    def about(self, run: Run) -> bool:
+        """True if the claim is about this run, the number of epochs aside."""
+        wanted = {**PRIMARY, **self.runs}
+        wanted.pop("epochs")
+        return all(_matches(getattr(run.spec, name), value) for name, value in wanted.items())
+
+    @property
+    def epochs(self) -> int:
+        return int(self.runs.get("epochs", PRIMARY["epochs"]))
+
+
+def _matches(value: Any, wanted: Any) -> bool:
+    return value in wanted if isinstance(wanted, tuple) else value == wanted
+
+
+# ---- quantities ---------------------------------------------------------------------------------------------------------
+
+
+def accuracy(run: Run) -> float:
+    return run.accuracy
+
+
+def gamma(run: Run) -> float | None:
+    return run.facts.aggregate.headline if run.facts.aggregate else None
+
+
+def growth(run: Run) -> float:
+    return run.facts.scale.growth
+
+
+def last_h(run: Run) -> float:
+    return run.last_h
+
+
+def g_128(run: Run) -> float:
+    return run.facts.reference.batch_mean_128[-1]
+
+
+def stability(run: Run) -> float | None:
+    return run.facts.stability.deepest
+
+
+def cosine_at(layer: int) -> Value:
+    return lambda run: run.facts.alignment.mean[layer] if run.facts.alignment else None
+
+
+def at_epoch(epoch: int, read: Callable[[dict[str, Any]], float]) -> Value:
+    return lambda run: read(run.trajectory[epoch]) if epoch < len(run.trajectory) else None
+
+
+def g_then(line: dict[str, Any]) -> float:
+    return float(line["g_per_sample"][-1]) / 128
+
+
+def acc_then(line: dict[str, Any]) -> float:
+    return float(line["accuracy"])
+
+
+def fires(check: str) -> Value:
+    return lambda run: first_epoch(run.trajectory, check)
+
+
+def full(read: Callable[[Any], float | None]) -> Value:
+    return lambda run: read(run.full(None))
+
+
+def control(name: str) -> Callable[[Any], float | None]:
+    def read(facts: Any) -> float | None:
+        means = getattr(facts.perturbation, name) if facts.perturbation else None
+        return None if means is None else means.deep_mean
+
+    return read
+
+
+def fresh(name: str) -> Callable[[Any], float | None]:
+    return lambda facts: getattr(facts.fresh_b, name) if facts.fresh_b else None

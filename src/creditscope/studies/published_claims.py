@@ -1,0 +1,349 @@
+"""Every published number that our runs can stand next to (arXiv 2606.21126, its drafts and its change history)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from creditscope.studies.claims import (
+    Claim,
+    Closeness,
+    Value,
+    acc_then,
+    accuracy,
+    at_epoch,
+    control,
+    cosine_at,
+    fires,
+    fresh,
+    full,
+    g_128,
+    g_then,
+    gamma,
+    growth,
+    last_h,
+    stability,
+)
+from creditscope.studies.published import (
+    ARCHITECTURE_ACCURACY,
+    AUDIT,
+    AUDIT_ACCURACY,
+    DEEP_COSINE,
+    DEEP_RHO,
+    FRESH_B,
+    INTERVENTION,
+    PENALTY_ACCURACY,
+    RHO_CONTROLS,
+    Published,
+)
+from creditscope.studies.result import deep_cosine_of_all, deep_nudge, deep_rho
+
+TABLE_1 = "Primary audit"
+TRAJECTORY = "Course of DFA"
+TABLE_LAYERS = "Cosine per layer"
+TABLE_PENALTY = "Penalty"
+TABLE_FUNCTIONAL = "Functional metrics under λ = 1e-2"
+TABLE_512 = "d = 512, L = 2"
+TABLE_ARCH = "Other architectures"
+
+
+def _said(value: float, std: float | None = None, source: str = AUDIT, contested: str = "") -> Published:
+    return Published(value, std, source, contested)
+
+
+def _audit() -> list[Claim]:
+    quantities: dict[str, tuple[Value, Closeness, dict[str, Published]]] = {
+        "accuracy": (accuracy, "accuracy", {k: v for k, v in AUDIT_ACCURACY.items() if k != "frozen"}),
+        "headline Γ": (
+            gamma,
+            "cosine",
+            {
+                "bp": _said(1.0),
+                "ep": _said(0.008),
+                "fa": _said(0.23),
+                "dfa": _said(0.085, None, f"{AUDIT}; +.07 to +.10"),
+            }
+            | {"cb": _said(0.07), "sb": _said(0.005)},
+        ),
+        "‖h_L‖": (
+            last_h,
+            "order",
+            {"bp": _said(200), "ep": _said(5e3, None, f"{AUDIT}; 3e3 to 8e3"), "fa": _said(1e5), "dfa": _said(4.5e8)}
+            | {"cb": _said(7e7), "sb": _said(2e8)},
+        ),
+        "‖g_L‖ at B = 128": (
+            g_128,
+            "order",
+            {
+                "bp": _said(4e-4),
+                "ep": _said(1.5e-4, None, f"{AUDIT}; 1e-4 to 2e-4"),
+                "fa": _said(1e-6),
+                "dfa": _said(4.2e-9, None, AUDIT, "4e-10 at B ≈ 1024"),
+                "cb": _said(2e-9),
+                "sb": _said(2e-9),
+            },
+        ),
+        "growth": (
+            growth,
+            "order",
+            {
+                "bp": _said(1.15, None, f"{AUDIT}; 1.0 to 1.3"),
+                "ep": _said(11.6, None, f"{AUDIT}; at most"),
+                "dfa": _said(1856, None, f"{AUDIT}; mean of 2043, 979, 2545", "237"),
+                "cb": _said(1183, None, f"{AUDIT}; mean of 1820, 695, 1034", "96"),
+                "sb": _said(15791, None, f"{AUDIT}; mean of 12781, 24126, 10467", "2.4"),
+            },
+        ),
+        "stability": (
+            stability,
+            "cosine",
+            {
+                "bp": _said(0.107, None, f"{AUDIT}; .099 and .114"),
+                "ep": _said(-0.036, None, f"{AUDIT}; seed 42"),
+                "dfa": _said(0.159, None, f"{AUDIT}; mean of .047, .436, -.005"),
+                "cb": _said(0.373, None, f"{AUDIT}; mean of .352, .250, .518"),
+                "sb": _said(0.529, None, f"{AUDIT}; mean of .992, .561, .035"),
+            },
+        ),
+    }
+    found = [
+        Claim(TABLE_1, f"{method.upper()}: {name}", published, value, closeness, {"method": method})
+        for name, (value, closeness, values) in quantities.items()
+        for method, published in values.items()
+    ]
+    frozen = {"method": "dfa", "train_last": 0}
+    found.append(Claim(TABLE_1, "frozen blocks: accuracy", AUDIT_ACCURACY["frozen"], accuracy, "accuracy", frozen))
+    return sorted(
+        found, key=lambda c: ("BP", "EP", "FA", "DFA", "CB", "SB", "frozen blocks").index(c.what.split(":")[0])
+    )
+
+
+def _layers() -> list[Claim]:
+    dfa = dict(enumerate((0.42, 0.006, -0.015, -0.004, -0.004)))
+    found = [
+        Claim(TABLE_LAYERS, f"DFA: cosine at layer {k}", _said(v), cosine_at(k), "cosine", {"method": "dfa"})
+        for k, v in dfa.items()
+    ]
+    found.append(Claim(TABLE_LAYERS, "FA: cosine at layer 0", _said(0.01), cosine_at(0), "cosine", {"method": "fa"}))
+    found.append(
+        Claim(TABLE_LAYERS, "FA: cosine at the deepest layer", _said(0.95), cosine_at(-1), "cosine", {"method": "fa"})
+    )
+    return found
+
+
+def _course() -> list[Claim]:
+    g = {0: 7.8e-3, 1: 1.1e-5, 2: 2.4e-6, 3: 1.0e-6, 4: 5.2e-7, 5: 3.2e-7}
+    note = "trajectory of seed 42, batch-mean; batch size inferred (≈ 1024), × 8 for B = 128"
+    found = [
+        Claim(
+            TRAJECTORY,
+            f"DFA: ‖g_L‖ after epoch {k}",
+            _said(v, None, note),
+            at_epoch(k, g_then),
+            "order",
+            {"method": "dfa"},
+        )
+        for k, v in g.items()
+    ]
+    dfa, bp = {"method": "dfa"}, {"method": "bp"}
+    found += [
+        Claim(TRAJECTORY, "DFA: D2 first fires at epoch", _said(3.5, None, "3 to 4"), fires("D2"), "epochs", dfa),
+        Claim(TRAJECTORY, "DFA: D1 first fires at epoch", _said(9.5, None, "8 to 11"), fires("D1"), "epochs", dfa),
+        Claim(
+            TRAJECTORY,
+            "DFA: accuracy after epoch 5",
+            _said(0.302, None, ".297 to .308"),
+            at_epoch(5, acc_then),
+            "accuracy",
+            dfa,
+        ),
+        Claim(TRAJECTORY, "BP: accuracy after epoch 5", _said(0.49), at_epoch(5, acc_then), "accuracy", bp),
+        Claim(TRAJECTORY, "BP: accuracy after epoch 20", _said(0.57), at_epoch(20, acc_then), "accuracy", bp),
+    ]
+    return found
+
+
+def _penalty() -> list[Claim]:
+    h = {("dfa", 0.0): 4e8, ("dfa", 1e-4): 2.3e4, ("dfa", 1e-2): 4.0e4, ("dfa", 1e-1): 1.2e4}
+    h |= {("fa", 0.0): 9e4, ("fa", 1e-4): 9e3, ("fa", 1e-2): 1e4, ("sb", 1e-2): 302, ("cb", 1e-2): 5680}
+    tables: list[tuple[str, Value, Closeness, dict[tuple[str, float], Published]]] = [
+        ("accuracy", accuracy, "accuracy", PENALTY_ACCURACY),
+        ("‖h_L‖", last_h, "order", {k: _said(v, None, INTERVENTION) for k, v in h.items()}),
+        ("deep cosine (all layers)", full(deep_cosine_of_all), "cosine", DEEP_COSINE),
+        ("deep ρ", full(deep_rho), "cosine", DEEP_RHO),
+    ]
+    found = [
+        Claim(
+            TABLE_PENALTY,
+            f"{method.upper()} λ = {lam:g}: {name}",
+            published,
+            value,
+            closeness,
+            {"method": method, "penalty": lam, "epochs": 30},
+        )
+        for name, value, closeness, values in tables
+        for (method, lam), published in values.items()
+    ]
+    return sorted(found, key=lambda c: c.what.split(":")[0])
+
+
+def _functional() -> list[Claim]:
+    nudging = {"dfa": -4.98e-5, "fa": -2.09e-4, "sb": -1.93e-3, "cb": -4.26e-4}
+    loss = {"dfa": -0.095, "fa": -0.128, "sb": -0.447, "cb": -0.121}
+
+    def runs(method: str) -> dict[str, Any]:
+        return {"method": method, "penalty": 1e-2, "epochs": 30}
+
+    said = {m: _said(v, None, INTERVENTION) for m, v in nudging.items()}
+    found = [
+        Claim(TABLE_FUNCTIONAL, f"{m.upper()}: nudging", p, full(deep_nudge), "order", runs(m)) for m, p in said.items()
+    ]
+    found += [
+        Claim(
+            TABLE_FUNCTIONAL,
+            f"{m.upper()}: Δ train loss",
+            _said(v, None, INTERVENTION),
+            lambda r: r.loss_decrease,
+            "order",
+            runs(m),
+        )
+        for m, v in loss.items()
+    ]
+    found += [
+        Claim(
+            TABLE_FUNCTIONAL,
+            f"DFA: ρ of the {name} control",
+            RHO_CONTROLS[name],
+            full(control(name)),
+            "cosine",
+            runs("dfa"),
+        )
+        for name in ("reference", "random")
+    ]
+    found += [
+        Claim(
+            TABLE_FUNCTIONAL,
+            f"DFA: fresh-B, {what}",
+            FRESH_B[name],
+            full(fresh(name)),
+            "cosine",
+            runs("dfa") | {"credit_norm": ("rms", "none")},
+        )
+        for name, what in (("trained", "trained feedback"), ("mean", "redrawn feedback"))
+    ]
+    return found
+
+
+def _wide() -> list[Claim]:
+    said = {"fa": (0.345, 0.48), "dfa": (0.297, 0.19)}
+    why = "3 of 10 seeds (1, 2, 5), chosen because both methods fail there"
+    found = []
+    for method, (acc, cosine) in said.items():
+        runs = {"method": method, "width": 512, "depth": 2}
+        found.append(
+            Claim(
+                TABLE_512, f"{method.upper()}: accuracy", _said(acc, None, "d=512 L=2", why), accuracy, "accuracy", runs
+            )
+        )
+        found.append(
+            Claim(
+                TABLE_512, f"{method.upper()}: headline Γ", _said(cosine, None, "d=512 L=2", why), gamma, "cosine", runs
+            )
+        )
+    return found
+
+
+def _architectures() -> list[Claim]:
+    vit: dict[str, Any] = {"arch": "vit-mini", "width": 128, "epochs": 30, "credit_site": ("input", None)}
+    cnn: dict[str, Any] = {"arch": "small-cnn", "width": 256, "depth": 3, "terminal_norm": False, "epochs": 30}
+    cnn |= {"credit_site": ("output", None)}
+    student: dict[str, Any] = {
+        "dataset": "student",
+        "arch": "student",
+        "width": 128,
+        "terminal_norm": False,
+        "epochs": 30,
+    }
+    bare: dict[str, Any] = {"terminal_norm": False}
+    found = []
+    for (arch, method), published in ARCHITECTURE_ACCURACY.items():
+        shape = {"vit-mini": vit, "small-cnn": cnn, "student": student, "resmlp without LayerNorm": bare}[arch]
+        found.append(
+            Claim(
+                TABLE_ARCH,
+                f"{arch}, {method.upper()}: accuracy",
+                published,
+                accuracy,
+                "accuracy",
+                {**shape, "method": method},
+            )
+        )
+    frozen = {"train_last": 0}
+    found += [
+        Claim(
+            TABLE_ARCH,
+            "vit-mini, frozen (BP): accuracy",
+            _said(0.570, 0.003, "ViT-Mini, embed trained by BP"),
+            accuracy,
+            "accuracy",
+            {**vit, **frozen, "method": "bp"},
+        ),
+        Claim(
+            TABLE_ARCH,
+            "vit-mini, frozen (DFA): accuracy",
+            _said(0.257, None, "ViT-Mini, embed trained by DFA"),
+            accuracy,
+            "accuracy",
+            {**vit, **frozen, "method": "dfa"},
+        ),
+        Claim(
+            TABLE_ARCH,
+            "student, frozen: accuracy",
+            _said(0.908, 0.009, "StudentNet"),
+            accuracy,
+            "accuracy",
+            {**student, **frozen, "method": "bp"},
+        ),
+        Claim(
+            TABLE_ARCH, "small-cnn, BP: growth", _said(1.3, None, "SmallCNN"), growth, "order", {**cnn, "method": "bp"}
+        ),
+        Claim(
+            TABLE_ARCH,
+            "small-cnn, DFA: growth",
+            _said(237, None, "SmallCNN"),
+            growth,
+            "order",
+            {**cnn, "method": "dfa"},
+        ),
+        Claim(
+            TABLE_ARCH, "resmlp without LayerNorm, DFA: ‖h_L‖", _said(1.2e7), last_h, "order", {**bare, "method": "dfa"}
+        ),
+        Claim(
+            TABLE_ARCH,
+            "resmlp without LayerNorm, DFA: ‖g_L‖ at B = 128",
+            _said(7e-4),
+            g_128,
+            "order",
+            {**bare, "method": "dfa"},
+        ),
+        Claim(
+            TABLE_ARCH,
+            "vit-mini, DFA: D1 first fires at epoch",
+            _said(1.0),
+            fires("D1"),
+            "epochs",
+            {**vit, "method": "dfa"},
+        ),
+        Claim(
+            TABLE_ARCH,
+            "vit-mini, DFA: D2 first fires at epoch",
+            _said(2.5, None, "2 to 3"),
+            fires("D2"),
+            "epochs",
+            {**vit, "method": "dfa"},
+        ),
+    ]
+    return found
+
+
+def claims() -> list[Claim]:
+    return [*_audit(), *_layers(), *_course(), *_penalty(), *_functional(), *_wide(), *_architectures()]
