@@ -325,7 +325,7 @@ def run_page(args: Sequence[str]) -> int:
         Page,
         args,
         "study page",
-        "Every published value next to ours, with the difference and a computed statement; then what was learned, and the studies.",
+        "Every published value next to ours, with the difference and a computed statement; what was learned; the studies.",
         "creditscope study page --store results --out docs/audit.md",
     )
     from creditscope.files import write_atomic

@@ -37,9 +37,9 @@ HEADER = [
     "margin to matched null (pp)",
 ]
 CONVENTION = (
-    "mean ± sample standard deviation over seeds; deep = layers 1..L without exact ones (the published values include them); ρ: 32 directions, ε = 1e-3, "
-    "256 samples, float64; nudging η = .01; Δ train loss = last minus first epoch; published: "
-    "arXiv 2606.21126, 30 epochs (! contested)"
+    "mean ± sample standard deviation over seeds; deep = layers 1..L without exact ones (the published cosines include "
+    "them); ρ: 32 directions, ε = 1e-3, 256 samples, float64; nudging η = .01; Δ train loss = last minus first epoch; "
+    "published: arXiv 2606.21126, 30 epochs (! contested)"
 )
 
 
