@@ -91,8 +91,8 @@ def entries(sources: Sources, protocol: str) -> list[Entry]:
             Null(kind, b.spec.seed, found[kind].spec.hash, found[kind].accuracy)
             for b in group.bundles
             for found in (nulls_for(b, sources.bundles),)
-            for kind in NULL_KINDS
-            if kind in found
+            for kind in (*NULL_KINDS, "bp_trained")
+            if kind in found and found[kind].spec.hash != b.spec.hash
         ]
         made.append(
             Entry(

@@ -129,8 +129,8 @@ def checklist_document(lines: Sequence[Line], audited: Sequence[Audited]) -> lis
     blocks: list[Block] = [
         Heading("Checklist of the known ways to mismeasure credit"),
         Paragraph(
-            f"About {about}. Of {len(lines)} questions the files answer {count['answered']}; {count['found']} pitfalls are met; "
-            f"{count['author']} are to be answered by the author."
+            f"About {about}. Of {len(lines)} questions the files answer {count['answered']}; pitfalls met: {count['found']}; to "
+            f"be answered by the author: {count['author']}."
         ),
         Table(["", "question", "state", "answer"], rows, widths=(7, 30, 14, 55)),
     ]

@@ -89,7 +89,14 @@ def names(groups: Sequence[Group]) -> list[str]:
     """Labels that tell the groups apart: the method and, where that is not enough, what differs between them."""
     labels = [g.label for g in groups]
     if len(set(labels)) < len(labels):
-        told = {"dataset": "{}", "arch": "{}", "depth": "L={}", "width": "d={}", "epochs": "{} epochs"}
+        told = {
+            "dataset": "{}",
+            "arch": "{}",
+            "depth": "L={}",
+            "width": "d={}",
+            "epochs": "{} epochs",
+            "checkpoint_epochs": "kept {}",
+        }
         varied = [name for name in told if len({getattr(g.spec, name) for g in groups}) > 1]
         labels = [" ".join([g.label, *(told[n].format(getattr(g.spec, n)) for n in varied)]) for g in groups]
     labels = [printable(name) for name in labels]

@@ -133,32 +133,26 @@ def early(figure: dict[str, Any], about: About) -> list[Figure]:
     ]
 
 
+CONTROLS = {"control a = g": 1.0, "control a = random": 0.0}
+"""Cosine of the controls: by definition, and in expectation."""
+
+
 def triangulation(figure: dict[str, Any], about: About) -> list[Figure]:
-    series, levels = [], []
+    series = []
     for p in figure["points"]:
-        if "cosine" not in p:
-            if (control := _mean(p["rho"])) is not None:
-                levels.append(Level(control, f"{p['state']}: ρ {control:+.3f}"))
-            continue
-        cosine, rho = list(p["cosine"]), list(p["rho"])
-        if len(cosine) != len(rho):  # a seed is not measurable in one of the two: only the means can be paired
-            means = [_mean(cosine), _mean(rho)]
-            cosine, rho = ([], []) if None in means else ([means[0]], [means[1]])
+        name, rho = str(p["state"]), list(p["rho"])
+        if name in CONTROLS:
+            rho = [v for v in (_mean(rho),) if v is not None]
+            cosine = [CONTROLS[name]] * len(rho)
+        else:
+            name, cosine = f"DFA {name}", list(p["cosine"])
+            if len(cosine) != len(rho):  # a seed is not measurable in one of the two: only the means can be paired
+                means = [_mean(cosine), _mean(rho)]
+                cosine, rho = ([], []) if None in means else ([means[0]], [means[1]])
         if cosine:
-            series.append(Series(f"DFA {p['state']}", rho, (), cosine, line=False))
-    return [
-        _chart(
-            about,
-            "plane",
-            "Cosine against ρ, one mark per seed",
-            "deep ρ",
-            "deep cosine",
-            series,
-            zero=True,
-            whole=False,
-            levels=levels,
-        )
-    ]
+            series.append(Series(name, rho, (), cosine, line=False))
+    title = "Cosine against ρ, one mark per seed; controls: cosine 1 by definition, 0 in expectation"
+    return [_chart(about, "plane", title, "deep ρ", "deep cosine", series, zero=True, whole=False)]
 
 
 def penalty(figure: dict[str, Any], about: About) -> list[Figure]:

@@ -45,8 +45,9 @@ def short(value: str, letters: int) -> str:
 def chart_svg(chart: Chart) -> Markup:
     legend = _legend(chart)
     rows = len(chart.events) + len({y for _, _, y in legend})
-    top = 30 + LINE * rows
-    height = HEIGHT + 8 + LINE * rows
+    above = LINE if legend and chart.levels else 0  # room for the words of a level that is the highest value
+    top = 30 + LINE * rows + above
+    height = HEIGHT + 8 + LINE * rows + above
     pairs = [(x, v) for s in chart.series for x, v in chart.points(s) if v is not None and usable(v, chart.log)]
     ends = [
         v + sign * w

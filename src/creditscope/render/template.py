@@ -20,7 +20,7 @@ PER_TABLE = 5
 
 @dataclass(frozen=True)
 class Null:
-    """One trained frozen-blocks null."""
+    """One network that the trained ones are compared with: a frozen-blocks null, or BP (`bp_trained`)."""
 
     kind: str
     seed: int
@@ -179,27 +179,33 @@ def _nulls(entry: Entry) -> list[Block]:
             )
         ]
     runs = ", ".join(short(key(r)) for r in entry.reports)
+    is_bp = entry.spec is not None and entry.spec.method == "bp"
     rows = []
-    margins = [(m.null, m) for m in depth.margins] + ([("bp of BP itself", depth.bp_margin)] if depth.bp_margin else [])
+    margins = [(m.null, m) for m in depth.margins if not is_bp or m.null == "bp"]
+    if depth.bp_margin and not is_bp:
+        margins.append(("of backpropagation itself to its own null", depth.bp_margin))
     for name, m in margins:
-        mine = [n for n in entry.nulls if n.kind == m.null]
-        from_null = ", ".join(f"{short(n.run)} (seed {n.seed}, {n.accuracy:.4f})" for n in mine)
+        kinds = {m.null: "null"} if name == m.null else {"bp_trained": "BP", "bp": "null"}
+        mine = [(kinds[n.kind], n) for n in entry.nulls if n.kind in kinds]
+        from_runs = ", ".join(f"{what} {short(n.run)} (seed {n.seed}, {n.accuracy:.4f})" for what, n in mine)
         interval = "–" if m.low_pp is None else f"[{signed(m.low_pp, 2)}, {signed(m.high_pp, 2)}]"
         rows.append(
             [
-                clip(name, 40),
+                clip(name, 60),
                 f"{m.accuracy:.4f}",
                 f"{m.null_accuracy:.4f}",
                 signed(m.margin_pp, 2),
                 interval,
                 clip(m.interval, 80),
-                from_null or "not recorded in the report",
+                from_runs or "not recorded in the report",
             ]
         )
-    header = ["null", "accuracy", "of the null", "margin (pp)", "95 % interval", "which interval", "runs of the null"]
+    header = ["null", "accuracy", "of the null", "margin (pp)", "95 % interval", "which interval", "runs"]
     missing = [k for k in ("matched", "bp") if k not in {m.null for m in depth.margins}]
     told = f"Margins to the frozen-blocks nulls (trained networks: runs {runs})."
-    if missing and entry.spec is not None and entry.spec.method != "bp":
+    if is_bp:
+        told += " The matched null of backpropagation is the bp null."
+    elif missing:
         told += f" Not in the files: {', '.join(missing)}."
     return [Table(header, rows, told)]
 
@@ -295,6 +301,10 @@ def _hashes(entries: Sequence[Entry]) -> list[Block]:
             run = key(r)
             rows[run] = [short(run), clip(e.label, 60), "–" if seed is None else str(seed), run, clip(path, 120) or "–"]
         for n in e.nulls:
-            rows.setdefault(n.run, [short(n.run), f"null ({n.kind}) of {clip(e.label, 60)}", str(n.seed), n.run, "–"])
+            rows.setdefault(n.run, [short(n.run), _compared(n, clip(e.label, 60)), str(n.seed), n.run, "–"])
     header = ["run", "method", "seed", "hash", "directory"]
     return [Heading("Runs", 3), Table(header, list(rows.values()), widths=(12, 18, 6, 40, 24))]
+
+
+def _compared(null: Null, label: str) -> str:
+    return "bp" if null.kind == "bp_trained" else f"{null.kind} null of {label}"

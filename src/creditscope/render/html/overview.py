@@ -53,7 +53,17 @@ def _group_status(group: Group) -> str:
     return next(s for s in ("fail", "inconclusive", "incomplete", "pass") if s in statuses)
 
 
-def audit_row(group: Group, shown: Sequence[Network]) -> dict[str, Any]:
+def told_apart(group: Group, groups: Sequence[Group]) -> str:
+    """What differs between groups of the same name, beside task and shape: "epochs 30, checkpoint_epochs 1"."""
+    seen = {"seed", "dataset", "arch", "width", "depth", "options", "schedule_epochs"}
+    mine = group.spec.model_dump(exclude=seen)
+    others = [g.spec.model_dump(exclude=seen) for g in groups if g.label == group.label and g is not group]
+    differing = [name for name, value in mine.items() if any(o[name] != value for o in others)]
+    values = {name: ", ".join(map(str, v)) or "none" if isinstance(v := mine[name], tuple) else v for name in differing}
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def audit_row(group: Group, shown: Sequence[Network], groups: Sequence[Group] = ()) -> dict[str, Any]:
     by_run = {n.report.run: n.key for n in shown}
     cells = audit_table.cells(group)
     status = _group_status(group)
@@ -64,6 +74,7 @@ def audit_row(group: Group, shown: Sequence[Network]) -> dict[str, Any]:
         "mark": mark(status),
         "seeds": [(seed, by_run[r.run]) for seed, r in zip(group.seeds, group.reports, strict=True)],
         "spec": group.spec,
+        "apart": told_apart(group, groups),
     }
 
 

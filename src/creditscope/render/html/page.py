@@ -69,7 +69,7 @@ def html_page(
             ),
             protocols=protocols,
             summary=summary(groups, judged),
-            audit=[audit_row(g, shown) for g in groups],
+            audit=[audit_row(g, shown, groups) for g in groups],
             audit_header=audit_table.HEADER,
             caption=audit_table.caption(groups) if groups else "",
             panels=panels(groups),

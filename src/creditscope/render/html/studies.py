@@ -34,10 +34,18 @@ def study_section(preset: str, result: StudyResult) -> dict[str, Any]:
         "groups": groups,
         "compared": any(g["parts"] for g in groups),
         "columns": columns,
+        "words": [_is_text([row[k] for row in rows]) for k in range(len(columns))],
         "rows": rows,
         "tall": len(rows) > TALL,
         "figures": [figure_of(chart) for chart in study_charts(result)],
     }
+
+
+def _is_text(cells: list[str]) -> bool:
+    """Sentences are set to the left and may wrap; numbers do neither."""
+    together = "".join(cells)
+    letters = sum(c.isalpha() or c.isspace() for c in together)
+    return bool(cells) and max(map(len, cells)) > 18 and letters > 0.6 * len(together)
 
 
 def study_key(preset: str, result: StudyResult) -> str:
