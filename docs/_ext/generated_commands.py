@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
+from importlib import import_module
 
 from creditscope.cli import COMMANDS, main
 
-BELOW = {
-    "study": ("list", "plan", "run", "status", "show"),
-    "runs": ("list", "show", "rm", "export"),
-    "pitfalls": ("list", "run", "scan", "audit"),
-}
 WIDTH = "88"
 
 
@@ -28,9 +25,15 @@ def help_text(*command: str) -> str:
     return out.getvalue().rstrip()
 
 
+def below(name: str) -> list[str]:
+    """The commands under a command, as its own usage lists them."""
+    usage = getattr(import_module(COMMANDS[name][0]), "USAGE", "")
+    return re.findall(r"^  ([a-z-]+)  +\S", usage, re.MULTILINE)
+
+
 def cli() -> str:
     parts = [f"```text\n{help_text()}\n```\n"]
     for name in COMMANDS:
         parts.append(f"## {name}\n\n```text\n{help_text(name)}\n```\n")
-        parts += [f"### {name} {sub}\n\n```text\n{help_text(name, sub)}\n```\n" for sub in BELOW.get(name, ())]
+        parts += [f"### {name} {sub}\n\n```text\n{help_text(name, sub)}\n```\n" for sub in below(name)]
     return "\n".join(parts)

@@ -27,7 +27,14 @@ def pitfall_table() -> str:
     for p in PITFALLS:
         r = reproduced(p)
         rows.append(
-            [f"[{p.id}](#{p.id.lower()})", plain(p.title), plain(r.what), f"`{num(r.wrong)}`", f"`{num(r.right)}`", _factor(r)]
+            [
+                f"[{p.id}](#{p.id.lower()})",
+                plain(p.title),
+                plain(r.what),
+                f"`{num(r.wrong)}`",
+                f"`{num(r.right)}`",
+                _factor(r),
+            ]
         )
     return table(["", "pitfall", "what is measured", "wrong", "right", "factor"], rows)
 

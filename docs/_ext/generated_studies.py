@@ -123,8 +123,10 @@ def study_sizes() -> str:
 
 
 def study_columns(name: str) -> str:
-    """The columns of the table that `study show` prints, each explained; a column without a text is a KeyError."""
+    """The columns of the table that `study show` prints, each explained."""
     header = dict.fromkeys(get_study(name).analyse([]).header)
+    if unknown := [column for column in header if column not in COLUMNS]:
+        raise LookupError(f"docs/_ext/study_columns.py does not say what column {unknown[0]!r} of study {name} holds")
     return table(["column", "holds"], [[plain(column), plain(COLUMNS[column])] for column in header])
 
 

@@ -20,6 +20,7 @@ COLUMNS = {
     "to bp null (pp)": "accuracy minus that of frozen blocks trained by backpropagation",
     "the protocol finds": "verdict over seeds",
     "deep cosine": "mean cosine over layers 1..L, without layers that are exact by construction where others are left",
+    "with exact layers": "the same with the layers that are exact by construction",
     "deep ρ": "perturbation correlation over the same layers",
     "nudging": "loss change after a step of .01 against the credit; negative is good",
     "Δ train loss": "training loss of the last epoch minus that of the first",

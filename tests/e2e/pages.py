@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +42,9 @@ def generator() -> Callable[[str], str]:
     return expand
 
 
+@cache
 def full_text(page: Path) -> str:
+    """A page with its generated parts; what changes it is a change of the code, so it is made once."""
     text = page.read_text()
     return generator()(text) if "<!-- generated:" in text else text
 

@@ -20,7 +20,6 @@ from creditscope.studies.grid import PRESETS
 
 NOTES = ("not run: ", "printed above", "exit code ")
 ALLOWED = ("python", "sh", "text", "toml", "{toctree}", "{eval-rst}")
-SHELL = [page for page in PAGES if any(b.kind == "sh" for b in blocks(page))]
 
 
 class ParsedError(Exception):
@@ -70,7 +69,7 @@ def only_parsed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         patch.setattr(creditscope.training.loop, "train", stop)
         for name, (module_name, _) in COMMANDS.items():
             module = importlib.import_module(module_name)
-            parse = module.parse
+            parse = module.parse  # every command reads its flags by it
 
             def understood(*args, parse=parse, **kwargs):
                 parse(*args, **kwargs)
@@ -81,7 +80,7 @@ def only_parsed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("page", SHELL, ids=name_of)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_that_are_not_run_are_understood(page, monkeypatch):
     from creditscope.credit import registry
 
@@ -168,6 +167,12 @@ def test_the_options_of_a_rule_are_those_of_the_code():
     text = full_text(DOCS / "rules" / "ep.md")
     for key, field in all_rules()["ep"].Options.model_fields.items():
         assert f"| `{key}` | `{field.default}` |" in text
+
+
+def test_every_command_is_on_its_page():
+    headings = re.findall(r"^#{2,3} (.+)$", full_text(DOCS / "cli.md"), re.M)
+    assert set(COMMANDS) <= set(headings)
+    assert {"study plan", "study run", "runs export", "pitfalls scan"} <= set(headings)
 
 
 def test_an_unknown_mark_stops_the_build():
