@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from functools import cache
@@ -15,6 +16,7 @@ from creditscope.studies.result import Run, StudyResult
 from creditscope.training.spec import RunSpec
 
 from ..protocol.factory import make_facts
+from .pages import HOSTILE
 
 COMMON: dict[str, Any] = {"n_samples": 256, "samples": "x", "dtype": "float64", "resolution": "1e-12"}
 
@@ -69,6 +71,41 @@ def made_up(spec: RunSpec) -> Run:
 
 
 @cache
-def made_up_study(name: str, preset: str = "paper") -> StudyResult:
+def made_up_study(name: str, preset: str = "smoke") -> StudyResult:
     study = get_study(name)
     return study.analyse([made_up(spec) for spec in study.specs(preset)])
+
+
+def spoilt(result: StudyResult) -> StudyResult:
+    """The same study with hostile text for every method's name, in every cell of a column, and in its words."""
+    labels = sorted(found(result.figure))
+    new = dict(zip(labels, HOSTILE * len(labels), strict=False))
+    rows = [[HOSTILE[(i + k) % len(HOSTILE)] for k, _ in enumerate(row)] for i, row in enumerate(result.rows)]
+    return dataclasses.replace(
+        result,
+        rows=rows,
+        figure=_renamed(result.figure, new),
+        conclusion=HOSTILE[0],
+        convention=HOSTILE[4],
+        question=HOSTILE[3],
+        notes=list(HOSTILE),
+    )
+
+
+def found(value: Any) -> set[str]:
+    """Names of methods: what stands at "label" or "method", and the keys of tables by method."""
+    if isinstance(value, dict):
+        here = {str(value[k]) for k in ("label", "method") if isinstance(value.get(k), str)}
+        here |= {
+            k for table in ("rows", "counts", "methods") if isinstance(value.get(table), dict) for k in value[table]
+        }
+        return here.union(*map(found, value.values()))
+    return set().union(*map(found, value)) if isinstance(value, list) else set()
+
+
+def _renamed(value: Any, new: dict[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {new.get(k, k): _renamed(v, new) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_renamed(v, new) for v in value]
+    return new.get(value, value) if isinstance(value, str) else value

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import combinations
 from typing import Any
+from xml.etree import ElementTree
 
 import matplotlib
 import pytest
@@ -14,11 +18,17 @@ from matplotlib.text import Text
 
 from creditscope import CreditscopeError
 from creditscope.render import figures
-from creditscope.render.plots import SETTINGS
+from creditscope.render.charts import Chart, Dots
+from creditscope.render.plots import SETTINGS, plot
+from creditscope.render.study_charts import study_charts
 from creditscope.studies.audit import audit
+from creditscope.studies.catalogue import NAMES
 
 from .pages import HOSTILE, renamed, trained
+from .synthetic import made_up_study, spoilt
 
+PRESETS = {"penalty": "paper", "depth": "paper", "architectures": "paper", "temporal": "paper"}
+"""Where the published grid has more to draw than the small one."""
 DRAW = [figures.audit_figure, figures.layers_figure, figures.temporal_figure]
 
 
@@ -50,9 +60,58 @@ def test_every_figure_in_every_format_with_text_that_is_text(groups, tmp_path):
 @pytest.mark.parametrize("hostile", [False, True])
 def test_no_text_overlaps_and_none_is_cut(groups, draw, hostile):
     given = [*groups, *(renamed(groups[0], method_name=t) for t in HOSTILE)] if hostile else groups
+    readable(lambda: draw(given))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_study_has_a_figure_in_which_no_text_overlaps(name):
+    panels = study_charts(made_up_study(name, PRESETS.get(name, "smoke")))
+    assert panels
+    readable(lambda: plot(panels))
+
+
+@pytest.mark.parametrize("name", ["audit", "ablation", "temporal", "freshb", "seeds"])
+def test_hostile_names_are_text_in_the_figure_of_a_study(name, tmp_path):
+    panels = study_charts(spoilt(made_up_study(name)))
+    readable(lambda: plot(panels))
+    figures.write_figures([], tmp_path, {name: panels})
+    drawn = (tmp_path / f"study-{name}.svg").read_text()
+    assert "<script" not in drawn
+    assert b"/Type3" not in (tmp_path / f"study-{name}.pdf").read_bytes()
+    ElementTree.fromstring(drawn)  # well-formed
+
+
+def test_marks_of_a_study_are_its_numbers():
+    result = made_up_study("freshb")
+    drawn = study_charts(result)[0]
+    assert isinstance(drawn, Dots)
+    for row, point in zip(drawn.rows, result.figure["points"], strict=True):
+        assert [v for _, v in row.marks] == [point["trained"]]
+        assert [v for _, v in row.hollow] == point["draws"]
+    lines = study_charts(made_up_study("ladder"))[0]
+    assert isinstance(lines, Chart)
+    points = [p for p in made_up_study("ladder").figure["points"] if p["method"] == lines.series[0].name]
+    assert list(lines.series[0].values) == pytest.approx([statistics.fmean(p["accuracy"]) for p in points])
+    ranks = study_charts(made_up_study("functional"))[0]
+    assert isinstance(ranks, Chart)
+    by_cosine = sorted(made_up_study("functional").figure["points"], key=lambda p: -p["cosine"])
+    first = {s.name: s.values[0] for s in ranks.series}
+    assert [first[p["label"]] for p in by_cosine] == [1, 2, 3, 4]
+
+
+def test_networks_of_different_shape_get_their_own_figures(groups):
+    other = dataclasses.replace(groups[0], spec=groups[0].spec.model_copy(update={"depth": 8}))
+    parts = figures.alike([*groups, other])
+    assert sorted(len(found) for found in parts.values()) == [1, 2]
+    assert figures.alike(groups) == {"": list(groups)}
+    many = figures.alike(list(groups) * 10)
+    assert [len(found) for found in many.values()] == [12, 8]
+
+
+def readable(draw: Callable[[], Any]) -> None:
     settings: Any = SETTINGS
     with matplotlib.rc_context(settings):
-        figure = draw(given)
+        figure = draw()
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
         renderer = canvas.get_renderer()

@@ -147,8 +147,8 @@ def triangulation(figure: dict[str, Any], about: About) -> list[Figure]:
         else:
             name, cosine = f"DFA {name}", list(p["cosine"])
             if len(cosine) != len(rho):  # a seed is not measurable in one of the two: only the means can be paired
-                means = [_mean(cosine), _mean(rho)]
-                cosine, rho = ([], []) if None in means else ([means[0]], [means[1]])
+                pairs = [(c, r) for c, r in ((_mean(cosine), _mean(rho)),) if c is not None and r is not None]
+                cosine, rho = [c for c, _ in pairs], [r for _, r in pairs]
         if cosine:
             series.append(Series(name, rho, (), cosine, line=False))
     title = "Cosine against ρ, one mark per seed; controls: cosine 1 by definition, 0 in expectation"
