@@ -43,11 +43,20 @@ def split_batch(item: Any) -> tuple[Any, Tensor]:
             raise CreditscopeError(
                 f"a batch has the keys {sorted(map(str, item))} and none is a label; name it one of {', '.join(LABEL_KEYS)}"
             )
-        return _tensors({k: v for k, v in item.items() if k != key}), torch.as_tensor(item[key])
+        return _tensors({k: v for k, v in item.items() if k != key}), _labels(item[key])
     if isinstance(item, tuple | list) and len(item) == 2:
-        return _tensors(item[0]), torch.as_tensor(item[1])
+        return _tensors(item[0]), _labels(item[1])
     what = f"{type(item).__name__} of length {len(item)}" if hasattr(item, "__len__") else type(item).__name__
     raise CreditscopeError(f"a batch is a {what}; give (x, y) pairs, ((x, more), y) or mappings with a 'labels' entry")
+
+
+def _labels(y: Any) -> Tensor:
+    try:
+        return torch.as_tensor(y)
+    except (TypeError, ValueError, RuntimeError):
+        raise CreditscopeError(
+            f"the labels of a batch are a {type(y).__name__} that is no tensor of numbers; give class indices"
+        ) from None
 
 
 def _tensors(inputs: Any) -> Any:
@@ -76,9 +85,14 @@ def as_batches(
             raise CreditscopeError("the labels of a batch are a single number; give one label per sample")
         if not len(y):
             continue
+        tensors = tensors_of(inputs)
+        if tensors and not any(t.dim() and len(t) == len(y) for t in tensors):
+            raise CreditscopeError(
+                f"a batch has {len(y)} labels for inputs of shape {list(tensors[0].shape)}; give one label per sample"
+            )
         if forward_kwargs:
             inputs = Arguments(inputs, dict(forward_kwargs))
-        found.append((_moved(inputs, device), y.to(device)))
+        found.append((_moved(inputs, device), _moved(y, device)))
     if not found:
         why = "it is an iterator that has been used up; give a list or a DataLoader" if _once(eval_batches) else ""
         raise CreditscopeError(
@@ -86,9 +100,27 @@ def as_batches(
         )
     _same_labels(found)
     _fit_dtype(model, found)
+    require_logits(model, *_first(found))
     if not own_loss:
         _shift_labels(model, found)
     return found
+
+
+def _first(batches: Batches) -> tuple[Any, int]:
+    inputs, y = batches[0]
+    return inputs, len(y)
+
+
+def require_logits(model: nn.Module, inputs: Any, batch_size: int) -> None:
+    """Run a few samples: one line where the model does not take them, or gives no logits back."""
+    try:
+        with torch.no_grad():
+            output = call_model(model, map_samples(inputs, batch_size, lambda t: t[:3]))
+    except Exception as error:  # it is the user's code: anything may come, and it is told as it is
+        why = " ".join((str(error) or type(error).__name__).split())[:240]
+        raise CreditscopeError(f"the model cannot run on the evaluation batch: {why}") from error
+    if not logits_of(output).dim():
+        raise CreditscopeError("the model returned a single number; return logits, one row per sample")
 
 
 def _split(eval_batches: Iterable[Any]) -> Iterator[tuple[Any, Tensor]]:
@@ -115,7 +147,8 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def _moved(inputs: Any, device: torch.device) -> Any:
-    return tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, inputs)
+    # a tensor of inference mode can never carry gradients; its copy can
+    return tree_map(lambda t: (t.clone() if t.is_inference() else t).to(device) if isinstance(t, Tensor) else t, inputs)
 
 
 def _cast(inputs: Any, dtype: torch.dtype) -> Any:

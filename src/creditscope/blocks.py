@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -18,6 +18,8 @@ def resolve_blocks(model: nn.Module, blocks: Any) -> list[tuple[str, nn.Module]]
     """Names or patterns ("encoder.layers.*"), modules, or a container of modules -> [(name, module)] in model order."""
     named = dict(model.named_modules())
     names_of = {id(module): name for name, module in named.items()}
+    if not isinstance(blocks, str | Iterable):
+        raise CreditscopeError(f"blocks is a {type(blocks).__name__}; give module names, patterns or modules")
     wanted = [blocks] if isinstance(blocks, str) else list(blocks)
     if not wanted:
         raise CreditscopeError("blocks is empty; name at least one block, for example blocks='layers.*'")

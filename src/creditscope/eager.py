@@ -9,6 +9,9 @@ from typing import Any
 import torch
 import torch.utils.checkpoint as checkpointing
 from torch import nn
+from torch.nn.parameter import is_lazy
+
+from creditscope.errors import CreditscopeError
 
 
 def original(model: Any) -> Any:
@@ -16,7 +19,7 @@ def original(model: Any) -> Any:
 
     Its parameters are the same tensors, so what is measured on it holds for the wrapped one.
     """
-    while isinstance(model, nn.Module):
+    while isinstance(model, nn.Module) and not isinstance(model, torch.jit.ScriptModule):
         inner = model._modules.get("_orig_mod")  # torch.compile
         if inner is None and isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
             inner = model.module
@@ -24,6 +27,21 @@ def original(model: Any) -> Any:
             break
         model = inner
     return model
+
+
+def require_usable(model: nn.Module) -> None:
+    """One line where a model cannot be measured whatever the batch is."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise CreditscopeError("the model is compiled by TorchScript, which hooks cannot see; give the module itself")
+    for name, p in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(p):
+            raise CreditscopeError(f"{name!r} is not initialised yet (a lazy module); run the model on a batch first")
+        if p.is_meta:
+            raise CreditscopeError(f"{name!r} is on the meta device and has no values; load the weights first")
+        if p.is_inference():
+            raise CreditscopeError(
+                f"{name!r} was made inside torch.inference_mode() and can never carry gradients; build the model outside"
+            )
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from creditscope.batch import LABEL_KEYS, as_batches, tensors_of
+from creditscope.batch import LABEL_KEYS, as_batches, require_logits, tensors_of
 from creditscope.eager import original
 from creditscope.errors import CreditscopeError
 from creditscope.hooked import HookedStream
@@ -27,6 +27,8 @@ def find_blocks(model: nn.Module, example: Any = None) -> list[str]:
     example: a batch as for `diagnose`, or the inputs alone (a tensor or a mapping). A few samples of it are run through
         the model to verify the proposal; without it the line says "not verified". The model is left as found.
     """
+    if not isinstance(model, nn.Module):
+        raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
     model = original(model)
     if example is None:
         group = next(proposals(model), None)
@@ -42,6 +44,7 @@ def find_blocks(model: nn.Module, example: Any = None) -> list[str]:
         else:
             inputs, y = as_batches(model, [example], own_loss=True)[0]
             n = len(y)
+        require_logits(model, inputs, n)
         return list(dict.fromkeys(verified_stream(model, inputs, n).names))
 
 

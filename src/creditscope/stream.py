@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from creditscope.batch import call_model, logits_of, map_samples
-from creditscope.eager import eagerly, original
+from creditscope.eager import eagerly, original, require_usable
 from creditscope.errors import CreditscopeError
 
 Tap = Callable[[int, Tensor, Tensor], None]
@@ -32,6 +32,7 @@ READS = ("vector", "cls", "last", "mean", "flatten")
 @contextmanager
 def untouched(model: nn.Module, train: bool = False) -> Iterator[None]:
     """Run with the model in eval (or train) mode; put mode, requires_grad, .grad and every RNG back afterwards."""
+    require_usable(model)
     modes = [(m, m.training) for m in model.modules()]
     params = [(p, p.requires_grad, p.grad) for p in model.parameters()]
     python_rng, numpy_rng, torch_rng = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002

@@ -90,7 +90,9 @@ def test_empty_blocks_and_missing_readout_are_named():
         diagnose(empty, [(x, y)])
     headless = Duck()
     del headless.head
-    with pytest.raises(CreditscopeError, match="blocks="):
+    with pytest.raises(
+        CreditscopeError, match="cannot run on the evaluation batch: 'Duck' object has no attribute 'head'"
+    ):
         diagnose(headless, [(x, y)])
 
 

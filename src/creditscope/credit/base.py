@@ -190,14 +190,15 @@ def checked(credits: Any, batch: CreditBatch, name: str) -> list[Tensor]:
             raise CreditscopeError(
                 f"credit rule {name!r} returned credit with a graph attached at layer {layer}; detach it"
             )
-        if not _finite(a) and all(map(_finite, _given(batch))):
+        if not is_finite(a) and all(map(is_finite, _given(batch))):
             raise CreditscopeError(
                 f"credit rule {name!r} returned NaN or Inf at layer {layer} although the network's states are finite"
             )
     return list(credits)
 
 
-def _finite(t: Tensor) -> bool:
+def is_finite(t: Tensor) -> bool:
+    """Is every number of `t` finite? Without a copy of it."""
     # one cheap sum answers almost always; a finite tensor whose sum overflows takes the long way
     return math.isfinite(t.sum().item()) or bool(torch.isfinite(t).all())
 

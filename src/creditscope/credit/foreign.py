@@ -46,6 +46,9 @@ def credit_from_grads(
 
     While `model` goes on training, call `rule.sync()` before each measurement of the twin.
     """
+    for given in (model, *([] if twin is None else [twin])):
+        if not isinstance(given, nn.Module):
+            raise CreditscopeError(f"model is a {type(given).__name__}; give a torch.nn.Module")
     model = original(model)
     if (twin is None) == (to_exact is None):
         raise CreditscopeError("give credit_from_grads either twin= (an ordinary model) or to_exact= (layer classes)")

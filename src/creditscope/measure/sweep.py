@@ -166,9 +166,9 @@ def _check_weights(model: nn.Module, before: dict[str, tuple[nn.Parameter, int, 
 
 @torch.no_grad()
 def _sums(model: nn.Module) -> dict[str, tuple[float, float]]:
-    """Sum and sum of squares of each weight: a write through `.data` raises no version."""
-    flat = ((name, p.detach().flatten()) for name, p in model.named_parameters())
-    return {name: (p.sum().item(), p.dot(p).item()) for name, p in flat}
+    """Sum and length of each weight: a write through `.data` raises no version."""
+    weights = ((name, p) for name, p in model.named_parameters() if p.is_floating_point())
+    return {name: (p.sum().item(), torch.linalg.vector_norm(p).item()) for name, p in weights}
 
 
 def _refuse_changed(changed: list[str], credit: CreditRule) -> None:
@@ -246,6 +246,10 @@ def _one_batch(
     # a checkpoint runs its part again on the way back: parameters must then be as they were
     with torch.enable_grad(), parameters_as([(p, False) for p, _ in flags]):
         logits = stream.forward(inputs, tap)
+        if not is_finite(logits.detach()) and any(bool(t.isnan().any()) for t in tensors_of(inputs)):
+            raise CreditscopeError(
+                "the inputs of a batch hold NaN, and so do the logits: nothing follows about the network; clean the batches"
+            )
         if loss_fn is cross_entropy:
             check_labels(y, logits.shape[-1])
             if y.shape != logits.shape[:-1]:
