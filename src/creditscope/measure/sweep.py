@@ -23,6 +23,7 @@ from creditscope.measure.facts import Convention, Facts, StreamInfo
 from creditscope.measure.reference import reference
 from creditscope.measure.scale import scale
 from creditscope.measure.stability import GroupMeans, stability
+from creditscope.measure.weights import Weights
 from creditscope.stream import Stream, make_stream, parameters_as, untouched
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
@@ -124,14 +125,13 @@ def collect(
     hashed: False where the same batches are measured again and again and nobody asks which they were.
     """
     got = Collected(stream.depth)
-    before = _sums(stream.model) if credit is not None else {}
+    weights = Weights(stream.model)
     for inputs, y in batches:
-        _one_batch(stream, inputs, y, credit, loss_fn, got, watch)
+        _one_batch(stream, inputs, y, credit, loss_fn, got, watch, weights)
         if hashed:
             got.hash_samples(inputs, y)
     if credit is not None:
-        now = _sums(stream.model)
-        _refuse_changed([name for name in now if not np.array_equal(now[name], before[name], equal_nan=True)], credit)
+        weights.require_unchanged(credit, values=True)
     return got
 
 
@@ -154,31 +154,6 @@ def lengths(u: Tensor) -> Array:
     return array
 
 
-def _versions(model: nn.Module) -> dict[str, tuple[nn.Parameter, int, int]]:
-    """Every write to a tensor raises its version; a new tensor has another address."""
-    return {name: (p, p._version, p.data_ptr()) for name, p in model.named_parameters()}
-
-
-def _check_weights(model: nn.Module, before: dict[str, tuple[nn.Parameter, int, int]], credit: CreditRule) -> None:
-    now = _versions(model)
-    _refuse_changed([name for name in now if name not in before or now[name][1:] != before[name][1:]], credit)
-
-
-@torch.no_grad()
-def _sums(model: nn.Module) -> dict[str, tuple[float, float]]:
-    """Sum and length of each weight: a write through `.data` raises no version."""
-    weights = ((name, p) for name, p in model.named_parameters() if p.is_floating_point())
-    return {name: (p.sum().item(), torch.linalg.vector_norm(p).item()) for name, p in weights}
-
-
-def _refuse_changed(changed: list[str], credit: CreditRule) -> None:
-    if changed:
-        raise CreditscopeError(
-            f"credit rule {credit.name or type(credit).__name__!r} wrote to the weight {changed[0]!r} while it was measured; "
-            "let it work on a copy of the network"
-        )
-
-
 def _one_batch(
     stream: Stream,
     inputs: Any,
@@ -187,6 +162,7 @@ def _one_batch(
     loss_fn: LossFn,
     got: Collected,
     watch: Watch | None,
+    weights: Weights,
 ) -> None:
     hiddens: list[Tensor] = []
     credits: Iterator[Tensor] | None = None
@@ -211,10 +187,10 @@ def _one_batch(
         else:
             # hooks run with gradients off, and a rule may need them; those of the weights for its work at the first layer
             # it meets (to switch them at every layer would make the cost quadratic in depth)
-            with parameters_as(flags if layer == stream.depth else []), torch.enable_grad():
+            with parameters_as(weights.flags if layer == stream.depth else []), torch.enable_grad():
                 a = stream.read_grad(next(credits).detach())
         if layer in (0, stream.depth):
-            _check_weights(stream.model, weights, credit)
+            weights.require_unchanged(credit)
         dot, aa, _ = by_rows(lambda u, v: np.stack(inner_products(u, v)), a, g)
         got.dot[layer].append(dot)
         got.aa[layer].append(aa)
@@ -241,10 +217,8 @@ def _one_batch(
             leaf.append(handle)
 
     leaf: list[Tensor] = []
-    weights = _versions(stream.model)
-    flags = [(p, p.requires_grad) for p, _, _ in weights.values()]
     # a checkpoint runs its part again on the way back: parameters must then be as they were
-    with torch.enable_grad(), parameters_as([(p, False) for p, _ in flags]):
+    with torch.enable_grad(), parameters_as([(p, False) for p, _ in weights.flags]):
         logits = stream.forward(inputs, tap)
         if not is_finite(logits.detach()) and any(bool(t.isnan().any()) for t in tensors_of(inputs)):
             raise CreditscopeError(

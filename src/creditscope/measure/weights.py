@@ -1,0 +1,43 @@
+"""The weights stay as they are while a credit rule is measured; a rule that writes to them is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from creditscope.credit.base import CreditRule
+from creditscope.errors import CreditscopeError
+
+
+class Weights:
+    """The weights of a network while a credit rule is measured: they may not change, and need no gradients."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.named = list(model.named_parameters())
+        self.flags = [(p, p.requires_grad) for _, p in self.named]
+        self._versions, self._sums = self._now(), self._summed()
+
+    def _now(self) -> list[tuple[int, int]]:
+        """Every write to a tensor raises its version; other data have another address."""
+        return [(p._version, p.data_ptr()) for _, p in self.named]
+
+    @torch.no_grad()
+    def _summed(self) -> dict[str, tuple[float, float]]:
+        """Sum and length of each weight: a write through `.data` raises no version."""
+        weights = ((name, p) for name, p in self.model.named_parameters() if p.is_floating_point())
+        return {name: (p.sum().item(), torch.linalg.vector_norm(p).item()) for name, p in weights}
+
+    def require_unchanged(self, credit: CreditRule, values: bool = False) -> None:
+        """values: compare the numbers too, not only what torch knows of writes."""
+        changed = [n for (n, _), a, b in zip(self.named, self._now(), self._versions, strict=True) if a != b]
+        if values:
+            now, nothing = self._summed(), (0.0, 0.0)
+            same = {n: np.array_equal(now[n], self._sums.get(n, nothing), equal_nan=True) for n in now}
+            changed += [n for n in now if not same[n]]
+        if changed:
+            raise CreditscopeError(
+                f"credit rule {credit.name or type(credit).__name__!r} wrote to the weight {changed[0]!r} while it was "
+                "measured; let it work on a copy of the network"
+            )
