@@ -138,14 +138,19 @@ def _named(key: Any) -> str:
 
 
 def study_published(name: str) -> str:
+    """The values; the setting that most of them share is said once."""
+    found = [(f"{what} {_named(key)}", value) for what, values in TABLES[name].items() for key, value in values.items()]
+    if not found:
+        return ""
+    sources = [value.source for _, value in found]
+    shared = max(dict.fromkeys(sources), key=sources.count)
     rows = [
-        [
-            plain(f"{what} {_named(key)}"),
-            value.text.replace("!", ""),
-            plain(value.source),
-            plain(value.contested) or "–",
-        ]
-        for what, values in TABLES[name].items()
-        for key, value in values.items()
+        [plain(what), value.text.strip("!").replace(" ", "\u00a0"), _remark(value, shared)] for what, value in found
     ]
-    return table(["value", "published", "setting", "contested"], rows) if rows else ""
+    return f"Unless remarked: {plain(shared)}.\n\n{table(['value', 'published', 'remark'], rows)}"
+
+
+def _remark(value: Published, shared: str) -> str:
+    other = "" if value.source == shared else value.source.removeprefix(shared).lstrip(",; ")
+    contested = f"contested: {value.contested}" if value.contested else ""
+    return plain("; ".join(filter(None, (other, contested)))) or "–"

@@ -19,7 +19,7 @@ from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import PRESETS
 
 NOTES = ("not run: ", "printed above", "exit code ")
-ALLOWED = ("python", "sh", "text", "toml", "{toctree}", "{eval-rst}")
+ALLOWED = ("python", "sh", "text", "output", "toml", "{toctree}", "{eval-rst}")
 
 
 class ParsedError(Exception):
@@ -160,7 +160,7 @@ def test_a_study_page_holds_what_the_code_says():
     text = full_text(DOCS / "studies" / "penalty.md")
     assert re.search(rf"^\| runs \| {len(get_study('penalty').specs('smoke'))} \|", text, re.M)
     assert "0, 0.0001, 0.001, 0.01, 0.1" in text
-    assert "| accuracy dfa, λ = 0.01 | 0.360 ± 0.002 |" in text
+    assert "| accuracy dfa, λ = 0.01 | 0.360 ± 0.002 |" in text.replace("\u00a0", " ")
 
 
 def test_the_options_of_a_rule_are_those_of_the_code():
@@ -195,6 +195,7 @@ def test_output_is_compared_line_by_line(expected, printed, same):
     assert matches(expected, printed) is same
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("furo") is None, reason="pip install 'creditscope[docs]' builds the site")
 def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path: Path, capsys):
     from sphinx.cmd.build import build_main
