@@ -191,3 +191,28 @@ def test_bp_null_trains_the_embedding_through_the_frozen_blocks():
         for p, q in zip(getattr(model, part).parameters(), getattr(twin, part).parameters(), strict=True):
             torch.testing.assert_close(p.grad, q.grad)
     assert all(p.grad is None for p in model.blocks.parameters())
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("exact", [True, False])
+def test_bf16_gives_the_gradients_up_to_its_resolution_and_leaves_fp32_behind(name, exact):
+    """bf16 has 8 bits: the gradient of every weight points the same way, and states and .grad are fp32."""
+    make, shape = MODELS[name]
+    model = shaken(make(), std=0.4)
+    x, y = batch(shape, n=N)
+    stream = InterfaceStream(model.eval(), x[:3])
+    found = {}
+    for precision in ("fp32", "bf16"):
+        rule: CreditRule = BP() if exact else Fixed()
+        norm, site = (None, None) if exact else ("rms", "output")
+        model.zero_grad(set_to_none=True)
+        Objective(stream, rule, norm, site, 1e-3, 0, precision).backward(x, y)
+        found[precision] = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+        if isinstance(rule, Fixed) and rule.seen is not None:
+            assert {h.dtype for h in rule.seen.hiddens} == {torch.float32}
+    assert found["fp32"].keys() == found["bf16"].keys()
+    assert any(not torch.equal(found["fp32"][n], found["bf16"][n]) for n in found["fp32"])
+    for n, reference in found["fp32"].items():
+        assert found["bf16"][n].dtype == torch.float32
+        if float(reference.norm()) > 1e-6:
+            assert F.cosine_similarity(reference.flatten(), found["bf16"][n].flatten(), dim=0) > 0.99, n

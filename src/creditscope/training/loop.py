@@ -104,7 +104,9 @@ class _Run:
         generator = torch.Generator().manual_seed(derived_seed(spec.seed, FEEDBACK))
         self.rule.setup(self.stream, dataset.n_classes, generator)
         first = freeze_first(self.stream, spec.train_last)
-        self.objective = Objective(self.stream, self.rule, spec.credit_norm, spec.credit_site, spec.penalty, first)
+        self.objective = Objective(
+            self.stream, self.rule, spec.credit_norm, spec.credit_site, spec.penalty, first, spec.precision
+        )
         self.params = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(
             self.params.values(), lr=spec.lr or 0.0, weight_decay=spec.weight_decay, fused=True

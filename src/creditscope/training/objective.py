@@ -28,6 +28,11 @@ class Objective:
     penalty: float
     first_trained: int
     """Index of the first trained block; blocks in front of it are frozen (L: all are)."""
+    precision: str = "fp32"
+    """bf16: matrix products of the forward and backward pass under autocast; states, credit, weights and optimiser in fp32."""
+
+    def _cast(self) -> torch.autocast:
+        return torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16")
 
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
         """Leave the gradients of one batch in .grad; returns the mean loss (detached scalar)."""
@@ -39,13 +44,15 @@ class Objective:
 
     def _exact(self, x: Tensor, y: Tensor) -> Tensor:
         stream = self.stream
-        h = stream.embed(x)
-        branches = []
-        for layer in range(stream.depth):
-            f = stream.branch(layer, h)
-            branches.append(f)
-            h = f if stream.kind == "plain" else h + f
-        loss = F.cross_entropy(stream.readout(h), y)
+        with self._cast():
+            h = stream.embed(x).to(x.dtype)
+            branches = []
+            for layer in range(stream.depth):
+                f = stream.branch(layer, h)
+                branches.append(f)
+                h = f if stream.kind == "plain" else h + f
+            logits = stream.readout(h)
+        loss = F.cross_entropy(logits.to(x.dtype), y)
         if self.penalty:
             # d/df of λ‖f‖² / B, handed to autograd as the gradient at f: end to end, without building the term
             push = [f.detach() * (2 * self.penalty / len(y)) for f in branches]
@@ -56,16 +63,18 @@ class Objective:
 
     def _local(self, x: Tensor, y: Tensor) -> Tensor:
         stream, n = self.stream, len(y)
-        h0 = stream.embed(x)
-        hiddens = [h0.detach()]
-        branches: list[Tensor] = []
-        for layer in range(stream.depth):
-            with torch.set_grad_enabled(layer >= self.first_trained):
-                f = stream.branch(layer, hiddens[-1])
-            branches.append(f)
-            hiddens.append(f.detach() if stream.kind == "plain" else hiddens[-1] + f.detach())
-        top = hiddens[-1].requires_grad_()
-        logits = stream.readout(top)
+        with self._cast():
+            h0 = stream.embed(x)
+            hiddens = [h0.detach().to(x.dtype)]
+            branches: list[Tensor] = []
+            for layer in range(stream.depth):
+                with torch.set_grad_enabled(layer >= self.first_trained):
+                    f = stream.branch(layer, hiddens[-1])
+                branches.append(f)
+                state = f.detach().to(x.dtype)
+                hiddens.append(state if stream.kind == "plain" else hiddens[-1] + state)
+            top = hiddens[-1].requires_grad_()
+            logits = stream.readout(top).to(x.dtype)
         loss = F.cross_entropy(logits, y)
         loss.backward()
         assert top.grad is not None
@@ -92,7 +101,7 @@ class Objective:
         a = self.stream.read_grad(a) if a.dim() > 2 else a
         if self.credit_norm == "rms":
             a = rms_normalised(a)
-        return (self.stream.write_credit(a, layer) / n).expand_as(like)
+        return (self.stream.write_credit(a, layer) / n).to(like.dtype).expand_as(like)
 
 
 def freeze_first(stream: InterfaceStream, train_last: int | None) -> int:

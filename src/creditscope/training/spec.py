@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import reprlib
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -81,6 +82,8 @@ class RunSpec(BaseModel):
     """Weight decay of AdamW."""
     augment: bool | None = None
     """Random crop (pad 4) and horizontal flip; images only."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Matrix products of training; bf16 pays only on hardware that has it. Weights and measurement are fp32 in both."""
     checkpoint_epochs: tuple[int, ...] = ()
     """Epochs after which weights and rule are also saved (triangulation reads them)."""
     seed: int = Field(42, ge=0, lt=2**31)
@@ -144,6 +147,8 @@ class RunSpec(BaseModel):
             raise ValueError(f"vit-mini has 4 heads; width {self.width} is not a multiple of 4")
         if self.augment and self.dataset not in ("cifar10", "cifar100"):
             raise ValueError(f"augment needs images; dataset {self.dataset} has none")
+        if self.precision == "bf16" and rule.objective == "own":
+            raise ValueError(f"precision bf16 is not available for method {self.method}: its relaxation needs fp32")
         if outside := [e for e in self.checkpoint_epochs if not 1 <= e <= (self.epochs or 0)]:
             raise ValueError(f"checkpoint_epochs has {outside[0]}; epochs go from 1 to {self.epochs}")
         object.__setattr__(self, "checkpoint_epochs", tuple(sorted(set(self.checkpoint_epochs))))
@@ -182,6 +187,7 @@ class RunSpec(BaseModel):
         inside += [f"λ={self.penalty:g}"] if self.penalty else []
         inside += [f"last {self.train_last}"] if self.train_last else []
         inside += ["random targets"] if self.targets == "random" else []
+        inside += [self.precision] if self.precision != "fp32" else []
         if self.frozen:
             return f"frozen({', '.join([self.method, *inside])})"
         return f"{self.method}({', '.join(inside)})" if inside else self.method
@@ -209,6 +215,11 @@ def make_spec(data: dict[str, Any]) -> RunSpec:
         raise CreditscopeError(one_line(error)) from None
 
 
+SHORT = reprlib.Repr()
+"""Of a value that somebody else wrote: aliases in YAML make a small file an object without end."""
+SHORT.maxlevel, SHORT.maxlist, SHORT.maxdict, SHORT.maxstring, SHORT.maxother, SHORT.maxlong = 2, 4, 4, 80, 80, 80
+
+
 def one_line(error: ValidationError) -> str:
     """The first complaints of a validation as one line."""
     parts = []
@@ -217,6 +228,6 @@ def one_line(error: ValidationError) -> str:
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
             message = f"unknown field; known: {', '.join(RunSpec.model_fields)}"
-        given = f" (got {item['input']!r})" if where and item["type"] != "extra_forbidden" else ""
+        given = f" (got {SHORT.repr(item['input'])})" if where and item["type"] != "extra_forbidden" else ""
         parts.append(f"{where}: {message}{given}" if where else message)
     return " ".join("; ".join(parts).split())
