@@ -13,7 +13,7 @@ import pytest
 from creditscope.render.html import html_page, networks
 from creditscope.studies.audit import audit
 
-from ..render.pages import HOSTILE, renamed, trained
+from ..render.pages import HOSTILE, renamed, trained, unpacked
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))), None
@@ -82,7 +82,7 @@ def opened(browser, page_file):
 
 
 def data_of(page: Any) -> list[dict[str, Any]]:
-    networks: list[dict[str, Any]] = json.loads(page.text_content("#data"))["networks"]
+    networks: list[dict[str, Any]] = unpacked(page.text_content("#data"))["networks"]
     return networks
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -38,3 +41,8 @@ def renamed(group: Group, **changes: Any) -> Group:
     """The group with other words in its reports and its label."""
     reports = tuple(r.model_copy(update=changes) for r in group.reports)
     return dataclasses.replace(group, label=changes.get("method_name", group.label), reports=reports)
+
+
+def unpacked(data: str) -> Any:
+    """The numbers that a page holds."""
+    return json.loads(gzip.decompress(base64.b64decode(data)))

@@ -70,15 +70,19 @@ def test_every_study_has_a_figure_in_which_no_text_overlaps(name):
     readable(lambda: plot(panels))
 
 
-@pytest.mark.parametrize("name", ["audit", "ablation", "temporal", "freshb", "seeds"])
-def test_hostile_names_are_text_in_the_figure_of_a_study(name, tmp_path):
+@pytest.mark.parametrize("name", ["audit", "ablation", "early", "freshb"])
+def test_hostile_names_are_text_in_the_figure_of_a_study(name):
     panels = study_charts(spoilt(made_up_study(name)))
     readable(lambda: plot(panels))
-    figures.write_figures([], tmp_path, {name: panels})
-    drawn = (tmp_path / f"study-{name}.svg").read_text()
+
+
+def test_the_files_of_a_study_with_hostile_names_are_well_formed(tmp_path):
+    written = figures.write_figures([], tmp_path, {"ablation": study_charts(spoilt(made_up_study("ablation")))})
+    assert [p.name for p in written] == ["study-ablation.svg", "study-ablation.pdf", "study-ablation.png"]
+    drawn = written[0].read_text()
     assert "<script" not in drawn
-    assert b"/Type3" not in (tmp_path / f"study-{name}.pdf").read_bytes()
-    ElementTree.fromstring(drawn)  # well-formed
+    ElementTree.fromstring(drawn)
+    assert b"/Type3" not in written[1].read_bytes()
 
 
 def test_marks_of_a_study_are_its_numbers():

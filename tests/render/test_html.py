@@ -23,7 +23,7 @@ from creditscope.render.svg import chart_svg
 from creditscope.studies.audit import audit
 
 from ..protocol.factory import make_facts
-from .pages import HOSTILE, renamed, trained
+from .pages import HOSTILE, renamed, trained, unpacked
 from .test_report import report
 
 VOID = {"meta", "link", "input", "br", "circle", "rect", "line", "polyline", "polygon"}
@@ -84,7 +84,7 @@ def hand_made(**facts: Any) -> Network:
 
 
 def test_every_network_has_a_section_and_its_whole_report_as_json(page, groups, bundles):
-    data = json.loads(page.data)["networks"]
+    data = unpacked(page.data)["networks"]
     assert [n["key"] for n in data] == [a["id"] for a in page.of("article")]
     assert len(data) == len(bundles) == 4
     assert [n["null"] for n in data] == [False, False, True, True]
@@ -135,7 +135,7 @@ def test_hostile_text_is_inert_in_the_page_and_in_the_table(groups, bundles, pag
     assert tags == [tag for tag, _ in page.elements]
     for _, attributes in other.elements:
         assert not any(name.startswith("on") for name in attributes)
-    assert json.loads(other.data)["networks"][0]["report"]["notes"] == text
+    assert unpacked(other.data)["networks"][0]["report"]["notes"] == text
     assert len(made) < 400_000 + 40 * len(text)
     assert "49" not in re.findall(r"<h1>(.*?)</h1>", made)[0]
     assert not re.search("[\x00\x1b\u2028\u202e]", made)

@@ -18,7 +18,7 @@ LINE = 14
 """Height of a line of text."""
 LETTER = 6.6
 """Width of a letter, roughly."""
-MOST_MARKS = 26
+MOST_MARKS = 14
 """Marks per series: a longer one is drawn as a line with a mark every few points."""
 SHAPES = ("circle", "square", "triangle", "diamond", "down")
 """One per series, so that none is told by its colour alone; from the sixth on, the line is dashed too."""
@@ -122,7 +122,8 @@ def chart_svg(chart: Chart) -> Markup:
         kept = [(i, x, v) for i, (x, v) in enumerate(chart.points(series)) if v is not None and usable(v, chart.log)]
         out.append(_group(k, series.name))
         if len(kept) > 1 and series.line:
-            path = " ".join(f"{at_x(x):.1f},{at_y(v):.1f}" for _, x, v in kept)
+            digits = 1 if len(kept) <= 40 else 0  # a long line has many points in each unit
+            path = " ".join(f"{at_x(x):.{digits}f},{at_y(v):.1f}" for _, x, v in kept)
             out.append(f'<polyline class="line" points="{path}"/>')
         step = max(1, math.ceil(len(kept) / MOST_MARKS))
         for i, x, v in kept:
@@ -242,7 +243,7 @@ def _open(figure: Figure, width: float, height: float) -> str:
     x_name = figure.x if isinstance(figure, Chart) else figure.row_name if isinstance(figure, Dots) else ""
     return (
         f'<svg class="chart" role="img" tabindex="0" viewBox="0 0 {width:.0f} {height:.0f}" data-key="{text(figure.key)}" '
-        f'data-run="{text(figure.run)}" data-convention="{text(figure.convention)}" data-x-name="{text(x_name)}" '
+        f'data-convention="{text(figure.convention)}" data-x-name="{text(x_name)}" '
         f'aria-label="{text(summary(figure))}">'
     )
 

@@ -14,11 +14,15 @@ COSINE_EPS = 1e-8
 
 
 def charts(network: Network, limits: DiagnosticThresholds) -> list[Chart | Dots]:
-    facts = network.report.facts
+    facts, run = network.report.facts, run_name(network)
+    return [*_layer_charts(facts, run, limits), *_functional_charts(facts, run), *_epoch_charts(network, run, limits)]
+
+
+def run_name(network: Network) -> str:
+    """What a tooltip calls the network."""
     name = network.report.method_name or "network"
     run = f"{name}, {network.report.notes}" if network.report.notes else name
-    run = run if len(run) <= 160 else run[:159] + "…"
-    return [*_layer_charts(facts, run, limits), *_functional_charts(facts, run), *_epoch_charts(network, run, limits)]
+    return run if len(run) <= 160 else run[:159] + "…"
 
 
 def _layer_charts(facts: Facts, run: str, limits: DiagnosticThresholds) -> list[Chart | Dots]:

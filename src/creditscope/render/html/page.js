@@ -3,7 +3,12 @@
   const root = document.documentElement;
   const all = (selector, from = document) => Array.from(from.querySelectorAll(selector));
   const one = (id) => document.getElementById(id);
-  const data = JSON.parse(one("data").textContent);
+  // The numbers of the page: JSON, gzipped, in base64; unpacked when somebody wants them.
+  const numbers = async () => {
+    const packed = Uint8Array.from(atob(one("data").textContent), (c) => c.charCodeAt(0));
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return JSON.parse(await new Response(stream).text());
+  };
   root.classList.add("js");
 
   // Save text as a file.
@@ -118,11 +123,12 @@
       active = mark;
       mark.classList.add("active");
       const chart = mark.closest("svg").dataset;
+      const { run } = mark.closest("[data-run]").dataset;
       const value = document.createElement("b");
       const series = mark.closest(".series");
       value.textContent = `${series.dataset.name} = ${mark.dataset.v}`;
       const where = [chart.xName, mark.dataset.x].filter(Boolean).join(" ");
-      tip.replaceChildren(value, [where, chart.run, chart.convention].filter(Boolean).join(" · "));
+      tip.replaceChildren(value, [where, run, chart.convention].filter(Boolean).join(" · "));
       tip.hidden = false;
     }
     tip.style.left = `${Math.max(8, Math.min(x + 14, innerWidth - tip.offsetWidth - 8))}px`;
@@ -167,6 +173,7 @@
     if (!button) return;
     const figure = button.closest("figure");
     const chart = figure.querySelector("svg");
+    const { run } = chart.closest("[data-run]").dataset;
     const copy = chart.cloneNode(true);
     const from = [chart, ...all("*", chart)];
     [copy, ...all("*", copy)].forEach((element, k) => {
@@ -179,24 +186,24 @@
     const paper = document.createElementNS(SVG, "rect");
     for (const [name, value] of Object.entries({ width, height, fill: getComputedStyle(document.body).backgroundColor })) paper.setAttribute(name, value);
     const title = document.createElementNS(SVG, "title");
-    title.textContent = `${figure.querySelector("figcaption span").textContent} · ${chart.dataset.run} · ${chart.dataset.convention}`;
+    title.textContent = `${figure.querySelector("figcaption span").textContent} · ${run} · ${chart.dataset.convention}`;
     copy.prepend(title, paper);
     for (const [name, value] of Object.entries({ width: 2 * width, height: 2 * height, "font-family": "sans-serif" })) copy.setAttribute(name, value);
-    save(`${chart.dataset.run}-${chart.dataset.key}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(copy));
+    save(`${run}-${chart.dataset.key}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(copy));
   });
 
   // The numbers of a network as a file.
-  document.addEventListener("click", (event) => {
+  document.addEventListener("click", async (event) => {
     const button = event.target.closest("button.download");
     if (!button) return;
-    const network = data.networks.find((entry) => entry.key === button.dataset.key);
+    const network = (await numbers()).networks.find((entry) => entry.key === button.dataset.key);
     save(`${network.report.method_name || "network"}-${network.key}.json`, "application/json", JSON.stringify(network, null, 1));
   });
 
-  document.addEventListener("click", (event) => {
+  document.addEventListener("click", async (event) => {
     const button = event.target.closest("button.download-study");
     if (!button) return;
-    const study = data.studies.find((entry) => entry.key === button.dataset.key);
+    const study = (await numbers()).studies.find((entry) => entry.key === button.dataset.key);
     save(`${study.key}.json`, "application/json", JSON.stringify(study, null, 1));
   });
 

@@ -10,7 +10,7 @@ from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.render.charts import Chart, Figure, Matrix, missing
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.html.network import Network
-from creditscope.render.html.network_charts import charts, first_fired
+from creditscope.render.html.network_charts import charts, first_fired, run_name
 from creditscope.render.numbers import accuracy, mark, num, signed
 from creditscope.render.svg import draw
 from creditscope.render.text import gamma_text, margin_lines
@@ -26,6 +26,7 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
     header, rows = functional_table(facts)
     return {
         "key": network.key,
+        "run_name": run_name(network),
         "name": report.method_name or "network",
         "notes": report.notes,
         "method": str(spec.get("method") or report.method_name or "network"),
