@@ -73,6 +73,22 @@ def test_index_that_is_empty_or_broken_is_rebuilt(store, content):
     assert store.rows() == before
 
 
+def test_index_with_a_broken_page_or_without_its_table_gives_the_same_rows(store):
+    before = store.rows()
+    path = store.root / "index.sqlite"
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        db.execute("VACUUM")
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xff" * (len(data) - 4096)
+    path.write_bytes(bytes(data))
+    assert store.rows() == before
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE IF EXISTS runs")
+        db.execute("PRAGMA user_version=1")
+    assert store.rows() == before
+
+
 def test_index_of_another_version_is_rebuilt(store):
     before = store.rows()
     with sqlite3.connect(store.root / "index.sqlite") as db:

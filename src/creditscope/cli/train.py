@@ -13,8 +13,10 @@ import tyro
 
 from creditscope.cli.parse import given, parse
 from creditscope.errors import CreditscopeError
-from creditscope.files import MAX_JSON
 from creditscope.training.spec import ARCHITECTURES, RECIPES, RunSpec, make_spec
+
+MAX_CONFIG = 16 * 2**10
+"""The time that YAML takes grows with the square of its nesting."""
 
 SPEC_FIELDS = [name for name in RunSpec.model_fields if name != "options"]
 
@@ -141,16 +143,24 @@ def _option(text: str) -> tuple[str, bool | int | float | str]:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A mapping from a YAML file: plain data only (no tags), of limited size."""
+    """A mapping from a YAML file: plain data only (no tags, no aliases), of limited size."""
     import yaml
 
+    class Plain(yaml.SafeLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):  # a few of them make an object of a billion parts
+                raise yaml.YAMLError("aliases (*name) are not read; write the value out")
+            return super().compose_node(parent, index)
+
     try:
-        if path.stat().st_size > MAX_JSON:
-            raise CreditscopeError(f"{path} is larger than {MAX_JSON:,} bytes; a config is a few lines")
-        content = yaml.safe_load(path.read_text())
+        if path.stat().st_size > MAX_CONFIG:
+            raise CreditscopeError(f"{path} is larger than {MAX_CONFIG:,} bytes; a config is a few lines")
+        content = yaml.load(path.read_text(), Plain)
     except OSError as error:
         raise CreditscopeError(f"cannot read {path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except CreditscopeError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a month 13, a number of 5,000 digits
         raise CreditscopeError(f"{path} is not plain YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict) or not all(isinstance(k, str) for k in content):
         raise CreditscopeError(f"{path} must hold a mapping of settings, for example 'method: dfa'")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import pickletools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,21 @@ def _encode_latin1(text: str, encoding: str = "latin1") -> bytes:
 
 # numpy moved the module between versions 1 and 2; the function is taken from an array, so both names work with both.
 _RECONSTRUCT: Callable[..., Any] = np.empty(0).__reduce__()[0]  # type: ignore[assignment]
+_NDARRAY = object()
+"""Stands for the class in a pickle: it cannot be called, so no array of a declared size comes into being."""
+
+
+def _empty_array(kind: object, shape: object, dtype: object) -> Any:
+    """How every pickled array begins: empty; its content and shape come with the bytes that are really there."""
+    if kind is not _NDARRAY or shape != (0,):
+        raise _RefusedGlobal(f"an array of shape {shape!r} without its content")
+    return _RECONSTRUCT(np.ndarray, (0,), dtype)
+
+
 _ADMITTED: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy", "ndarray"): np.ndarray,
+    ("numpy.core.multiarray", "_reconstruct"): _empty_array,
+    ("numpy._core.multiarray", "_reconstruct"): _empty_array,
+    ("numpy", "ndarray"): _NDARRAY,
     ("numpy", "dtype"): np.dtype,
     ("_codecs", "encode"): _encode_latin1,
 }
@@ -43,12 +56,23 @@ class _CifarUnpickler(pickle.Unpickler):
         return _ADMITTED[module, name]
 
 
+def _check_sizes(data: bytes) -> None:
+    """Refuse what would take memory for something that is not there: an unpickler obeys a declared index or length at once."""
+    for opcode, argument, _ in pickletools.genops(io.BytesIO(data)):
+        if isinstance(argument, int) and argument > len(data) and opcode.name in _COUNTS:
+            raise _RefusedGlobal(f"{opcode.name} {argument} in a file of {len(data)} bytes")
+
+
+_COUNTS = ("PUT", "BINPUT", "LONG_BINPUT", "GET", "BINGET", "LONG_BINGET", "FRAME")
+
+
 def load_pickle(path: Path) -> dict[str, Any]:
     """The dictionary in `path` with its keys as str (they are bytes or str, depending on who wrote the file)."""
     try:
-        with path.open("rb") as file:
-            # latin1: the official files come from Python 2, whose str is bytes
-            content = _CifarUnpickler(file, encoding="latin1").load()
+        data = path.read_bytes()
+        _check_sizes(data)
+        # latin1: the official files come from Python 2, whose str is bytes
+        content = _CifarUnpickler(io.BytesIO(data), encoding="latin1").load()
     except _RefusedGlobal as refused:
         raise CreditscopeError(
             f"{path} was refused: its pickle asks for {refused}, which no CIFAR file needs; get the official archive"

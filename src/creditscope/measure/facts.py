@@ -7,7 +7,7 @@ Non-finite numbers are kept (and written to JSON as the strings "NaN", "Infinity
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 GROUP = 128
 """Samples per group wherever a fact needs batches (stability, intervals): the batch size that papers quote."""
@@ -292,3 +292,29 @@ class Facts(Fact):
     """Where the network comes with its run."""
     non_finite: tuple[str, ...] = ()
     """Where NaN or Inf was met (weights, logits, h_3, g_2, credit a_1, ...)."""
+
+    @model_validator(mode="after")
+    def _one_entry_per_layer(self) -> Facts:
+        """Lists over layers fit the depth: a report from elsewhere may say anything."""
+        n = self.stream.depth + 1
+        lists = {
+            "stream.widths": self.stream.widths,
+            "stability.per_layer": self.stability.per_layer,
+            **_per_layer("scale", self.scale, "mean", "median"),
+            **_per_layer(
+                "reference", self.reference, "per_sample", "batch_mean_128", "clamp_batch_size", "zero_samples"
+            ),
+            **_per_layer("alignment", self.alignment, "mean", "std", "measurable", "under_floor", "credit_norm"),
+            **_per_layer("concentration", self.concentration, "share"),
+        }
+        for name, fact in (("perturbation", self.perturbation), ("nudging", self.nudging)):
+            for whose in ("credit", "reference", "random"):
+                lists |= _per_layer(f"{name}.{whose}", getattr(fact, whose, None), "mean", "std", "measurable")
+        for name, values in lists.items():
+            if len(values) != n:
+                raise ValueError(f"{name} has {len(values)} entries for {n} layers (depth {n - 1})")
+        return self
+
+
+def _per_layer(name: str, fact: Fact | None, *fields: str) -> dict[str, tuple[object, ...]]:
+    return {} if fact is None else {f"{name}.{field}": getattr(fact, field) for field in fields}

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
+from pydantic import model_validator
+
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import DIVERGED, Check, Judgement, non_finite, run_checks
@@ -74,6 +76,12 @@ class Verdict(Judgement):
     alternative: str | None = None
     """The same policy without D3 (four-diagnostic only)."""
     checks: tuple[Check, ...]
+
+    @model_validator(mode="after")
+    def _every_check_once(self) -> Verdict:
+        if sorted(check.id for check in self.checks) != ["C", "D1", "D2", "D3"]:
+            raise ValueError("checks must be D1, D2, D3 and C, each once")
+        return self
 
 
 def _three_check(checks: Mapping[str, Check]) -> Findings:

@@ -189,13 +189,28 @@ class Store:
 
     def rows(self) -> list[Row]:
         """One row per run directory, by hash; the index is brought up to date first."""
-        with self._index() as db:
-            self._refresh(db)
-            return [dict(zip(COLUMNS, r, strict=True)) for r in db.execute(f"SELECT {_NAMES} FROM runs ORDER BY hash")]
+        return self._refreshed(
+            lambda db: [
+                dict(zip(COLUMNS, r, strict=True)) for r in db.execute(f"SELECT {_NAMES} FROM runs ORDER BY hash")
+            ]
+        )
 
     def refresh(self) -> None:
-        with self._index() as db:
+        self._refreshed(lambda db: [])
+
+    def _refreshed(self, read: Callable[[sqlite3.Connection], list[Row]]) -> list[Row]:
+        try:
+            with self._index() as db:
+                self._refresh(db)
+                return read(db)
+        except sqlite3.OperationalError:  # locked, full or without its table: the same rows, from memory
+            pass
+        except sqlite3.DatabaseError:  # a page inside is broken, which opening it does not show
+            with contextlib.suppress(OSError):
+                _remove_index(self.root / INDEX)
+        with closing(_open(None)) as db:
             self._refresh(db)
+            return read(db)
 
     def rebuild(self) -> None:
         """Throw the index away and read every directory again."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from creditscope.errors import CreditscopeError
-from creditscope.files import dump_json, read_json, read_tensors, sha256_file, write_atomic
+from creditscope.files import MAX_JSON, dump_json, read_json, read_tensors, sha256_file, write_atomic
 from creditscope.training.spec import SCHEMA_VERSION, RunSpec, make_spec
 
 if TYPE_CHECKING:
@@ -81,18 +81,23 @@ class Bundle:
     @property
     def accuracy(self) -> float:
         """Test accuracy after the last epoch."""
-        return float(self.trajectory[-1]["accuracy"])
+        value = self.trajectory[-1].get("accuracy")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise CreditscopeError(f"{self.path / TRAJECTORY} has accuracy {value!r} in its last line; train it again")
+        return float(value)
 
     @property
     def n_test(self) -> int | None:
         """Size of the test set behind `accuracy`."""
-        n: int | None = self.report.get("n_test")
-        return n
+        n = self.report.get("n_test")
+        return n if isinstance(n, int) and n > 0 else None
 
     @property
     def report(self) -> dict[str, Any]:
         """The report that training wrote (basic level, no null), as JSON data."""
-        content: dict[str, Any] = read_json(self.path / REPORT, "the report of a bundle")
+        content = read_json(self.path / REPORT, "the report of a bundle")
+        if not isinstance(content, dict):
+            raise CreditscopeError(f"{self.path / REPORT} is a {type(content).__name__}, not a report; train it again")
         return content
 
     def model(self, dataset: Dataset, epoch: int | None = None) -> StreamModel:
@@ -176,8 +181,15 @@ def load_bundle(path: str | Path, verify: bool = True) -> Bundle:
 
 def read_trajectory(path: Path) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in path.read_text().splitlines() if line]
+        if path.stat().st_size > MAX_JSON:
+            raise CreditscopeError(f"{path} has more than {MAX_JSON:,} bytes; a trajectory has a line per epoch")
+        lines = [json.loads(line) for line in path.read_text().splitlines() if line]
     except FileNotFoundError:
         raise CreditscopeError(f"{path} is missing") from None
-    except (OSError, ValueError) as error:
+    except CreditscopeError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
         raise CreditscopeError(f"{path} cannot be read as JSON lines ({error}); it may be truncated") from None
+    if not lines or not all(isinstance(line, dict) for line in lines):
+        raise CreditscopeError(f"{path} is not a trajectory; it has a JSON object per epoch, from 0 on")
+    return lines
