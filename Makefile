@@ -74,7 +74,9 @@ format: $(DEV_READY) ## settle questions of style
 
 .PHONY: bench
 bench: $(DEV_READY) ## run the benchmarks (arguments: BENCH_ARGS)
-	$(ONE_THREAD) $(BIN)/python -m pytest benchmarks --benchmark-enable $(BENCH_ARGS)
+	@$(PIP) install --no-deps --target $(VENV)/peers biotorch==0.0.16 2>/dev/null || \
+		echo "creditscope: BioTorch could not be installed; the comparison with it is left out"
+	$(ONE_THREAD) PYTHONPATH=$(VENV)/peers $(BIN)/python -W ignore -m benchmarks $(BENCH_ARGS)
 
 .PHONY: docs
 docs: $(DOCS_READY) ## build the documentation in docs/_build/html

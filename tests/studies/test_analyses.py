@@ -23,6 +23,7 @@ from creditscope.studies import (
     functional,
     ladder,
     penalty,
+    published,
     random_target,
     seeds,
     temporal,
@@ -275,3 +276,17 @@ def test_beside():
     assert beside(AUDIT_ACCURACY["fa"], 0.411) == ["0.401 ± 0.009", "+0.010"]
     assert beside(None, 0.4) == ["–", "–"]
     assert beside(AUDIT_ACCURACY["bp"], None) == ["0.615 ± 0.004!", "–"]
+
+
+def test_published_values_stand_only_next_to_the_networks_that_they_are_about():
+    said = published.audit_accuracy
+    assert said(make("paper", DFA, 42)) == AUDIT_ACCURACY["dfa"]
+    assert said(make("paper", DFA, 42, train_last=0)) == AUDIT_ACCURACY["frozen"]
+    assert said(make("paper", FA, 42, train_last=0)) is None
+    for k in (0, 1, 2, 3):
+        assert said(make("paper", DFA, 42, train_last=k, intervention=True)) is None
+    assert said(make("paper", DFA, 42, intervention=True)) == published.PENALTY_ACCURACY["dfa", 0.0]
+    sb = said(make("reduced", SB, 42))
+    assert sb is not None
+    assert sb.text == "0.205 ± 0.039 (at 100 epochs)"
+    assert said(make("paper", DFA, 42, width=512)) is None

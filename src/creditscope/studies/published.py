@@ -105,10 +105,12 @@ def audit_accuracy(spec: RunSpec) -> Published | None:
     """Published accuracy of the primary audit for this run's method, on its own dataset and architecture only."""
     if (spec.dataset, spec.arch, spec.width, spec.depth) != ("cifar10", "resmlp", 256, 4) or spec.targets == "random":
         return None
+    if spec.frozen:
+        return AUDIT_ACCURACY["frozen"] if spec.method == "dfa" and spec.epochs == 100 else None
+    if spec.train_last is not None:
+        return None
     if spec.penalty or spec.epochs == 30:
         found = PENALTY_ACCURACY.get((spec.method, spec.penalty))
-        later = None if spec.penalty or spec.frozen else AUDIT_ACCURACY.get(spec.method)
+        later = None if spec.penalty else AUDIT_ACCURACY.get(spec.method)
         return found or (replace(later, note="at 100 epochs") if later else None)
-    if spec.frozen:
-        return AUDIT_ACCURACY["frozen"] if spec.method == "dfa" else None
-    return AUDIT_ACCURACY.get(spec.method) if spec.train_last is None else None
+    return AUDIT_ACCURACY.get(spec.method)

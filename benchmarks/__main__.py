@@ -1,0 +1,51 @@
+"""python -m benchmarks [--rounds N] [--json FILE] [--only NAME ...]"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from benchmarks import diagnose, epoch, peers, startup, steps, studies
+from benchmarks.harness import Row, as_json, text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", type=Path, default=Path("benchmarks.json"))
+    parts: dict[str, Callable[[int], list[Row]]] = {
+        "steps": steps.run,
+        "peers": peers.run,
+        "epoch": lambda rounds: epoch.run(max(2, rounds // 5)),
+        "diagnose": lambda rounds: diagnose.run(max(3, rounds // 3)),
+        "studies": lambda rounds: studies.run(500 if rounds >= 10 else 50),
+        "startup": lambda rounds: startup.run(max(3, rounds // 3)),
+        "bf16": steps.run_bf16,
+    }
+    parser.add_argument("--only", nargs="*", choices=list(parts), default=list(parts))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows: list[Row] = []
+    for name in options.only:
+        found = parts[name](options.rounds)
+        print(text(found), flush=True)
+        rows += found
+    missed = [row for row in rows if row.holds is False]
+    print(f"\n{sum(row.holds is True for row in rows)} targets hold, {len(missed)} are missed")
+    content = {
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "rounds": options.rounds,
+        "rows": as_json(rows),
+    }
+    options.json.write_text(json.dumps(content, indent=1) + "\n")
+    print(f"written to {options.json}")
+
+
+if __name__ == "__main__":
+    main()
