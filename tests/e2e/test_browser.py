@@ -14,6 +14,7 @@ from creditscope.render.html import html_page, networks
 from creditscope.studies.audit import audit
 
 from ..render.pages import HOSTILE, renamed, trained, unpacked
+from ..render.synthetic import made_up_study, spoilt
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))), None
@@ -29,6 +30,8 @@ FLAGS = [
 if CHROMIUM is None:
     warnings.warn("############ no chromium found: the browser tests are SKIPPED ############", stacklevel=1)
 
+STUDIES = ("audit", "ablation", "temporal", "early", "triangulation", "penalty", "functional", "freshb", "seeds")
+
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM FOUND: the page was not tested in a browser"),
@@ -42,7 +45,10 @@ def page_file(tmp_path_factory) -> Path:
     hostile = renamed(groups[0], method_name=HOSTILE[1], notes=HOSTILE[7], run="f" * 64)
     shown = [*networks(groups, bundles), *networks([hostile])]
     path: Path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(html_page(groups, shown), encoding="utf-8")
+    studies = [("smoke", made_up_study(name)) for name in STUDIES]
+    studies.append(("paper", spoilt(made_up_study("ablation", "quick"))))
+    made = html_page(groups, shown, studies=studies, begun=["depth (smoke): 1 of 18 networks are trained"])
+    path.write_text(made, encoding="utf-8")
     return path
 
 
@@ -149,6 +155,43 @@ def test_hovering_and_arrow_keys_show_the_value_of_the_json(opened):
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     assert float(page.locator("#tip").inner_text().splitlines()[0].split(" = ")[1]) == expected[2]
+
+
+def test_a_study_is_reached_from_the_contents_and_its_marks_tell_their_values(opened, tmp_path):
+    page = opened()
+    network = data_of(page)[0]
+    page.goto(page.url.split("#")[0] + f"#{network['key']}")
+    page.goto(page.url.split("#")[0] + "#study-freshb-smoke")
+    assert page.is_visible("#overview")
+    page.locator("nav.contents a", has_text="freshb").click()
+    section = page.locator("section.study", has=page.locator("#study-freshb-smoke"))
+    top = section.bounding_box()["y"]
+    assert -50 < top < 200
+    result = made_up_study("freshb")
+    assert result.conclusion in section.locator(".conclusion").inner_text()
+    mark = section.locator("svg .m:not(.hollow)").first
+    mark.hover()
+    tip = page.locator("#tip").inner_text()
+    assert float(tip.splitlines()[0].split(" = ")[1]) == result.figure["points"][0]["trained"]
+    assert "study freshb" in tip
+    with page.expect_download() as saved:
+        section.locator("button.download-study").click()
+    saved.value.save_as(tmp_path / "study.json")
+    assert json.loads((tmp_path / "study.json").read_text())["figure"] == result.to_dict()["figure"]
+
+
+def test_words_in_a_figure_do_not_overlap(opened):
+    page = opened()
+    overlapping = """chart => {
+      const boxes = [...chart.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
+      const found = [];
+      boxes.forEach(([a, p], i) => boxes.slice(i + 1).forEach(([b, q]) => {
+        if (p.right - 1 > q.left && q.right - 1 > p.left && p.bottom - 3 > q.top && q.bottom - 3 > p.top) found.push([a, b]);
+      }));
+      return found;
+    }"""
+    for chart in page.locator(".study svg.chart").all():
+        assert chart.evaluate(overlapping) == [], chart.get_attribute("data-key")
 
 
 def test_figures_and_numbers_can_be_saved(opened, tmp_path):

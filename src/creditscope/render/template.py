@@ -51,7 +51,7 @@ def key(report: DiagnosticReport) -> str:
 
 
 def short(run: str) -> str:
-    return run[: SHORT + (len("report:") if run.startswith("report:") else 0)]
+    return clip(run, 80)[: SHORT + (len("report:") if run.startswith("report:") else 0)]
 
 
 def reporting_section(entries: Sequence[Entry]) -> list[Block]:
@@ -299,9 +299,15 @@ def _hashes(entries: Sequence[Entry]) -> list[Block]:
         paths = [*e.paths, *[""] * len(e.reports)]
         for r, seed, path in zip(e.reports, e.seeds, paths, strict=False):
             run = key(r)
-            rows[run] = [short(run), clip(e.label, 60), "–" if seed is None else str(seed), run, clip(path, 120) or "–"]
+            rows[run] = [
+                short(run),
+                clip(e.label, 60),
+                "–" if seed is None else str(seed),
+                clip(run, 80),
+                clip(path, 120) or "–",
+            ]
         for n in e.nulls:
-            rows.setdefault(n.run, [short(n.run), _compared(n, clip(e.label, 60)), str(n.seed), n.run, "–"])
+            rows.setdefault(n.run, [short(n.run), _compared(n, clip(e.label, 60)), str(n.seed), clip(n.run, 80), "–"])
     header = ["run", "method", "seed", "hash", "directory"]
     return [Heading("Runs", 3), Table(header, list(rows.values()), widths=(12, 18, 6, 40, 24))]
 

@@ -1,0 +1,245 @@
+"""Reporting section, checklist and what the commands find: complete, traceable, inert."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from creditscope.cli import main
+from creditscope.cli.sources import find_sources
+from creditscope.pitfalls.base import unknown
+from creditscope.pitfalls.registry import PITFALLS
+from creditscope.protocol.report import make_report
+from creditscope.render.checklist import QUESTIONS, Audited, checklist, checklist_document
+from creditscope.render.document import Block, Heading, Items, Paragraph, Table, to_latex, to_markdown
+from creditscope.render.template import Entry, Null, reporting_section
+from creditscope.studies.store import Store
+from creditscope.studies.stored import full_reports, stored_studies
+from creditscope.training.loop import train
+
+from ..protocol.factory import make_facts
+from ..training.small import DFA_RMS, small_quadratic, spec, use
+from .pages import HOSTILE
+from .test_latex import ALLOWED
+
+OURS = {
+    "documentclass", "usepackage", "begin", "end", "section", "subsection", "item", "footnotesize", "setlength", "tabcolsep",
+    "caption", "toprule", "midrule", "endhead", "bottomrule", "raggedright", "par", "linewidth", "allowbreak", "surd", "Delta",
+    "approx", "to",
+}  # fmt: skip
+SEEDS = (42, 123)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    """A store with DFA (rms) and BP, two seeds each, and their nulls."""
+    root: Path = tmp_path_factory.mktemp("deep") / "a" / "store"
+    root.parent.mkdir()
+    made = Store(root, create=True)
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch, small_quadratic())
+        for seed in SEEDS:
+            dfa, bp = spec(**DFA_RMS, epochs=2, seed=seed), spec(method="bp", epochs=2, seed=seed)
+            for s in (dfa, bp, dfa.null("matched"), bp.null("bp")):
+                train(s, made.out(s))
+    return root
+
+
+def dfa_runs(store: Path) -> list[Any]:
+    found = [b for b in find_sources([store]).bundles if b.spec.method == "dfa" and not b.spec.frozen]
+    return sorted(found, key=lambda b: b.spec.seed)
+
+
+def out(capsys: Any, *args: Any) -> str:
+    assert main([str(a) for a in args]) == 0
+    text: str = capsys.readouterr().out
+    return text
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """The pipe tables of a Markdown text, as cells without escapes."""
+    found: list[list[list[str]]] = []
+    before = ""
+    for line in text.splitlines():
+        if line.startswith("| "):
+            cells = [re.sub(r"\\(.)", r"\1", c.strip()) for c in re.split(r"(?<!\\)\|", line)[1:-1]]
+            if not before.startswith("|"):
+                found.append([])
+            found[-1].append(cells)
+        before = line
+    return found
+
+
+def test_the_section_has_the_numbers_of_the_bundles_next_to_their_hashes(store, capsys):
+    text = out(capsys, "template", store)
+    by_header = {tuple(t[0]): t[1:] for t in tables(text[text.index("### dfa(rms)") :])}
+    networks = next(rows for header, rows in by_header.items() if "headline Γ" in header)
+    for bundle, row in zip(dfa_runs(store), networks, strict=True):
+        assert row[0] == bundle.spec.hash[:10]
+        assert row[1] == str(bundle.spec.seed)
+        assert float(row[2]) == pytest.approx(bundle.accuracy, abs=5e-5)
+        growth = bundle.report["facts"]["scale"]["growth"]
+        assert float(row[4]) == pytest.approx(growth, rel=6e-3)
+    layers = next(rows for header, rows in by_header.items() if header[0] == "layer")
+    for k, bundle in enumerate(dfa_runs(store)):
+        cosines = bundle.report["facts"]["alignment"]["mean"]
+        assert [float(row[1 + k].split("±")[0].rstrip("* ")) for row in layers] == pytest.approx(cosines, abs=6e-4)
+    margins = {row[0]: row for header, rows in by_header.items() if header[0] == "null" for row in rows}
+    assert {"matched", "bp"} <= margins.keys()
+    pool = {b.spec.hash: b.accuracy for b in find_sources([store]).bundles}
+    for kind in ("matched", "bp"):
+        nulls = [b.spec.null(kind).hash for b in dfa_runs(store)]
+        gains = [100 * (b.accuracy - pool[n]) for b, n in zip(dfa_runs(store), nulls, strict=True)]
+        assert float(margins[kind][3]) == pytest.approx(sum(gains) / len(gains), abs=6e-3)
+        assert all(n[:10] in margins[kind][6] for n in nulls)
+        assert margins[kind][4].startswith("[")
+    hashes = {row[3] for header, rows in by_header.items() if header[:2] == ("run", "method") for row in rows}
+    assert {b.spec.hash for b in dfa_runs(store)} <= hashes
+    for words in ("three-check/1.0", "1.00e-07", "Seeds 42, 123", "none selected", "clamp batch size", "Verdict (run"):
+        assert words in text
+
+
+def test_a_bundle_brings_all_its_seeds_and_nothing_else(store, capsys):
+    text = out(capsys, "template", dfa_runs(store)[0].path)
+    assert "### dfa(rms)" in text
+    assert "### bp" not in text
+    assert all(b.spec.hash in text for b in dfa_runs(store))
+
+
+def test_a_report_alone_says_what_the_author_has_to_add(store, tmp_path, capsys):
+    report = make_report(make_facts(cosines=(0.4, 0.1, 0.1, 0.1, 0.1)), headline_acc=[0.5], method_name="mine")
+    report.to_json(tmp_path / "mine.json")
+    text = out(capsys, "template", tmp_path / "mine.json")
+    assert "to be answered by the author" in text
+    assert re.search(r"report:[0-9a-f]{64}", text)
+    made = json.loads(out(capsys, "checklist", tmp_path / "mine.json", "--json"))
+    states = {q["id"]: q["state"] for q in made["questions"]}
+    assert states["PF07"] == states["PF15"] == "author"
+    assert states["PF03"] == states["PF13"] == "answered"
+    main(["report", str(store), "--json", str(tmp_path / "all.json")])
+    capsys.readouterr()
+    assert "### dfa(rms)" in out(capsys, "template", tmp_path / "all.json")
+
+
+def test_every_pitfall_is_a_question_and_the_files_answer_what_they_can(store, capsys):
+    assert set(QUESTIONS) == {p.number for p in PITFALLS}
+    made = json.loads(out(capsys, "checklist", store, "--json"))
+    assert [q["id"] for q in made["questions"]] == [p.id for p in PITFALLS]
+    assert len(made["networks"]) == 4
+    states = {q["id"]: q for q in made["questions"]}
+    assert states["PF12"]["state"] == "answered"
+    assert states["PF04"]["state"] == "author"
+    assert {f["run"] for f in states["PF04"]["cannot_be_told"]} == {b.spec.hash[:10] for b in dfa_runs(store)}
+    assert len(states["PF12"]["clear"]) == 4
+    text = out(capsys, "checklist", dfa_runs(store)[0].path)
+    assert "To be answered by the author" in text
+    assert sum(len(t) - 1 for t in tables(text)) == 15
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_text_is_inert_in_section_and_checklist(hostile):
+    facts = make_facts(cosines=(0.4, 0.1, 0.1, 0.1, 0.1))
+    convention = facts.convention.model_copy(update={"samples": hostile, "mode": hostile, "loss": hostile})
+    report = make_report(
+        facts.model_copy(update={"convention": convention}),
+        headline_acc=[0.5],
+        frozen_baseline_acc=0.4,
+        method_name=hostile,
+        notes=hostile,
+        run=hostile,
+    )
+    margins = report.facts.depth.margins  # type: ignore[union-attr]
+    named = tuple(m.model_copy(update={"null": hostile, "interval": hostile}) for m in margins)
+    facts = report.facts.model_copy(update={"depth": report.facts.depth.model_copy(update={"margins": named})})  # type: ignore[union-attr]
+    report = report.model_copy(update={"facts": facts})
+    entry = Entry(hostile, [report], [0.5], [1], None, [Null("matched", 1, hostile, 0.4)], [hostile], [hostile])
+    answers = [(p, unknown(hostile)) for p in PITFALLS]
+    audited = [Audited(hostile[:10], hostile, answers)]
+    for blocks in (reporting_section([entry]), checklist_document(checklist(audited), audited)):
+        told, tex = to_markdown(blocks), to_latex(blocks, standalone=True)
+        assert "<script" not in told
+        assert "<img" not in told
+        assert not re.search("[\x00\x1b\u2028\u202e]", told + tex)
+        assert set(re.findall(r"\\([A-Za-z]+)", tex)) <= ALLOWED | OURS
+        assert tex.isascii()
+        assert len(told) < 40_000 + 40 * 300
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
+def test_section_and_checklist_compile(store, tmp_path):
+    blocks: list[Block] = [
+        Heading(HOSTILE[4]),
+        Paragraph(HOSTILE[3]),
+        Items(HOSTILE[:7]),
+        Table(["a", "b"], [HOSTILE[:2], HOSTILE[3:5]], "c"),
+    ]
+    (tmp_path / "hostile.tex").write_text(to_latex(blocks, standalone=True))
+    assert main(["template", str(store), "--standalone", "--out", str(tmp_path / "template.tex")]) == 0
+    assert main(["checklist", str(store), "--standalone", "--out", str(tmp_path / "checklist.tex")]) == 0
+    for name in ("hostile", "template", "checklist"):
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-draftmode", f"{name}.tex"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False)
+        assert done.returncode == 0, (name, done.stdout[-2000:])
+
+
+def test_bundles_are_found_at_any_depth_each_run_once(store, tmp_path, capsys):
+    top = store.parent.parent
+    found = find_sources([top])
+    assert len(found.bundles) == 8
+    assert found.stores == [store]
+    copy = tmp_path / "copy" / "again"
+    shutil.copytree(dfa_runs(store)[0].path, copy)
+    again = find_sources([top, tmp_path / "copy"])
+    assert len(again.bundles) == 8
+    assert "holds the same run as" in capsys.readouterr().err
+    (copy / "trajectory.jsonl").write_text("")
+    assert len(find_sources([top, tmp_path / "copy"]).bundles) == 8
+    (tmp_path / "empty").mkdir()
+    for wrong, words in (
+        (tmp_path / "empty", "holds no bundle"),
+        (tmp_path / "nowhere", "neither a directory nor a file"),
+    ):
+        assert main(["report", str(wrong)]) == 2
+        assert words in capsys.readouterr().err
+    (tmp_path / "x.json").write_text("[1]")
+    assert main(["template", str(tmp_path / "x.json")]) == 2
+    assert "is not a creditscope report" in capsys.readouterr().err
+    assert main(["checklist", str(store), "--json", "--latex"]) == 2
+
+
+def test_a_store_shows_what_is_measured_and_measures_only_when_asked(store, tmp_path, monkeypatch, capsys):
+    from creditscope.studies import freshb, result
+
+    root = tmp_path / "store"
+    shutil.copytree(store, root)
+    runs = dfa_runs(root)
+    monkeypatch.setattr(freshb, "specs", lambda preset: [b.spec for b in runs])
+    Store(root).write_plan("freshb", "smoke", [b.spec.hash for b in runs])
+    before = stored_studies(root)
+    assert [line for line in before.begun if line.startswith("freshb")] == [
+        "freshb (smoke): the full level is measured for 0 of 2 networks; --full measures the rest"
+    ]
+    assert not (root / "full").exists()
+    calls: list[Any] = []
+    fuller = make_report(make_facts(cosines=(0.4, 0.1, 0.1, 0.1, 0.1)), run=runs[0].spec.hash).to_dict()
+
+    def measure(store: Any, spec: Any, *rest: Any) -> dict[str, Any]:
+        calls.append(spec)
+        return {**fuller, "run": spec.hash}
+
+    monkeypatch.setattr(result, "_measure", measure)
+    stored_studies(root, full=True)
+    assert calls == [b.spec for b in runs]
+    (root / "full" / f"{runs[1].spec.hash}.json").unlink()
+    partly = dict((r.name, r) for _, r in stored_studies(root).results)["freshb"]
+    assert "the full level is measured for 1 of 2 networks; --full measures the rest" in partly.notes
+    assert len(partly.rows) == 1
+    assert [r.run for r in full_reports(root)] == [runs[0].spec.hash]
+    assert main(["report", str(root), "--html", str(tmp_path / "r.html")]) == 0
+    assert 'id="study-freshb-smoke"' in (tmp_path / "r.html").read_text()
