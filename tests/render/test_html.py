@@ -230,7 +230,7 @@ def test_axes_hold_their_values_and_have_round_ticks():
 
 
 def test_a_mark_stands_where_its_value_says():
-    chart = Chart("k", "t", "r", "c", "y", [0, 1, 2], [Series("s", [0.0, 0.5, 1.0])], levels=(Level(0.5, "half"),))
+    chart = Chart("k", "t", "c", "y", [0, 1, 2], [Series("s", [0.0, 0.5, 1.0])], levels=(Level(0.5, "half"),))
     drawn = str(chart_svg(chart))
     heights = [float(y) for y in re.findall(r'<circle class="m" cx="[\d.]+" cy="([\d.]+)"', drawn)]
     level = float(re.search(r'class="level"[^>]* y1="([\d.]+)"', drawn)[1])  # type: ignore[index]

@@ -61,7 +61,6 @@ class Chart:
 
     key: str
     title: str
-    run: str
     convention: str
     y: str
     xs: Sequence[float]
@@ -107,7 +106,6 @@ class Dots:
 
     key: str
     title: str
-    run: str
     convention: str
     x: str
     rows: Sequence[Row]
@@ -135,7 +133,6 @@ class Matrix:
 
     key: str
     title: str
-    run: str
     convention: str
     columns: Sequence[str]
     rows: Sequence[tuple[str, Sequence[Cell]]]

@@ -22,7 +22,7 @@ MARKS = {"good": "✓ ", "bad": "✗ ", "open": "? ", "plain": ""}
 def study_charts(result: StudyResult) -> list[Figure]:
     """The panels of a study's figure; empty where there is nothing to draw."""
     builder = BUILDERS.get(result.name)
-    about = About(result.name, f"study {result.name}", result.convention[:240])
+    about = About(result.name, result.convention[:240])
     return [f for f in builder(result.figure, about) if _drawable(f)] if builder else []
 
 
@@ -44,7 +44,7 @@ def _audited(name: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any],
         floor = limits.g_norm_floor
 
         def dots(key: str, title: str, x: str, rows: list[Row], **more: Any) -> Dots:
-            return Dots(f"{about.name}-{key}", title, about.run, about.convention, x, rows, row_name="", **more)
+            return Dots(f"{about.name}-{key}", title, about.convention, x, rows, row_name="", **more)
 
         def rows(key: str) -> list[Row]:
             return [Row(name(p), _seeds(p[key])) for p in points]
@@ -101,9 +101,7 @@ def _ablation(figure: dict[str, Any], about: About) -> list[Figure]:
         (label, [_cell(str(d[c]), KINDS.get(str(d[c]), "plain")) for c in columns])
         for label, d in figure["rows"].items()
     ]
-    return [
-        Matrix(f"{about.name}-a", "What each reporting strategy decides", about.run, about.convention, columns, told)
-    ]
+    return [Matrix(f"{about.name}-a", "What each reporting strategy decides", about.convention, columns, told)]
 
 
 def _counted(about: About, key: str, title: str, counts: dict[str, dict[str, int]]) -> Matrix:
@@ -120,7 +118,7 @@ def _counted(about: About, key: str, title: str, counts: dict[str, dict[str, int
                 ],
             )
         )
-    return Matrix(f"{about.name}-{key}", title, about.run, about.convention, columns, rows)
+    return Matrix(f"{about.name}-{key}", title, about.convention, columns, rows)
 
 
 def _thresholds(figure: dict[str, Any], about: About) -> list[Figure]:
@@ -132,7 +130,6 @@ def _thresholds(figure: dict[str, Any], about: About) -> list[Figure]:
         Dots(
             f"{about.name}-gap",
             "Separation of networks with and without Mode 1",
-            about.run,
             about.convention,
             "times",
             gaps,
@@ -155,7 +152,6 @@ def _shares(figure: dict[str, Any], about: About) -> list[Figure]:
     share = Dots(
         f"{about.name}-share",
         "Share of seeds that fail (bar: 95 % Clopper-Pearson)",
-        about.run,
         about.convention,
         "share",
         rows,
@@ -177,7 +173,6 @@ def _fresh_b(figure: dict[str, Any], about: About) -> list[Figure]:
         Dots(
             f"{about.name}-strips",
             "Deep cosine: trained feedback (filled) and redrawn feedback (open)",
-            about.run,
             about.convention,
             "deep mean cosine",
             rows,

@@ -18,7 +18,6 @@ class About:
     """What every panel of a study says of itself."""
 
     name: str
-    run: str
     convention: str
 
 
@@ -55,7 +54,7 @@ def _over_seeds(name: str, at: dict[float, list[Any]], log: bool = False, fired:
 
 def _chart(about: About, key: str, title: str, y: str, x: str, series: list[Series], **more: Any) -> Chart:
     xs = sorted({v for s in series for v in s.xs or ()})
-    return Chart(f"{about.name}-{key}", title, about.run, about.convention, y, xs, series if xs else [], x, **more)
+    return Chart(f"{about.name}-{key}", title, about.convention, y, xs, series if xs else [], x, **more)
 
 
 def unpenalised(label: str) -> str:
@@ -214,7 +213,6 @@ def functional(figure: dict[str, Any], about: About) -> list[Figure]:
         Dots(
             f"{about.name}-correlation",
             "Rank correlation of the deep cosine with each metric",
-            about.run,
             about.convention,
             "Spearman's correlation",
             correlated,

@@ -14,8 +14,8 @@ COSINE_EPS = 1e-8
 
 
 def charts(network: Network, limits: DiagnosticThresholds) -> list[Chart | Dots]:
-    facts, run = network.report.facts, run_name(network)
-    return [*_layer_charts(facts, run, limits), *_functional_charts(facts, run), *_epoch_charts(network, run, limits)]
+    facts = network.report.facts
+    return [*_layer_charts(facts, limits), *_functional_charts(facts), *_epoch_charts(network, limits)]
 
 
 def run_name(network: Network) -> str:
@@ -25,14 +25,13 @@ def run_name(network: Network) -> str:
     return run if len(run) <= 160 else run[:159] + "…"
 
 
-def _layer_charts(facts: Facts, run: str, limits: DiagnosticThresholds) -> list[Chart | Dots]:
+def _layer_charts(facts: Facts, limits: DiagnosticThresholds) -> list[Chart | Dots]:
     c, layers = facts.convention, range(facts.stream.depth + 1)
     floor = limits.floor_for(c.dtype)
     charts: list[Chart | Dots] = [
         Chart(
             "h",
             "Scale: mean ‖h_l‖ by layer",
-            run,
             f"raw norms, mean over {c.n_samples} samples, {c.dtype}",
             "mean ‖h_l‖",
             layers,
@@ -42,7 +41,6 @@ def _layer_charts(facts: Facts, run: str, limits: DiagnosticThresholds) -> list[
         Chart(
             "g",
             "Reference: ‖g_l‖ / 128 by layer",
-            run,
             f"mean per-sample norm / 128 (batch-mean convention, B = 128), {c.dtype}",
             "‖g_l‖ / 128",
             layers,
@@ -59,7 +57,6 @@ def _layer_charts(facts: Facts, run: str, limits: DiagnosticThresholds) -> list[
             Chart(
                 "cosine",
                 "Alignment: cos(a_l, g_l) by layer",
-                run,
                 f"mean of per-sample cosines ({c.cosine_dtype}); whiskers: sd over samples",
                 "cos(a_l, g_l)",
                 layers,
@@ -80,7 +77,6 @@ def _layer_charts(facts: Facts, run: str, limits: DiagnosticThresholds) -> list[
             Dots(
                 "aggregations",
                 "Γ under every aggregation",
-                run,
                 "the same cosines, aggregated in five ways",
                 "Γ",
                 [Row(label, [("Γ", value)] if value is not None else ()) for label, value in named],
@@ -92,7 +88,6 @@ def _layer_charts(facts: Facts, run: str, limits: DiagnosticThresholds) -> list[
             Chart(
                 "stability",
                 "Direction stability by layer",
-                run,
                 f"mean pairwise cosine of batch-mean gradients, {facts.stability.groups} groups of {c.group_size}",
                 "stability",
                 layers,
@@ -117,7 +112,7 @@ def _null_band(facts: Facts) -> Band | None:
     )
 
 
-def _functional_charts(facts: Facts, run: str) -> list[Chart | Dots]:
+def _functional_charts(facts: Facts) -> list[Chart | Dots]:
     layers = range(facts.stream.depth + 1)
 
     def series(credit: LayerMeans | None, reference: LayerMeans | None, random: LayerMeans | None) -> list[Series]:
@@ -127,13 +122,11 @@ def _functional_charts(facts: Facts, run: str) -> list[Chart | Dots]:
     charts: list[Chart | Dots] = []
     if (p := facts.perturbation) is not None and (lines := series(p.credit, p.reference, p.random)):
         convention = f"{p.directions} directions, ε = {p.epsilon:g}, {p.n_samples} samples, {p.dtype}"
-        charts.append(
-            Chart("rho", "Perturbation correlation ρ by layer", run, convention, "ρ", layers, lines, zero=True)
-        )
+        charts.append(Chart("rho", "Perturbation correlation ρ by layer", convention, "ρ", layers, lines, zero=True))
     if (n := facts.nudging) is not None and (lines := series(n.credit, n.reference, n.random)):
         convention = f"step {n.step:g} against the credit, {n.n_samples} samples, {n.dtype}"
         charts.append(
-            Chart("nudging", "Nudging: loss change by layer", run, convention, "loss change", layers, lines, zero=True)
+            Chart("nudging", "Nudging: loss change by layer", convention, "loss change", layers, lines, zero=True)
         )
     if (b := facts.fresh_b) is not None and b.trained is not None:
         draws = [(f"draw {k}", v) for k, v in enumerate(b.draws, 1) if v is not None]
@@ -141,7 +134,6 @@ def _functional_charts(facts: Facts, run: str) -> list[Chart | Dots]:
             Dots(
                 "fresh-b",
                 "Fresh-B null: deep mean cosine",
-                run,
                 f"layers {', '.join(map(str, b.layers))}, {b.n_samples} samples",
                 "deep mean cosine",
                 [Row("trained feedback", [("", b.trained)]), Row("redrawn feedback", draws)],
@@ -151,7 +143,7 @@ def _functional_charts(facts: Facts, run: str) -> list[Chart | Dots]:
     return charts
 
 
-def _epoch_charts(network: Network, run: str, limits: DiagnosticThresholds) -> list[Chart | Dots]:
+def _epoch_charts(network: Network, limits: DiagnosticThresholds) -> list[Chart | Dots]:
     columns = trajectory_columns(network)
     if not columns:
         return []
@@ -161,7 +153,7 @@ def _epoch_charts(network: Network, run: str, limits: DiagnosticThresholds) -> l
     for check, epoch in first_fired(network):
         by_epoch.setdefault(epoch, []).append(check)
     events = [Event(e, f"{' + '.join(checks)} first fired: epoch {e}") for e, checks in by_epoch.items()]
-    shared: dict[str, Any] = {"run": run, "x": "epoch", "xs": epochs, "events": events}
+    shared: dict[str, Any] = {"x": "epoch", "xs": epochs, "events": events}
     growth_limit = limits.h_norm_explosion_ratio
     return [
         Chart(

@@ -108,12 +108,10 @@ def panels(groups: Sequence[Group]) -> list[dict[str, Any]]:
         else:
             margin_rows.append(Row(name, ()))
     c = groups[0].reports[0].facts.convention
-    run = "all networks"
     dots = [
         Dots(
             "audit-accuracy",
             "Accuracy (dots: seeds; squares: frozen-blocks null)",
-            run,
             "final checkpoint, test set",
             "accuracy",
             accuracy_rows,
@@ -122,7 +120,6 @@ def panels(groups: Sequence[Group]) -> list[dict[str, Any]]:
         Dots(
             "audit-gamma",
             "Headline Γ (dots: seeds)",
-            run,
             f"mean over layers of the mean per-sample cosine, {c.cosine_dtype}",
             "Γ",
             gamma_rows,
@@ -130,7 +127,6 @@ def panels(groups: Sequence[Group]) -> list[dict[str, Any]]:
         Dots(
             "audit-margin",
             "Margin to the frozen-blocks null (bar: 95 % interval)",
-            run,
             "trained minus null, percentage points",
             "pp",
             margin_rows,
