@@ -160,7 +160,8 @@ class HookedStream(Stream):
         with torch.enable_grad(), no_parameter_grads(self.model), self._hooks(before, after):
             logits = logits_of(call_model(self.model, example))
             weights = torch.linspace(1.0, 2.0, logits.numel(), device=logits.device).view_as(logits).to(logits.dtype)
-            beside, branch = torch.autograd.grad((logits * weights).sum(), kept, allow_unused=True)
+            grads: Any = torch.autograd.grad((logits * weights).sum(), kept, allow_unused=True)
+        beside, branch = grads
         if beside is not None and branch is not None and bool(beside.abs().max() > 0):
             if _same(beside, branch):
                 return "branch"

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,17 @@ def test_no_miss(path: Path) -> None:
 @pytest.mark.parametrize("path", GOOD, ids=lambda p: p.name)
 def test_no_false_alarm(path: Path) -> None:
     assert found(path) == set()
+
+
+def test_an_installed_package_is_scanned_without_a_crash_in_seconds() -> None:
+    pytest.importorskip("lightning", reason="extra lightning is missing: the scan of a package is NOT tested")
+    import lightning
+
+    start = time.process_time()
+    result = scan([Path(lightning.__file__).parent])
+    assert time.process_time() - start < 10
+    assert result.files > 100
+    assert not result.skipped
 
 
 TORCH = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"

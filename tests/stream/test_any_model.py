@@ -225,7 +225,7 @@ def test_feedback_rules_on_a_language_model_work_token_by_token(make, level):
             credits.insert(0, np.einsum("btk,jk->btj", credits[0], b))
     assert [b.shape for b in matrices] == ([(11, D)] * 4 if make is DFA else [(D, D)] * 3)
     before = whole_state(model)
-    facts = diagnose(model, [{"input_ids": ids, "labels": labels}], credit=rule, level=level).facts
+    facts: Any = diagnose(model, [{"input_ids": ids, "labels": labels}], credit=rule, level=level).facts
     assert_same_state(before, whole_state(model))
     for layer, (a, g) in enumerate(zip(credits, gs, strict=True)):
         rows = [(u.ravel(), v.ravel()) for u, v in zip(a, g.numpy().astype(np.float64), strict=True)]
