@@ -276,3 +276,12 @@ def test_callable_is_given_hidden_states_logits_and_labels():
     torch.testing.assert_close(seen[0][0], [h.detach() for h in hiddens])
     torch.testing.assert_close(seen[0][1], logits.detach())
     assert torch.equal(seen[0][2], y)
+
+
+def test_random_credit_is_another_one_for_another_generator_and_the_same_for_the_same():
+    rule, b = setting(make_rule("random"))
+    again, _ = setting(make_rule("random"))
+    other = rule.redraw(b.stream, C, torch.Generator().manual_seed(99))
+    for mine, same, fresh in zip(rule.credit(b), again.credit(b), other.credit(b), strict=True):
+        assert torch.equal(mine, same)
+        assert not torch.equal(mine, fresh)

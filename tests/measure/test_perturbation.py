@@ -11,10 +11,10 @@ from creditscope.credit.fa import FA
 from creditscope.diagnosis import diagnose
 from creditscope.errors import CreditscopeError
 from creditscope.measure import functional
-from creditscope.measure.functional import displaced, first_samples, resolution
+from creditscope.measure.functional import displaced, double_stream, first_samples, resolution
 from creditscope.measure.perturbation import SEED, pearson, perturbation
 from creditscope.measure.sweep import cross_entropy
-from creditscope.models import ViTMini
+from creditscope.models import ResMLP, ViTMini
 from creditscope.stream import make_stream, untouched
 
 
@@ -225,3 +225,10 @@ def test_controls_on_a_network_trained_by_backpropagation(tmp_path):
     assert all(m is not None and abs(m) < 0.05 for m in rho.random.mean)
     assert rho.credit is not None
     assert rho.credit.mean == pytest.approx(rho.reference.mean, abs=1e-12)
+
+
+def test_the_network_that_is_probed_is_a_float64_copy():
+    model = ResMLP(3, 2, width=4, depth=1)
+    stream = double_stream(model, (torch.randn(5, 3), torch.zeros(5, dtype=torch.long)), None, None)
+    assert {p.dtype for p in stream.model.parameters()} == {torch.float64}
+    assert {p.dtype for p in model.parameters()} == {torch.float32}

@@ -300,3 +300,23 @@ def test_stability_needs_two_groups_and_says_so():
     assert "8 advised" in fact.reason
     groups[0].add(torch.ones(1, 2, dtype=torch.float64))
     assert stability(groups).deepest == pytest.approx(1.0)
+
+
+def test_share_under_the_floor_is_in_the_convention_of_batch_128():
+    norms = np.array([[2e-7 * 128, 2e-7, 0.5e-7 * 128]])  # /128: above, under, under; as they are: all above
+    fact = alignment(norms**2, norms**2, norms**2, floor=1e-7)
+    assert fact.under_floor == (pytest.approx(2 / 3),)
+
+
+def test_small_positive_aggregates_are_no_flip_of_the_sign():
+    one = np.ones((1, 1))
+    assert not aggregate(one * 0.5, one, one, one * 0.005).sign_flips
+
+
+def test_stability_is_that_of_the_deepest_layer():
+    turning, fixed = GroupMeans(size=1), GroupMeans(size=1)
+    for k in range(4):
+        turning.add(torch.eye(4, dtype=torch.float64)[k : k + 1])
+        fixed.add(torch.ones(1, 4, dtype=torch.float64))
+    assert stability([fixed, turning]).deepest == pytest.approx(0.0, abs=1e-12)
+    assert stability([turning, fixed]).deepest == pytest.approx(1.0)

@@ -113,3 +113,8 @@ def test_a_spec_that_cannot_be_run_is_one_line(data, says):
         make_spec(data)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_options_of_a_rule_are_part_of_the_name():
+    names = {make_spec({"method": "ep", "options": options}).hash for options in ({}, {"steps": 5}, {"beta": 0.25})}
+    assert len(names) == 3

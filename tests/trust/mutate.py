@@ -64,7 +64,9 @@ def run_tests(slot: Path, tests: list[str], log: Path) -> int:
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         nodes = [f"tests/{test}" for test in tests]
-        code = int(pytest.main(["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=line", *nodes]))
+        code = int(
+            pytest.main(["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=line", "-W", "ignore", *nodes])
+        )
     import creditscope
 
     if slot not in Path(creditscope.__file__).parents:
