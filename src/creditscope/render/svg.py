@@ -60,6 +60,8 @@ def chart_svg(chart: Chart) -> Markup:
     seen += [0.0] if chart.zero and not chart.log else []
     seen += [chart.band.low, chart.band.high] if chart.band else []
     low, high, ticks = log_axis(seen) if chart.log else linear_axis(seen)
+    if chart.flip:
+        ticks = [tick for tick in ticks if tick == round(tick)]  # there is no rank 1.5
     first, last = min(chart.xs), max(chart.xs)
     across: list[float] = list(map(float, chart.xs if chart.places else whole_ticks(chart.xs)))
     if not chart.whole:
