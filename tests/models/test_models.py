@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from creditscope.models import ResMLP, SmallCNN, StudentNet, ViTMini
+from creditscope.models.norm_linear import norm_linear
 from creditscope.models.parts import tanh_mix
 
 from ..stream.nets import shaken
@@ -125,3 +127,28 @@ def test_tanh_mix_goes_from_linear_to_tanh():
     assert torch.equal(tanh_mix(z, 0.0), z)
     torch.testing.assert_close(tanh_mix(z, 1.0), torch.tanh(z))
     torch.testing.assert_close(tanh_mix(z, 0.25), 0.75 * z + 0.25 * torch.tanh(z))
+
+
+@pytest.mark.parametrize("width", [(6, 6), (6, 10)])
+def test_norm_linear_has_the_gradients_of_layernorm_and_linear(width):
+    """Against autograd of the two modules, in double: an input without a gradient takes the short way, others do not."""
+    d, n = width
+    torch.manual_seed(3)
+    norm, linear = nn.LayerNorm(d).double(), nn.Linear(d, n).double()
+    with torch.no_grad():
+        norm.weight.normal_()
+        norm.bias.normal_()
+    x, push = torch.randn(7, d).double(), torch.randn(7, n).double()
+    params = [*norm.parameters(), *linear.parameters()]
+    reference = torch.autograd.grad(linear(norm(x)), params, push)
+    out = norm_linear(x, norm, linear)
+    torch.testing.assert_close(out, linear(norm(x)))
+    assert type(out.grad_fn).__name__ == "_NormLinearBackward"
+    for got, want in zip(torch.autograd.grad(out, params, push), reference, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
+    x.requires_grad_()
+    assert type(norm_linear(x, norm, linear).grad_fn).__name__ != "_NormLinearBackward"
+    with torch.no_grad():
+        assert norm_linear(x, norm, linear).grad_fn is None
+    norm.requires_grad_(False)
+    assert type(norm_linear(x.detach(), norm, linear).grad_fn).__name__ != "_NormLinearBackward"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from creditscope.models.norm_linear import norm_linear
 from creditscope.models.parts import FlatLinear, StreamModel, small_output
 
 
@@ -24,7 +25,7 @@ class MLPBranch(nn.Module):
         small_output(self.linear2)
 
     def forward(self, h: Tensor) -> Tensor:
-        out: Tensor = self.linear2(self.act(self.linear1(self.norm(h))))
+        out: Tensor = self.linear2(self.act(norm_linear(h, self.norm, self.linear1)))
         return out
 
 
