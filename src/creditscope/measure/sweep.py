@@ -125,7 +125,7 @@ def collect(
     hashed: False where the same batches are measured again and again and nobody asks which they were.
     """
     got = Collected(stream.depth)
-    weights = Weights(stream.model)
+    weights = Weights(stream.model, summed=credit is not None)
     for inputs, y in batches:
         _one_batch(stream, inputs, y, credit, loss_fn, got, watch, weights)
         if hashed:
@@ -143,15 +143,15 @@ def by_rows(fn: Callable[..., Array], *tensors: Tensor) -> Array:
 
 def lengths(u: Tensor) -> Array:
     """[B, d] -> L2 norm of each row, [B], in float64; also where the squares of a float64 row over- or underflow."""
-    u = u.double()
-    norm = u.norm(dim=1)
-    extreme = ~(norm.isfinite() & (norm > 1e-150))
-    if bool(extreme.any()):
+    norm: Array = torch.linalg.vector_norm(u, dim=1, dtype=torch.float64).cpu().numpy()
+    extreme = ~(np.isfinite(norm) & (norm > 1e-150))
+    if extreme.any():
+        u = u.double()
         largest = u.abs().amax(1)
-        scaled = largest * (u / largest.unsqueeze(1)).norm(dim=1)
-        norm = torch.where(extreme & (largest > 0) & largest.isfinite(), scaled, norm)
-    array: Array = norm.cpu().numpy()
-    return array
+        scaled = (largest * (u / largest.unsqueeze(1)).norm(dim=1)).cpu().numpy()
+        size = largest.cpu().numpy()
+        norm = np.where(extreme & (size > 0) & np.isfinite(size), scaled, norm)
+    return norm
 
 
 def _one_batch(

@@ -13,11 +13,11 @@ from creditscope.errors import CreditscopeError
 class Weights:
     """The weights of a network while a credit rule is measured: they may not change, and need no gradients."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, summed: bool) -> None:
         self.model = model
         self.named = list(model.named_parameters())
         self.flags = [(p, p.requires_grad) for _, p in self.named]
-        self._versions, self._sums = self._now(), self._summed()
+        self._versions, self._sums = self._now(), self._summed() if summed else {}
 
     def _now(self) -> list[tuple[int, int]]:
         """Every write to a tensor raises its version; other data have another address."""
