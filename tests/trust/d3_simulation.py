@@ -61,7 +61,8 @@ def simulate(true_pp: float, n: int, repetitions: int, rng: np.random.Generator,
             covered += fact.low_pp <= true_pp <= fact.high_pp
             covered_network += fact.low_pp <= 100 * float(np.mean(trained - null)) <= fact.high_pp
         label = fact.interval
-    return Cell(*(count / repetitions for count in (wrong, undecided, covered, covered_network)), label)
+    shares = [count / repetitions for count in (wrong, undecided, covered, covered_network)]
+    return Cell(shares[0], shares[1], shares[2], shares[3], label)
 
 
 def simulate_all(repetitions: int, seed: int = 0) -> dict[tuple[float, int, int | None], Cell]:
@@ -73,7 +74,8 @@ def simulate_all(repetitions: int, seed: int = 0) -> dict[tuple[float, int, int 
 
 def tables(cells: dict[tuple[float, int, int | None], Cell], repetitions: int) -> str:
     rows = list(dict.fromkeys((n, size) for _, n, size in cells))
-    head = "| seeds | " + " | ".join(f"{pp:g} pp" for pp in MARGINS) + " |\n|" + "---|" * (len(MARGINS) + 1)
+    head = "| seeds | " + " | ".join(f"{pp:g} pp" for pp in MARGINS) + " |"
+    line = "|" + "---|" * (len(MARGINS) + 1)
 
     def name(n: int, size: int | None) -> str:
         return f"{n}, test set not given" if size is None else str(n)
@@ -101,16 +103,18 @@ Wrong decisions of D3 in per cent, by true margin (in brackets: inconclusive). W
 failure at {NEEDED:g} pp and above:
 
 {head}
+{line}
 {chr(10).join(decided)}
 
 How often the nominal 95 % interval holds the true margin of the method, per cent:
 
 {head} interval |
+{line}---|
 {chr(10).join(covering)}
 
 At n = 1 the interval speaks of this network only: it holds the margin of the very network that was measured in
 {alone} per cent of the cases, and knows nothing of other seeds.
-""".replace("|---|---|---|---|---|---| interval |", "|---|---|---|---|---|---|---|")
+"""
 
 
 def main(args: list[str]) -> int:

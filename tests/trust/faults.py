@@ -273,11 +273,12 @@ def preload() -> None:
     """Everything that training needs, before the forks: they then cost nothing, and all run the same code."""
     import torch
 
-    from creditscope.training import loop
+    from creditscope.data import load_dataset
+    from creditscope.training import loop  # noqa: F401
 
     torch.set_num_threads(1)
     for spec in tiny_specs(1):
-        loop.load_dataset(spec.dataset, None)
+        load_dataset(spec.dataset)
 
 
 def disturb(n: int, root: Path, seed: int = 0, names: list[str] | None = None) -> Outcome:
@@ -295,9 +296,12 @@ def disturb(n: int, root: Path, seed: int = 0, names: list[str] | None = None) -
 
 
 def main(args: list[str]) -> int:
+    from tests.trust.record import put_row
+
+    numbers = [int(a) for a in args if a.isdigit()]
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="creditscope-faults-") as directory:
-        done = disturb(int(args[0]), Path(directory), int(args[1]) if len(args) > 1 else 0)
+        done = disturb(numbers[0], Path(directory), sum(numbers[1:]))
     for name in FAULTS:
         print(f"{name:<14} {done.tried[name]:>4}")
     for text in done.lost:
@@ -306,8 +310,13 @@ def main(args: list[str]) -> int:
     print(
         f"{n} faults, {done.runs} runs at the end, {len(done.lost)} rounds with a loss; {time.monotonic() - started:.0f} s"
     )
+    if "--record" in args:
+        put_row(
+            "`make faults`",
+            [str(n), f"{done.runs} runs whole at the end, equal to the bit", f"{len(done.lost)} losses"],
+        )
     return 1 if done.lost else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main([a for a in sys.argv[1:] if not a.startswith("--")]))
+    sys.exit(main(sys.argv[1:]))

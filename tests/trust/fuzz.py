@@ -21,6 +21,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,14 +84,9 @@ class Good:
         from creditscope.data import cifar
 
         n = 3
-        self.cifar = replace(
-            cifar.CIFAR10,
-            **{
-                f: ((name[0][0], n),)
-                for f in ("binary_train", "binary_test", "python_train", "python_test")
-                if (name := getattr(cifar.CIFAR10, f))
-            },
-        )
+        parts = ("binary_train", "binary_test", "python_train", "python_test")
+        few: dict[str, Any] = {f: ((getattr(cifar.CIFAR10, f)[0][0], n),) for f in parts}
+        self.cifar = replace(cifar.CIFAR10, **few)
         rng = np.random.default_rng(0)
         for folder, suffix in (("binary", ".bin"), ("python", "")):
             directory = self.root / folder / getattr(self.cifar, f"{folder}_dir")
@@ -248,7 +244,7 @@ def fuzz_store(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]:
         )
         for row in store.rows():
             if not row["problem"]:
-                every([lambda row=row: store.bundle(row["hash"])])
+                every([partial(store.bundle, row["hash"])])
 
     return read
 
@@ -350,6 +346,10 @@ def fuzz(n: int, seconds: float, root: Path, seed: int = 0, only: str = "") -> O
 def main(args: list[str]) -> int:
     import resource
 
+    from tests.trust.record import put_row
+
+    record, args = "--record" in args, [a for a in args if a != "--record"]
+
     import torch
 
     torch.set_num_threads(1)
@@ -370,6 +370,12 @@ def main(args: list[str]) -> int:
     for text in done.offences[:10]:
         print(f"  e.g. {text}")
     print(f"{done.tried} inputs in {done.seconds:.0f} s, {len(done.offences)} offences")
+    if record:
+        refused = sum(n for (_, what), n in done.counts.items() if what == REFUSED)
+        read = sum(n for (_, what), n in done.counts.items() if what == RESULT)
+        put_row(
+            "`make fuzz`", [f"{done.tried:,}", f"{refused:,} refused, {read:,} read", f"{len(done.offences)} offences"]
+        )
     return 1 if done.offences else 0
 
 

@@ -150,7 +150,8 @@ def sound(tests: list[str], work: Path) -> str:
     return "" if code == 0 else log.read_text() or f"exit code {code}"
 
 
-def main(words: list[str]) -> int:
+def main(args: list[str]) -> int:
+    words, options = [a for a in args if a[:2] != "--"], [a for a in args if a[:2] == "--"]
     chosen = [m for m in MUTANTS if all(any(w in text for text in m) for w in words)]
     started = time.monotonic()
     preload()
@@ -164,6 +165,11 @@ def main(words: list[str]) -> int:
         print(f"{m.file:<28} {m.breaks:<46} {results[index][0]:<10} {m.test}")
         if results[index][0] != CAUGHT:
             print(f"    {m.old!r} -> {m.new!r}\n    " + results[index][1][-800:].replace("\n", "\n    "))
+    if "--record" in options:
+        from tests.trust.record import put_row
+
+        caught = sum(results[k][0] == CAUGHT for k in range(len(chosen)))
+        put_row("`make mutate`", [str(len(chosen)), f"{caught} caught", f"{len(chosen) - caught} survive"])
     missed = [m for index, m in enumerate(chosen) if results[index][0] != CAUGHT]
     print(
         f"\n{len(chosen)} defects, {len(chosen) - len(missed)} caught, {len(missed)} not; {time.monotonic() - started:.0f} s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,7 +96,7 @@ def test_names_of_the_classes_do_not_matter(seed, order):
     before = sweep(model, [(x, y)], rule)
     inverse = torch.argsort(torch.tensor(order))
     with torch.no_grad():
-        head = model.out_head
+        head: Any = model.out_head
         head.weight.copy_(head.weight[order].clone())
         head.bias.copy_(head.bias[order].clone())
     rule.B = [b[order] for b in rule.B]
@@ -109,8 +110,14 @@ def vectors(seed: int, layers: int = 3, n: int = 8, d: int = 6) -> tuple[Tensor,
     return a, g
 
 
-def measured(a: Tensor, g: Tensor) -> list[float]:
+def products(a: Tensor, g: Tensor) -> tuple[Any, Any, Any]:
+    """<a, g>, <a, a>, <g, g>: [layers, n] each."""
     dot, aa, gg = (np.stack(column) for column in zip(*map(inner_products, a, g), strict=True))
+    return dot, aa, gg
+
+
+def measured(a: Tensor, g: Tensor) -> list[float]:
+    dot, aa, gg = products(a, g)
     fact, total = alignment(dot, aa, gg, 1e-7), aggregate(dot, aa, gg, np.zeros_like(dot))
     found = [*fact.mean, *fact.std, total.headline, total.concat, total.norm_weighted, total.flattened]
     found += concentration(fact.mean, (2,)).share
@@ -132,8 +139,7 @@ def test_an_orthogonal_change_of_basis_changes_no_measure(seed):
 def test_cosines_do_not_know_the_length_of_credit_or_reference(seed, c, k):
     a, g = vectors(seed)
     close(measured(a * c, g * k), measured(a, g))
-    flipped = alignment(*(np.stack(x) for x in zip(*map(inner_products, -c * a, g), strict=True)), 1e-7)  # type: ignore[arg-type]
-    straight = alignment(*(np.stack(x) for x in zip(*map(inner_products, a, g), strict=True)), 1e-7)  # type: ignore[arg-type]
+    flipped, straight = (alignment(*products(sign * a, g), 1e-7) for sign in (-c, 1.0))
     close([-v for v in flipped.mean if v is not None], [v for v in straight.mean if v is not None])
 
 
