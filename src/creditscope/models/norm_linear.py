@@ -19,13 +19,13 @@ from torch import Tensor, nn
 
 class _NormLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, gamma: Tensor, beta: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor, gamma: Tensor, beta: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         normalised = F.layer_norm(x, x.shape[-1:], eps=eps)
         ctx.save_for_backward(normalised, gamma, beta, weight)
         return F.linear(torch.addcmul(beta, normalised, gamma), weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Any:
         normalised, gamma, beta, weight = ctx.saved_tensors
         m, total = grad.t() @ normalised, grad.sum(0)
         return None, (weight * m).sum(0), total @ weight, torch.addcmul(m * gamma, total[:, None], beta), total, None
@@ -33,8 +33,11 @@ class _NormLinear(torch.autograd.Function):
 
 def norm_linear(x: Tensor, norm: nn.LayerNorm, linear: nn.Linear) -> Tensor:
     """linear(norm(x)); [B, d] -> [B, n]."""
+    if type(norm) is not nn.LayerNorm or type(linear) is not nn.Linear:  # somebody has put other modules in their place
+        other: Tensor = linear(norm(x))
+        return other
     trained = norm.weight.requires_grad and linear.weight.requires_grad and torch.is_grad_enabled()
     if not trained or x.requires_grad or x.dim() != 2 or torch.is_autocast_enabled("cpu"):
         out: Tensor = linear(norm(x))
         return out
-    return _NormLinear.apply(x, norm.weight, norm.bias, linear.weight, linear.bias, norm.eps)  # type: ignore[no-untyped-call, no-any-return]
+    return _NormLinear.apply(x, norm.weight, norm.bias, linear.weight, linear.bias, norm.eps)  # type: ignore[no-untyped-call]
