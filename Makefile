@@ -27,7 +27,7 @@ DOCS_READY := $(VENV)/.ready-docs
 # Exists while .venv is being changed, and names the make that does it. Found with that make gone, it betrays an
 # interrupted set-up, and .venv is made anew.
 BUSY := $(VENV)/.busy
-ifneq ($(filter demo test format bench docs setup,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test format bench mutate fuzz faults docs audit-docs setup,$(MAKECMDGOALS)),)
 OTHER := $(shell [ -e $(BUSY) ] || exit 0; other=$$(cat $(BUSY)); \
 	if [ -n "$$other" ] && kill -0 "$$other" 2>/dev/null; then echo "$$other"; else rm -rf $(VENV); fi)
 ifneq ($(OTHER),)
@@ -52,8 +52,8 @@ endef
 .PHONY: help
 help: ## show this list
 	@echo "creditscope: make <target>"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
-		printf '  %-8s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
+		printf '  %-11s %s\n' "$$name" "$$text"; done
 	@echo "Variables: PYTHON=python3.12  TORCH_INDEX=<url of a torch build>  DEMO_ARGS=...  PYTEST_ARGS=..."
 
 .PHONY: demo
@@ -78,10 +78,29 @@ bench: $(DEV_READY) ## run the benchmarks (arguments: BENCH_ARGS)
 		echo "creditscope: BioTorch could not be installed; the comparison with it is left out"
 	$(ONE_THREAD) PYTHONPATH=$(VENV)/peers $(BIN)/python -W ignore -m benchmarks $(BENCH_ARGS)
 
+.PHONY: mutate
+mutate: $(DEV_READY) ## put defects into a copy of the code; every one must be caught by its test
+	$(ONE_THREAD) $(BIN)/python tests/trust/mutate.py --record
+
+.PHONY: fuzz
+fuzz: $(DEV_READY) ## 20,000 damaged and hostile files; all must be read or refused
+	$(ONE_THREAD) $(BIN)/python tests/trust/fuzz.py 20000 --record
+
+.PHONY: faults
+faults: $(DEV_READY) ## 100 kills, full disks and second writers; nothing may be lost
+	$(ONE_THREAD) $(BIN)/python tests/trust/faults.py 100 --record
+
 .PHONY: docs
 docs: $(DOCS_READY) ## build the documentation in docs/_build/html
 	$(BIN)/sphinx-build -q -W --keep-going -E -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
+
+.PHONY: audit-docs
+audit-docs: $(RUNTIME_READY) ## rebuild docs/audit.md, its HTML page and its figures from results/
+	$(BIN)/creditscope study page --store results --out docs/audit.md
+	@$(BIN)/creditscope report results --html docs/audit.html --figures docs/images/audit > /dev/null
+	@rm -f docs/images/audit/*.pdf docs/images/audit/*.png
+	@echo "docs/audit.md, docs/audit.html, docs/images/audit"
 
 .PHONY: setup
 setup: $(DEV_READY) ## set up .venv for development, and nothing else

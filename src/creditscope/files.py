@@ -20,7 +20,9 @@ def write_atomic(path: Path, data: bytes) -> None:
     """Write beside the target, flush to disk, then rename: a reader sees the old file or the new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
+        # a link is not followed: it would lead the bytes elsewhere
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

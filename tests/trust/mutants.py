@@ -236,7 +236,7 @@ TRAINING = [
 
 STREAM = [
     ("stream", "            module.training = mode\n", "            module.training = False\n", "train mode is restored",
-     "test_diagnose.py"),
+     "test_diagnose.py::test_untouched_restores_after_the_code_inside_changed_everything"),
     ("stream", "else g.sum(1)", "else g.mean(1)", "gradient of a common shift",
      "stream/test_interface.py::test_read_state_read_grad_and_write_credit_are_consistent"),
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import struct
 
@@ -129,3 +130,43 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path, 
     with pytest.raises(CreditscopeError, match="No space left"):
         write_atomic(path, b"new")
     assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"old"]
+
+
+def test_links_in_a_store_lead_nothing_out_of_it(tmp_path):
+    """A lock, a temporary file or a run in progress that is a link: what it points to stays as it is."""
+    from tests.studies.driver import tiny_specs
+
+    from creditscope.training.loop import train
+
+    spec, out = tiny_specs(1)[0], tmp_path / "runs" / "r"
+    out.parent.mkdir()
+    victim, elsewhere = tmp_path / "victim", tmp_path / "elsewhere"
+    victim.write_bytes(b"mine")
+    elsewhere.mkdir()
+    (out.parent / ".r.lock").symlink_to(victim)
+    with pytest.raises(CreditscopeError, match="cannot create"):
+        train(spec, out)
+    (out.parent / ".r.lock").unlink()
+    (out.parent / ".r.partial").symlink_to(elsewhere)
+    with pytest.raises(CreditscopeError, match="is a link"):
+        train(spec, out)
+    temporary = tmp_path / f".report.json.{os.getpid()}.tmp"
+    temporary.symlink_to(victim)
+    with pytest.raises(CreditscopeError, match="cannot write"):
+        write_atomic(tmp_path / "report.json", b"theirs")
+    assert victim.read_bytes() == b"mine"
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_link_as_a_run_is_removed_and_not_what_it_points_to(tmp_path):
+    from creditscope.studies.store import Store
+
+    store = Store(tmp_path / "store", create=True)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "thesis").write_bytes(b"years of work")
+    (store.root / "runs" / "abc").symlink_to(outside)
+    with contextlib.suppress(CreditscopeError):
+        store.remove("abc")
+    assert (outside / "thesis").read_bytes() == b"years of work"
+    assert all(row["problem"] for row in store.rows())

@@ -67,12 +67,26 @@ def train(
         raise CreditscopeError(f"cannot create {partial}: {error.strerror}; choose another --out") from None
     with _locked(out), _one_thread():
         if not bundles.is_bundle(out):  # else another process finished it between our first look and the lock
-            partial.mkdir(exist_ok=True)
+            _make_partial(partial)
             _Run(spec, dataset, partial).go(progress)
-            if out.exists():
-                out.rmdir()
-            os.replace(partial, out)
+            try:
+                if out.exists():
+                    out.rmdir()
+                os.replace(partial, out)
+            except OSError as error:
+                raise CreditscopeError(
+                    f"cannot move the finished run to {out}: {error.strerror}; it is in {partial}"
+                ) from None
     return bundles.load_bundle(out)
+
+
+def _make_partial(partial: Path) -> None:
+    if partial.is_symlink():
+        raise CreditscopeError(f"{partial} is a link; a run is trained inside its own directory: remove the link")
+    try:
+        partial.mkdir(exist_ok=True)
+    except OSError as error:
+        raise CreditscopeError(f"cannot create {partial}: {error.strerror}; choose another --out") from None
 
 
 class RunBusy(CreditscopeError):
@@ -273,7 +287,8 @@ def _locked(out: Path) -> Iterator[None]:
     path = _lock_file(out)
     while True:
         try:
-            opened = open(path, "w")  # noqa: SIM115  (closed by the with below)
+            # a link is not followed: somebody else's file would be emptied
+            opened = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666), "w")
         except OSError as error:
             raise CreditscopeError(f"cannot create {path}: {error.strerror}; choose another --out") from None
         with opened as file:
