@@ -69,3 +69,18 @@ def test_the_command_of_every_run_names_that_run(preset):
         options = dict(_option(text) for text in flags.option)
         settings = given(flags, SPEC_FIELDS) | ({"options": options} if options else {})
         assert make_spec(settings).hash == key
+
+
+def test_report_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
+    from creditscope.cli.report import run as report
+
+    write_archive(store, [s.hash for s in tiny_specs()], tmp_path / "results")
+    assert (
+        report([str(tmp_path / "results"), "--html", str(tmp_path / "page.html"), "--json", str(tmp_path / "a.json")])
+        == 0
+    )
+    assert report([str(store.root), "--json", str(tmp_path / "b.json")]) == 0
+    assert json.loads((tmp_path / "a.json").read_text()) == json.loads((tmp_path / "b.json").read_text())
+    page = (tmp_path / "page.html").read_text()
+    assert tiny_specs()[0].hash[:10] in page
+    capsys.readouterr()

@@ -13,6 +13,7 @@ from creditscope.errors import CreditscopeError
 
 if TYPE_CHECKING:
     from creditscope.protocol.report import DiagnosticReport
+    from creditscope.studies.audit import Audited
     from creditscope.training.bundle import Bundle
 
 STORE = "store.json"
@@ -20,8 +21,10 @@ STORE = "store.json"
 
 @dataclass
 class Sources:
-    bundles: list[Bundle] = field(default_factory=list)
+    bundles: list[Audited] = field(default_factory=list)
+    """Bundles, and the runs of archives."""
     stores: list[Path] = field(default_factory=list)
+    """Stores and archives."""
     reports: list[tuple[str, DiagnosticReport]] = field(default_factory=list)
     """(name of the file, report)"""
     single: list[Bundle] = field(default_factory=list)
@@ -37,6 +40,7 @@ def find_sources(paths: Iterable[Path], beside: bool = False) -> Sources:
 
     `beside`: a bundle that is named itself also brings the other bundles of its directory (its nulls, its other seeds).
     """
+    from creditscope.studies.archive import Archive, is_archive
     from creditscope.training.bundle import is_bundle, load_bundle
 
     found = Sources()
@@ -64,6 +68,10 @@ def find_sources(paths: Iterable[Path], beside: bool = False) -> Sources:
             found.reports += read_reports(path)
         elif not path.is_dir():
             raise CreditscopeError(f"{path} is neither a directory nor a file; give bundles, stores or reports (JSON)")
+        elif is_archive(path):
+            found.bundles += [r for r in Archive(path).runs() if known.setdefault(r.spec.hash, r.path) == r.path]
+            found.stores.append(path)
+            found.bundles.sort(key=_order)
         elif is_bundle(path):
             add(path, strict=True)
             for other in below(path.resolve().parent, deep=False) if beside else ():
@@ -80,7 +88,7 @@ def find_sources(paths: Iterable[Path], beside: bool = False) -> Sources:
     return found
 
 
-def _order(bundle: Bundle) -> tuple[object, ...]:
+def _order(bundle: Audited) -> tuple[object, ...]:
     """By task, shape, recipe, then method and seed; backpropagation first, nulls last."""
     s = bundle.spec
     shape = (s.dataset, str(s.arch), s.width or 0, s.depth or 0, not s.terminal_norm, s.epochs or 0)

@@ -1,6 +1,6 @@
 """Results without weights: one JSON file per run, small enough to be published with a paper.
 
-    index.json          schema version, and for every run its label, accuracy and the command that trains it
+    index.json          schema version, the studies it was made for, and for every run its label, accuracy and command
     runs/<hash>.json    spec, versions, checksums of the bundle it was taken from, trajectory, report, level-full facts
 
 Studies are analysed from an archive as from a store (`study show --store`), to the same numbers.
@@ -17,7 +17,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.files import dump_json, dump_line, read_json, write_atomic
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.studies.result import Run
+from creditscope.studies.result import NotMeasured, Run
 from creditscope.studies.store import Store
 from creditscope.training.spec import RunSpec, make_spec
 
@@ -35,15 +35,22 @@ class Archive:
         version = index.get("schema_version") if isinstance(index, dict) else None
         if version != SCHEMA_VERSION:
             raise CreditscopeError(f"{self.root / INDEX} has schema_version {version!r}; {SCHEMA_VERSION} is expected")
+        self._plans = index.get("plans", [])
+
+    def plans(self) -> list[dict[str, Any]]:
+        """The studies and presets that its store was run for."""
+        return list(self._plans)
+
+    def has(self, spec: RunSpec) -> bool:
+        return (self.root / "runs" / f"{spec.hash}.json").is_file()
 
     def runs_of(self, specs: Iterable[RunSpec]) -> tuple[list[Run], list[str]]:
         """The runs among the specs that are here, and one line for each file that cannot be used."""
         runs, problems = [], []
         for spec in specs:
-            path = self.root / "runs" / f"{spec.hash}.json"
-            if path.exists():
+            if self.has(spec):
                 try:
-                    runs.append(read_run(path))
+                    runs.append(read_run(self.root / "runs" / f"{spec.hash}.json"))
                 except CreditscopeError as error:
                     problems.append(str(error))
         return runs, problems
@@ -51,6 +58,11 @@ class Archive:
     def runs(self) -> list[Run]:
         """Every run of the archive, by hash."""
         return [read_run(path) for path in sorted((self.root / "runs").glob("*.json"))]
+
+    def full_reports(self) -> list[DiagnosticReport]:
+        """The reports of level full of final networks."""
+        contents = [read_json(p, "a run of an archive") for p in sorted((self.root / "runs").glob("*.json"))]
+        return [DiagnosticReport.from_dict(c["full"][FINAL]) for c in contents if FINAL in c["full"]]
 
 
 def is_archive(path: Path) -> bool:
@@ -66,7 +78,7 @@ def read_run(path: Path) -> Run:
     """One file of an archive; what is not what it states to be is an error."""
     content = read_json(path, "a run of an archive")
     try:
-        spec = make_spec(content["spec"])
+        spec, versions = make_spec(content["spec"]), dict(content["versions"])
         trajectory, report, full = content["trajectory"], content["report"], content["full"]
         lines = [int(line["epoch"]) for line in trajectory]
         facts = {name: DiagnosticReport.from_dict(value, str(path)).facts for name, value in full.items()}
@@ -78,11 +90,13 @@ def read_run(path: Path) -> Run:
     def measured(epoch: int | None) -> Facts:
         name = FINAL if epoch is None else f"epoch-{epoch:03d}"
         if name not in facts:
-            raise CreditscopeError(f"{path} has no facts of level full ({name}); export it again from its store")
+            raise NotMeasured(
+                f"{path} has no facts of level full ({name}); measure it in its store and export it again"
+            )
         return facts[name]
 
     DiagnosticReport.from_dict(report, str(path))
-    return Run(spec, trajectory, report, path, measured)
+    return Run(spec, trajectory, report, path, measured, versions)
 
 
 def command(spec: RunSpec) -> str:
@@ -131,5 +145,6 @@ def write_archive(store: Store, hashes: Iterable[str], out: Path) -> list[str]:
         key: {"label": r.spec.label, "seed": r.spec.seed, "accuracy": r.accuracy, "command": command(r.spec)}
         for key, r in runs.items()
     }
-    write_atomic(out / INDEX, dump_json({"schema_version": SCHEMA_VERSION, "runs": rows}))
+    plans = [{"study": p["study"], "preset": p["preset"]} for p in store.plans()]
+    write_atomic(out / INDEX, dump_json({"schema_version": SCHEMA_VERSION, "plans": plans, "runs": rows}))
     return written

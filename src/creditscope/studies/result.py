@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from creditscope.errors import CreditscopeError
 from creditscope.files import plain
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
@@ -18,6 +19,10 @@ from creditscope.training.spec import RunSpec
 
 if TYPE_CHECKING:
     from creditscope.studies.store import Store
+
+
+class NotMeasured(CreditscopeError):
+    """The facts of level full are not there, and nobody asked to measure them."""
 
 
 def _no_full(epoch: int | None) -> Facts:
@@ -33,6 +38,8 @@ class Run:
     report: dict[str, Any]
     path: Path = Path()
     full: Callable[[int | None], Facts] = _no_full
+    versions: dict[str, str] = field(default_factory=dict)
+    """Libraries that trained it."""
 
     @property
     def accuracy(self) -> float:
@@ -79,8 +86,6 @@ class StudyResult:
 
 def runs_of(store: Store, specs: Iterable[RunSpec], data_dir: str | Path | None = None) -> tuple[list[Run], list[str]]:
     """The finished runs among the specs, and one line for each directory that cannot be used."""
-    from creditscope.errors import CreditscopeError
-
     runs: list[Run] = []
     problems: list[str] = []
     for spec in specs:
@@ -88,7 +93,7 @@ def runs_of(store: Store, specs: Iterable[RunSpec], data_dir: str | Path | None 
             try:
                 bundle = store.bundle(spec)
                 full = _measurer(store, spec, data_dir)
-                runs.append(Run(spec, bundle.trajectory, bundle.report, bundle.path, full))
+                runs.append(Run(spec, bundle.trajectory, bundle.report, bundle.path, full, bundle.versions))
             except CreditscopeError as error:
                 problems.append(str(error))
     return runs, problems

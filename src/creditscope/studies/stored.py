@@ -11,17 +11,14 @@ from typing import Any
 from creditscope.errors import CreditscopeError
 from creditscope.files import read_json
 from creditscope.protocol.report import DiagnosticReport
+from creditscope.studies.archive import Archive, is_archive
 from creditscope.studies.catalogue import NAMES, Study, get_study
 from creditscope.studies.grid import PRESETS
-from creditscope.studies.result import Run, StudyResult, runs_of
+from creditscope.studies.result import NotMeasured, Run, StudyResult, runs_of
 from creditscope.studies.store import Store
 
 ENOUGH = 0.5
 """Share of a study's trained networks from which it is shown although nobody planned it."""
-
-
-class NotMeasured(CreditscopeError):
-    """The facts of level full are not in the store."""
 
 
 class Measured(Store):
@@ -51,7 +48,7 @@ def stored_studies(root: str | Path, full: bool = False, data_dir: str | Path | 
     `full`: measure the full level where it is missing (and keep it in the store); otherwise a study of level full is analysed
     over the runs whose facts are there, and says so.
     """
-    store = Store(root) if full else Measured(root)
+    store = Archive(root) if is_archive(Path(root)) else Store(root) if full else Measured(root)
     planned = {(str(p["study"]), str(p["preset"])) for p in store.plans()}
     named = {preset for _, preset in planned}
     results: list[tuple[str, StudyResult]] = []
@@ -67,7 +64,7 @@ def stored_studies(root: str | Path, full: bool = False, data_dir: str | Path | 
             if (name, preset) not in planned and done < ENOUGH * len(wanted):
                 begun.append(f"{name} ({preset}): {done} of {len(wanted)} networks are trained")
                 continue
-            runs, problems = runs_of(store, specs, data_dir)
+            runs, problems = store.runs_of(specs) if isinstance(store, Archive) else runs_of(store, specs, data_dir)
             result, note = _analysed(study, runs)
             if result is None:
                 begun.append(f"{name} ({preset}): {note}")
@@ -104,6 +101,8 @@ def _has_full(run: Run) -> bool:
 
 def full_reports(root: str | Path) -> list[DiagnosticReport]:
     """The reports of level full of final networks that are in the store; one that cannot be read is left out."""
+    if is_archive(Path(root)):
+        return Archive(root).full_reports()
     found = []
     for path in sorted((Path(root) / "full").glob("*.json")):
         if "-epoch-" not in path.stem:

@@ -9,8 +9,7 @@ from typing import Any
 
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.studies.audit import Group
-from creditscope.training.bundle import Bundle
+from creditscope.studies.audit import Audited, Group
 
 DIGITS = 6
 """Significant digits of the trajectory in the page (the bundle holds all of them)."""
@@ -39,7 +38,7 @@ class Network:
 
 
 def networks(
-    groups: Sequence[Group], pool: Iterable[Bundle] = (), extra: Iterable[DiagnosticReport] = ()
+    groups: Sequence[Group], pool: Iterable[Audited] = (), extra: Iterable[DiagnosticReport] = ()
 ) -> list[Network]:
     """Every network of the groups, then the nulls of the pool, then reports that no bundle of the groups stands behind.
 
@@ -64,7 +63,7 @@ def networks(
     return made
 
 
-def _network(bundle: Bundle, report: DiagnosticReport, null: bool = False) -> Network:
+def _network(bundle: Audited, report: DiagnosticReport, null: bool = False) -> Network:
     return Network(
         report,
         spec=bundle.spec.model_dump(),
