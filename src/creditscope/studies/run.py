@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 POLL = 0.5
 FROZEN_COST = 0.5
 """A frozen-blocks run costs about half of a full one; only the progress bar uses it."""
+FIRST_WORD = 15.0
+"""Seconds until a log that is no terminal gets its first estimate."""
 DONE, BUSY, OFFENCE = "done", "busy", "error"
 
 
@@ -229,7 +231,8 @@ class _Bar:
         self._todo, self._console = todo, console
         self._total = sum(_cost(spec) for spec, _ in todo.values())
         self._started = self._shown = time.monotonic()
-        self._told = console.is_terminal
+        self._before = self._done(set(todo))
+        self._tell_after = float("inf") if console.is_terminal else FIRST_WORD
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -256,13 +259,20 @@ class _Bar:
         if left and now - self._shown < POLL:
             return
         self._shown = now
+        done = self._done(left)
+        self._bar.update(self._task, completed=round(done))
+        elapsed = now - self._started
+        if left and done > self._before and elapsed > self._tell_after:  # a log gets a line now and then, not a bar
+            minutes = elapsed * (self._total - done) / (done - self._before) / 60
+            self._console.print(
+                f"{len(left)} of {len(self._todo)} runs left, about {minutes:.1f} minutes", soft_wrap=True
+            )
+            self._tell_after = 3 * elapsed
+
+    def _done(self, left: set[str]) -> float:
+        """Epochs that are trained, of runs that were interrupted too."""
         done = self._total
         for key in left:
             spec, out = self._todo[key]
             done -= _cost(spec) - _epochs_done(out) * (FROZEN_COST if spec.frozen else 1.0)
-        self._bar.update(self._task, completed=round(done))
-        elapsed = now - self._started
-        if not self._told and left and done > 0 and elapsed > 10:
-            minutes = elapsed * (self._total - done) / done / 60
-            self._console.print(f"{len(self._todo)} runs, about {minutes:.1f} minutes left")
-            self._told = True
+        return done
