@@ -200,13 +200,13 @@ CREDIT = [
 ]  # fmt: skip
 
 TRAINING = [
-    ("objective", "hiddens = [h0.detach()]", "hiddens = [h0]", "no gradient crosses a block boundary",
+    ("objective", "hiddens = [h0.detach().to(x.dtype)]", "hiddens = [h0.to(x.dtype)]", "no gradient crosses a block boundary",
      OBJECTIVE + "test_no_gradient_crosses_a_block_boundary"),
-    ("objective", "else hiddens[-1] + f.detach())", "else hiddens[-1] + f)", "no gradient crosses a block boundary",
+    ("objective", "state = f.detach().to(x.dtype)", "state = f.to(x.dtype)", "no gradient crosses a block boundary",
      OBJECTIVE + "test_no_gradient_crosses_a_block_boundary"),
     ("objective", "stream.read_grad(top.grad) * n", "stream.read_grad(top.grad)", "rules see the per-sample gradient",
      OBJECTIVE + "test_rule_is_given_the_per_sample_gradient_at_the_last_state"),
-    ("objective", "layer) / n).expand_as", "layer)).expand_as", "mean over the batch", LOCAL),
+    ("objective", "layer) / n).to(like", "layer)).to(like", "mean over the batch", LOCAL),
     ("objective", 'shift = 1 if self.credit_site == "output" else 0', 'shift = 0 if self.credit_site == "output" else 1',
      "credit site", LOCAL),
     ("objective", "(2 * self.penalty / n)", "(self.penalty / n)", "gradient of λ‖f‖²", LOCAL),

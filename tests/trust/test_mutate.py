@@ -1,0 +1,34 @@
+"""A slice of `make mutate`, and the list itself: every place is there, every test that is named exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.trust.mutants import MUTANTS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("room", ["measure", "protocol", "credit", "training"])
+def test_every_defect_has_its_place_and_its_test(room):
+    for m in (m for m in MUTANTS if m.file.startswith(room) or "/" not in m.file):
+        assert (ROOT / "src/creditscope" / m.file).read_text().count(m.old) == 1, (m.file, m.old)
+        file, _, name = m.test.partition("::")
+        assert re.search(rf"def {name}\b", (ROOT / "tests" / file).read_text()), m.test
+
+
+def test_the_list_is_long_and_holds_no_defect_twice():
+    assert len(set(MUTANTS)) == len(MUTANTS) >= 40
+    assert len({(m.file, m.old, m.new) for m in MUTANTS}) == len(MUTANTS)
+
+
+@pytest.mark.slow
+def test_a_few_defects_are_caught():
+    command = [sys.executable, str(ROOT / "tests/trust/mutate.py"), "sign of"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert " 0 not" in done.stdout
