@@ -11,13 +11,16 @@ from pathlib import Path
 import torch
 
 from benchmarks import diagnose, epoch, peers, startup, steps, studies
-from benchmarks.harness import Row, as_json, text
+from benchmarks.harness import Row, as_json, markdown, text
+
+START, END = "<!-- table of make bench -->", "<!-- end of the table -->"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", type=Path, default=Path("benchmarks.json"))
+    parser.add_argument("--page", type=Path, help="page whose table between the two marks is written anew")
     parts: dict[str, Callable[[int], list[Row]]] = {
         "steps": steps.run,
         "peers": peers.run,
@@ -45,6 +48,9 @@ def main() -> None:
     }
     options.json.write_text(json.dumps(content, indent=1) + "\n")
     print(f"written to {options.json}")
+    if options.page:
+        before, _, rest = options.page.read_text().partition(START)
+        options.page.write_text(f"{before}{START}\n\n{markdown(rows)}\n\n{END}{rest.partition(END)[2]}")
 
 
 if __name__ == "__main__":

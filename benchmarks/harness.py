@@ -80,5 +80,17 @@ def text(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def markdown(rows: list[Row]) -> str:
+    lines = ["| what | against | best | median | target | |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        target = "" if row.target is None else f"{'≥' if row.at_least else '≤'} {row.target:g}"
+        verdict = {None: "", True: "holds", False: "**missed**"}[row.holds]
+        note = f" ({row.note})" if row.note else ""
+        lines.append(
+            f"| {row.group}: {row.case} | {row.against} | {row.best:.3f} | {row.median:.3f} | {target} | {verdict}{note} |"
+        )
+    return "\n".join(lines)
+
+
 def as_json(rows: list[Row]) -> list[dict[str, Any]]:
     return [{**asdict(row), "holds": row.holds} for row in rows]
