@@ -307,9 +307,9 @@ def main(args: list[str]) -> int:
     for text in done.lost:
         print(f"  LOST: {text}")
     n = sum(done.tried.values())
-    print(
-        f"{n} faults, {done.runs} runs at the end, {len(done.lost)} rounds with a loss; {time.monotonic() - started:.0f} s"
-    )
+    disks = f"{done.real_disk} rounds on a file system of their own"
+    seconds = time.monotonic() - started
+    print(f"{n} faults, {done.runs} runs at the end, {len(done.lost)} losses; {disks}; {seconds:.0f} s")
     if "--record" in args:
         put_row(
             "`make faults`",
