@@ -305,7 +305,7 @@ def test_stability_needs_two_groups_and_says_so():
 def test_share_under_the_floor_is_in_the_convention_of_batch_128():
     norms = np.array([[2e-7 * 128, 2e-7, 0.5e-7 * 128]])  # /128: above, under, under; as they are: all above
     fact = alignment(norms**2, norms**2, norms**2, floor=1e-7)
-    assert fact.under_floor == (pytest.approx(2 / 3),)
+    assert list(fact.under_floor) == pytest.approx([2 / 3])
 
 
 def test_small_positive_aggregates_are_no_flip_of_the_sign():
