@@ -97,7 +97,7 @@ docs: $(DOCS_READY) ## build the documentation in docs/_build/html
 
 .PHONY: audit-docs
 audit-docs: $(RUNTIME_READY) ## rebuild docs/audit.md, its HTML page and its figures from results/
-	$(BIN)/creditscope study page --store results --out docs/audit.md
+	$(BIN)/creditscope study page --store results --out docs/audit.md --headline README.md
 	@$(BIN)/creditscope report results --html docs/audit.html --figures docs/images/audit > /dev/null
 	@rm -f docs/images/audit/*.pdf docs/images/audit/*.png
 	@echo "docs/audit.md, docs/audit.html, docs/images/audit"

@@ -54,7 +54,10 @@ def run(args: Sequence[str]) -> int:
         raise CreditscopeError("checklist needs a bundle, a store or a report (JSON)")
     if flags.json and (flags.latex or flags.standalone):
         raise CreditscopeError("choose one of --json and --latex")
-    audited = answers(find_sources(flags.sources))
+    sources = find_sources(flags.sources)
+    if light := [str(b.path.parent.parent) for b in sources.bundles if b.path.is_file()]:
+        raise CreditscopeError(f"{light[0]} is an archive without weights; the checklist looks at them: give its store")
+    audited = answers(sources)
     lines = checklist(audited)
     if flags.json:
         networks = [{"run": a.run, "label": a.label} for a in audited]

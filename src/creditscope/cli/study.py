@@ -33,6 +33,7 @@ usage: creditscope study COMMAND [options]
 Example: creditscope study run audit ablation temporal --preset smoke --store runs/store
 """
 
+START, END = "<!-- primary audit, from results/ -->", "<!-- end of the primary audit -->"
 PresetName = Literal["smoke", "quick", "paper", "reduced"]
 
 
@@ -125,6 +126,8 @@ class Page:
     """Directory of the store, or of an archive (`runs export --format archive`)."""
     out: Path
     """Markdown file to write."""
+    headline: Path | None = None
+    """Also write the table of the primary audit between the two marks of this file (a README)."""
     preset: PresetName = "reduced"
     """Preset that was run."""
     data_dir: Path | None = None
@@ -328,13 +331,21 @@ def run_page(args: Sequence[str]) -> int:
         "Every published value next to ours, with the difference and a computed statement; what was learned; the studies.",
         "creditscope study page --store results --out docs/audit.md",
     )
+    from creditscope.errors import CreditscopeError
     from creditscope.files import write_atomic
-    from creditscope.render.reproduction import audit_page
+    from creditscope.render.reproduction import audit_page, headline
     from creditscope.studies.archive import open_source
     from creditscope.studies.show import everything
 
     source = open_source(flags.store)
     runs, results, missing = everything(flags.preset, source, flags.data_dir)
     write_atomic(flags.out, audit_page(runs, results, missing, source.root.name).encode())
+    if flags.headline:
+        text = flags.headline.read_text()
+        if START not in text or END not in text:
+            raise CreditscopeError(f"{flags.headline} lacks the marks {START} and {END}, between which the table goes")
+        before, _, rest = text.partition(START)
+        made = f"{before}{START}\n\n{headline(runs)}\n\n{END}{rest.partition(END)[2]}"
+        write_atomic(flags.headline, made.encode())
     print(f"{len(runs)} runs, {len(results)} studies; page {flags.out}")
     return 0

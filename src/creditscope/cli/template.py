@@ -116,13 +116,17 @@ def entries(sources: Sources, protocol: str) -> list[Entry]:
 def _remarks(sources: Sources, wanted: str) -> list[str]:
     """Runs of the same recipe that failed: no seed is left out silently."""
     from creditscope.errors import CreditscopeError
+    from creditscope.studies.archive import open_source
     from creditscope.studies.audit import recipe
     from creditscope.studies.store import Store
     from creditscope.training.spec import make_spec
 
     found = []
     for root in sources.stores:
-        for run_hash, failure in Store(root).failures().items():
+        store = open_source(root)
+        if not isinstance(store, Store):  # an archive holds finished runs only
+            continue
+        for run_hash, failure in store.failures().items():
             try:
                 spec = make_spec(dict(failure["spec"]))
             except (CreditscopeError, TypeError, ValueError):

@@ -8,7 +8,10 @@ from collections.abc import Iterable, Sequence
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.render.markdown import escape, table
 from creditscope.render.study import study_markdown
+from creditscope.studies.audit import Group, audit, margin_text
+from creditscope.studies.claims import PRIMARY, matches
 from creditscope.studies.learned import lessons
+from creditscope.studies.published import audit_accuracy
 from creditscope.studies.reproduction import (
     TOLERANCE,
     Outcome,
@@ -17,8 +20,9 @@ from creditscope.studies.reproduction import (
     outcomes,
     published_text,
 )
-from creditscope.studies.result import Run, StudyResult
+from creditscope.studies.result import Run, StudyResult, beside, pm, span
 
+ORDER = ("bp", "ep", "fa", "dfa", "cb", "sb")
 HEADER = ["quantity", "published", "ours", "difference", "statement"]
 KINDS = ("reproduced", "reproduced only", "not reproduced", "not comparable", "not run")
 
@@ -44,6 +48,43 @@ def audit_page(runs: Sequence[Run], results: Iterable[StudyResult], missing: Seq
     if missing:
         parts += ["## Not run yet", "\n".join(f"- {escape(m)}" for m in missing)]
     return "\n\n".join(p.strip("\n") for p in parts) + "\n"
+
+
+def headline(runs: Sequence[Run]) -> str:
+    """The primary audit in one small table, for a README."""
+    primary = {**PRIMARY, "epochs": (100, 30)}
+    del primary["train_last"]
+    pool = [r for r in runs if all(matches(getattr(r.spec, k), v) for k, v in primary.items())]
+    groups = sorted(
+        audit(pool), key=lambda g: (ORDER.index(g.spec.method), str(g.spec.credit_norm), -(g.spec.epochs or 0))
+    )
+    shown: dict[tuple[str, str | None], Group] = {}
+    for g in groups:  # of two lengths of training, the longer
+        shown.setdefault((g.spec.method, g.spec.credit_norm), g)
+    rows = [
+        [
+            escape(g.label),
+            beside(audit_accuracy(g.spec), None)[0],
+            pm(g.accuracies),
+            pm(g.values("gamma"), 2),
+            span(g.values("growth")),
+            span(g.values("reference")),
+            margin_text(g, "matched"),
+            escape(g.finding),
+        ]
+        for g in shown.values()
+    ]
+    header = [
+        "method",
+        "published",
+        "ours",
+        "Γ",
+        "growth",
+        "‖g_L‖/128",
+        "margin to matched null (pp)",
+        "the protocol finds",
+    ]
+    return "\n".join(table(header, rows))
 
 
 def _intro(runs: Sequence[Run], source: str) -> str:

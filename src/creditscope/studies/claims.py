@@ -40,14 +40,15 @@ class Claim:
         """True if the claim is about this run, the number of epochs aside."""
         wanted = {**PRIMARY, **self.runs}
         wanted.pop("epochs")
-        return all(_matches(getattr(run.spec, name), value) for name, value in wanted.items())
+        return all(matches(getattr(run.spec, name), value) for name, value in wanted.items())
 
     @property
     def epochs(self) -> int:
         return int(self.runs.get("epochs", PRIMARY["epochs"]))
 
 
-def _matches(value: Any, wanted: Any) -> bool:
+def matches(value: Any, wanted: Any) -> bool:
+    """Equal, or one of a tuple."""
     return value in wanted if isinstance(wanted, tuple) else value == wanted
 
 
