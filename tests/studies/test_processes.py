@@ -60,7 +60,13 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path):
         "--workers",
         "2",
     ]
-    driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    driver = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  (ignored in the background)
+    )
     deadline = time.monotonic() + 100
     while not list(tmp_path.glob("store/runs/.*.partial/resume.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.1)

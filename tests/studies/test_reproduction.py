@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import pytest
-from tests.studies.test_analyses import run
+from tests.studies.test_analyses import line, run
 
 from creditscope.render.reproduction import audit_page
+from creditscope.studies.audit import audit
 from creditscope.studies.grid import DFA, DFA_NONE, EP, FA, FA_RMS, make
 from creditscope.studies.learned import lessons
 from creditscope.studies.published_claims import claims
 from creditscope.studies.reproduction import Outcome, held_against, outcomes, state
-from creditscope.studies.result import Run
+from creditscope.studies.result import NotMeasured, Run
 
 
 def outcome(what: str, runs: list[Run]) -> Outcome:
     claim = next(c for c in claims() if c.what == what)  # the first of that name: the primary audit
     ours = held_against(claim, runs)
-    return Outcome(claim, tuple(ours), state(claim, ours))
+    return Outcome(claim, tuple(ours), *state(claim, ours))
 
 
 def dfa(none: float, rms: float, seeds: tuple[int, ...] = (42,)) -> list[Run]:
@@ -40,19 +44,19 @@ def test_the_spread_over_seeds_widens_what_counts():
     """Published .306 ± .008; ours .34 with sample std .02: 2 sqrt(.008² + .02²) = .0431 > .034."""
     wide = [run(make("paper", DFA, s), a) for s, a in ((42, 0.32), (123, 0.34), (456, 0.36))]
     tight = [run(make("paper", DFA, s), a) for s, a in ((42, 0.339), (123, 0.34), (456, 0.341))]
-    assert outcome("DFA: accuracy", wide).statement == "reproduced"
-    assert outcome("DFA: accuracy", tight).statement == "not reproduced"
+    assert outcome("DFA: accuracy", wide).kind == "reproduced"
+    assert outcome("DFA: accuracy", tight).kind == "not reproduced"
 
 
 def test_orders_of_magnitude_need_a_factor_of_three_and_the_sign():
     near = [run(make("paper", DFA, 42), 0.3, growth=700.0)]
     far = [run(make("paper", DFA, 42), 0.3, growth=600.0)]  # 1856 / 600 = 3.09
-    assert outcome("DFA: growth", near).statement == "reproduced"
-    assert outcome("DFA: growth", far).statement == "not reproduced"
+    assert outcome("DFA: growth", near).statement == "reproduced with credit_norm=rms; the other was not run"
+    assert outcome("DFA: growth", far).statement == "not reproduced (only credit_norm=rms was run)"
     good = [run(make("paper", FA, 42, penalty=1e-2, intervention=True), 0.3, nudge=-1e-4)]
     bad = [run(make("paper", FA, 42, penalty=1e-2, intervention=True), 0.3, nudge=+1e-4)]
-    assert outcome("FA: nudging", good).statement == "reproduced"
-    assert outcome("FA: nudging", bad).statement == "not reproduced"
+    assert outcome("FA: nudging", good).kind == "reproduced"
+    assert outcome("FA: nudging", bad).kind == "not reproduced"
 
 
 def test_other_lengths_of_training_are_not_comparable_and_nothing_is_not_run():
@@ -63,8 +67,50 @@ def test_other_lengths_of_training_are_not_comparable_and_nothing_is_not_run():
     assert outcome("EP: accuracy", []).statement == "not run"
 
 
-def test_a_check_that_never_fires_is_said():
-    assert outcome("DFA: D2 first fires at epoch", dfa(0.3, 0.3)).statement == "not reproduced: the check does not fire"
+def falling(seed: int, at: int | None) -> Run:
+    """A DFA run whose ‖g_L‖ comes under 1e-7 at B = 1024 after this epoch."""
+    lines = [{**line(e, 0.3), "g_per_sample": [1.0, 5e-5 if at is not None and e >= at else 1.0]} for e in range(101)]
+    return run(make("paper", DFA, seed), 0.3, trajectory=lines)
+
+
+def test_an_event_must_happen_in_every_seed():
+    what = "DFA: ‖g_L‖ first under 1e-7 at B = 1024, epoch"
+    assert outcome(what, [falling(42, 4), falling(123, 5), falling(456, 3)]).kind == "reproduced"
+    assert outcome(what, [falling(42, 4), falling(123, None), falling(456, 3)]).kind == "not reproduced"
+    assert outcome(what, [falling(42, None)]).statement == "not reproduced: it does not happen in our runs"
+
+
+def test_bounds_are_bounds():
+    def grown(growth: float) -> list[Run]:
+        return [run(make("paper", EP, 42), 0.3, growth=growth)]
+
+    assert outcome("EP: growth", grown(1.1)).kind == "reproduced"
+    assert outcome("EP: growth", grown(30.0)).kind == "not reproduced"
+
+
+def test_a_run_counts_once_however_many_checkpoints_it_kept():
+    twice = [run(make("paper", DFA, 42, checkpoint_epochs=c, intervention=True), 0.301) for c in ((), (1,))]
+    (ours,) = outcome("DFA λ = 0: accuracy", twice).ours
+    assert ours.values == (0.301,)
+    assert len(audit([*twice])) == 1
+
+
+def test_norms_that_trained_for_another_time_are_not_judged():
+    runs = [run(make("paper", DFA_NONE, 42), 0.300), run(make("paper", DFA, 42, intervention=True), 0.401)]
+    assert outcome("DFA: accuracy", runs).statement == "reproduced with credit_norm=none; the other was not run"
+
+
+def test_what_is_exact_by_construction_is_not_comparable():
+    assert outcome("FA: cosine at the deepest layer", [run(make("paper", FA, 42), 0.4)]).kind == "not comparable"
+
+
+def test_a_run_without_level_full_leaves_its_claims_unmeasured():
+    def nothing(epoch: int | None) -> Any:
+        raise NotMeasured("not there")
+
+    bare = dataclasses.replace(run(make("paper", FA, 42, penalty=1e-2, intervention=True), 0.37), full=nothing)
+    assert outcome("FA: nudging", [bare]).kind == "not comparable"
+    assert outcome("FA λ = 0.01: accuracy", [bare]).kind == "reproduced"
 
 
 def test_runs_of_another_kind_do_not_count():
@@ -75,6 +121,8 @@ def test_runs_of_another_kind_do_not_count():
         run(make("paper", DFA, 42, train_last=1), 0.306),
         run(make("paper", DFA, 42, targets="random"), 0.306),
         run(make("paper", DFA, 42, terminal_norm=False), 0.306),
+        run(make("paper", DFA, 42, precision="bf16"), 0.306),
+        run(make("paper", DFA, 42, lr=0.1), 0.306),
     ]
     assert outcome("DFA: accuracy", others).statement == "not run"
 
@@ -102,10 +150,24 @@ def test_the_floor_moves_with_the_batch_size():
     assert "fa(none)" not in told
 
 
+def test_partly_trained_networks_are_no_part_of_the_comparison_of_sites():
+    runs = [
+        run(make("paper", FA, 42, intervention=True, **change), acc)
+        for acc, change in (
+            (0.40, {}),
+            (0.39, {"credit_site": "output"}),
+            (0.30, {"train_last": 3}),
+            (0.2, {"train_last": 0}),
+        )
+    ]
+    runs.append(run(make("paper", FA, 123, intervention=True), 0.5))  # a seed that the other site lacks
+    assert "FA none: accuracy 0.400 (input) and 0.390 (output)" in dict(lessons(runs))["Site of the credit"]
+
+
 def test_seeds_that_were_chosen_are_counted_apart():
-    runs = []
+    runs = [run(make("paper", FA, 42, width=512, depth=2), 0.1)]  # another study's seed
     for seed in range(1, 11):
-        spec = make("paper", FA, seed, width=512, depth=2)
+        spec = make("paper", FA, seed, width=512, depth=2, intervention=True)
         failing = seed in (1, 2, 5, 7)
         runs += [run(spec, 0.30 if failing else 0.45), run(spec.null("matched"), 0.35)]
     told = dict(lessons(runs))["Selection of seeds"]

@@ -13,6 +13,9 @@ from creditscope.studies.claims import PRIMARY, matches
 from creditscope.studies.learned import lessons
 from creditscope.studies.published import audit_accuracy
 from creditscope.studies.reproduction import (
+    KINDS,
+    ONE_NORM,
+    REPRODUCED,
     TOLERANCE,
     Outcome,
     difference_text,
@@ -24,7 +27,6 @@ from creditscope.studies.result import Run, StudyResult, beside, pm, span
 
 ORDER = ("bp", "ep", "fa", "dfa", "cb", "sb")
 HEADER = ["quantity", "published", "ours", "difference", "statement"]
-KINDS = ("reproduced", "reproduced only", "not reproduced", "not comparable", "not run")
 
 
 def audit_page(runs: Sequence[Run], results: Iterable[StudyResult], missing: Sequence[str], source: str) -> str:
@@ -97,7 +99,7 @@ def _intro(runs: Sequence[Run], source: str) -> str:
         "their checksums are.\n\n"
         "The published values are those of arXiv 2606.21126, its drafts and its public change history; an exclamation mark: the "
         "authors corrected the number, or two versions differ. The papers do not state how the credit is normalised, so ours is "
-        "shown for both settings of `credit_norm`."
+        "shown for each setting of `credit_norm` that was run."
     )
 
 
@@ -109,8 +111,8 @@ def _summary(held: Sequence[Outcome]) -> str:
 
 def _headline(held: Sequence[Outcome]) -> str:
     tested = [o for o in held if o.kind in KINDS[:3]]
-    good = sum(o.kind == "reproduced" for o in tested)
-    norm = Counter(o.statement.partition("credit_norm=")[2] for o in tested if o.kind == "reproduced only")
+    good = sum(o.kind == REPRODUCED for o in tested)
+    norm = Counter(o.statement.partition("credit_norm=")[2] for o in tested if o.kind == ONE_NORM)
     told = "; ".join(f"{n} only with credit_norm={name}" for name, n in norm.most_common()) or "none with one norm only"
     return f"**Of {len(tested)} claims that our runs can test, {good} are reproduced ({told}).**"
 

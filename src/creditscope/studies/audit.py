@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from creditscope.errors import CreditscopeError
-from creditscope.protocol import DiagnosticThresholds
+from creditscope.protocol import DiagnosticThresholds, accuracy_interval
 from creditscope.protocol.report import DiagnosticReport, make_report
 from creditscope.render.numbers import signed
 from creditscope.studies.grid import SIX, make, seeds_of, with_nulls
@@ -76,7 +76,8 @@ class Group:
         """What a reader of accuracy and Γ alone would conclude."""
         gammas = self.values("gamma")
         chance = 1 / 10 if self.spec.dataset != "cifar100" else 1 / 100
-        learns = statistics.mean(self.accuracies) > chance
+        n_test = self.bundles[0].n_test if len(self.bundles) == 1 else None
+        learns = accuracy_interval(self.accuracies, n_test).low > chance
         if learns and gammas and statistics.mean(gammas) > 0:
             return "learns, credit aligned"
         return "learns" if learns else "does not learn"
@@ -118,8 +119,8 @@ def find_bundles(paths: Iterable[str | Path], on_error: Callable[[str], None] | 
 
 
 def recipe(spec: RunSpec) -> str:
-    """What two runs share that differ only by their seed."""
-    return RunSpec(**{**spec.model_dump(), "seed": 0}).hash
+    """What two runs share that differ only by their seed (or by the checkpoints that they keep, which change nothing)."""
+    return RunSpec(**{**spec.model_dump(), "seed": 0, "checkpoint_epochs": ()}).hash
 
 
 def nulls_for(bundle: Audited, pool: Sequence[A]) -> dict[str, A]:
@@ -141,13 +142,13 @@ def audit(
 
     A null counts only where every seed of the group has it, so that no seed is dropped silently.
     """
-    groups: dict[str, list[Audited]] = {}
+    groups: dict[str, dict[int, Audited]] = {}
     for bundle in pool:
         if not bundle.spec.frozen:
-            groups.setdefault(recipe(bundle.spec), []).append(bundle)
+            groups.setdefault(recipe(bundle.spec), {}).setdefault(bundle.spec.seed, bundle)
     result = []
-    for members in groups.values():
-        members.sort(key=lambda b: b.spec.seed)
+    for by_seed in groups.values():
+        members = sorted(by_seed.values(), key=lambda b: b.spec.seed)
         found = [nulls_for(b, pool) for b in members]
         accs: dict[str, list[float]] = {
             kind: [f[kind].accuracy for f in found]
@@ -268,13 +269,19 @@ def audit_figure(groups: Sequence[Group]) -> dict[str, Any]:
 def convention(groups: Sequence[Group]) -> str:
     if not groups:
         return "no finished runs"
-    first = groups[0]
-    s = first.spec
+    networks = "; ".join(dict.fromkeys(_network(g.spec) for g in groups))
+    seeds = ", ".join(map(str, sorted({seed for g in groups for seed in g.seeds})))
     return (
-        f"protocol {first.reports[0].protocol}; {s.dataset}, {s.arch} d={s.width} L={s.depth}, {s.epochs} epochs of a schedule "
-        f"of {s.schedule_epochs}, seeds {', '.join(map(str, first.seeds))}; final checkpoint; mean ± sample standard deviation "
-        "over seeds; growth and ‖g_L‖ smallest to largest, ‖g_L‖ = mean per-sample norm / 128; margins with 95 % interval; "
+        f"protocol {groups[0].reports[0].protocol}; {networks}; seeds {seeds}; final checkpoint; mean ± sample standard "
+        "deviation over seeds; growth and ‖g_L‖ smallest to largest, ‖g_L‖ = mean per-sample norm / 128; margins with 95 % interval; "
         "published: arXiv 2606.21126 (! contested), credit norm not stated there"
+    )
+
+
+def _network(s: RunSpec) -> str:
+    norm = "" if s.terminal_norm or s.arch != "resmlp" else " without terminal norm"
+    return (
+        f"{s.dataset}, {s.arch} d={s.width} L={s.depth}{norm}, {s.epochs} epochs of a schedule of {s.schedule_epochs}"
     )
 
 

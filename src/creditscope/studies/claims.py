@@ -10,17 +10,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from creditscope.credit.registry import make_rule
 from creditscope.studies.published import Published
 from creditscope.studies.result import Run
 from creditscope.studies.temporal import first_epoch
 
-Closeness = Literal["accuracy", "cosine", "order", "epochs"]
+Closeness = Literal["accuracy", "cosine", "order", "epochs", "at most", "at least"]
 """How close counts as reproduced: see `reproduction.TOLERANCE`."""
 
 Value = Callable[[Run], "float | None"]
 PRIMARY: dict[str, Any] = {
     "dataset": "cifar10", "arch": "resmlp", "width": 256, "depth": 4, "terminal_norm": True, "penalty": 0.0,
-    "train_last": None, "targets": "labels", "epochs": 100, "credit_site": ("input", None),
+    "train_last": None, "targets": "labels", "epochs": 100, "credit_site": ("input", None), "ratio": 1, "batch_size": 128,
+    "lr": 1e-3, "weight_decay": 0.01, "augment": True, "precision": "fp32",
 }  # fmt: skip
 """The runs of the primary audit; a claim changes what it needs. A tuple: any of these."""
 
@@ -35,11 +37,15 @@ class Claim:
     closeness: Closeness
     runs: dict[str, Any] = field(default_factory=dict)
     """Changes to PRIMARY."""
+    because: str = ""
+    """Why it cannot be compared, though both numbers are there."""
 
     def about(self, run: Run) -> bool:
-        """True if the claim is about this run, the number of epochs aside."""
+        """True if the claim is about this run (the rule at its default options), the number of epochs aside."""
         wanted = {**PRIMARY, **self.runs}
         wanted.pop("epochs")
+        if run.spec.options != make_rule(run.spec.method, {}).options.model_dump():
+            return False
         return all(matches(getattr(run.spec, name), value) for name, value in wanted.items())
 
     @property
@@ -83,7 +89,7 @@ def cosine_at(layer: int) -> Value:
     return lambda run: run.facts.alignment.mean[layer] if run.facts.alignment else None
 
 
-def at_epoch(epoch: int, read: Callable[[dict[str, Any]], float]) -> Value:
+def at_epoch(epoch: int, read: Callable[[dict[str, Any]], float | None]) -> Value:
     return lambda run: read(run.trajectory[epoch]) if epoch < len(run.trajectory) else None
 
 
@@ -91,8 +97,27 @@ def g_then(line: dict[str, Any]) -> float:
     return float(line["g_per_sample"][-1]) / 128
 
 
+def h_then(line: dict[str, Any]) -> float:
+    return float(line["h"][-1])
+
+
+def cos0_then(line: dict[str, Any]) -> float | None:
+    found = (line["cosine"] or [None])[0]
+    return None if found is None else float(found)
+
+
 def acc_then(line: dict[str, Any]) -> float:
     return float(line["accuracy"])
+
+
+def under_floor_at(batch: int, floor: float = 1e-7) -> Value:
+    """First epoch at which ‖g_L‖ of a batch of this size, batch-mean, is under the floor."""
+
+    def read(run: Run) -> float | None:
+        found = (x["epoch"] for x in run.trajectory if x["epoch"] >= 1 and float(x["g_per_sample"][-1]) / batch < floor)
+        return next(found, None)
+
+    return read
 
 
 def fires(check: str) -> Value:

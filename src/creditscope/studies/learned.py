@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from creditscope.render.numbers import num, signed
 from creditscope.studies.audit import Group, audit
 from creditscope.studies.result import Run, known, mean
-from creditscope.studies.seeds import share_interval
+from creditscope.studies.seeds import TEN, share_interval
 
 FLOOR = 1e-7
 """The published floor of ‖g_L‖, stated for the batch-mean gradient at B = 128."""
@@ -29,6 +30,8 @@ def lessons(runs: Sequence[Run]) -> list[tuple[str, str]]:
 
 def _primary(run: Run, epochs: int = 100) -> bool:
     s = run.spec
+    if s.train_last not in (None, 0) or s.precision != "fp32":
+        return False
     return (s.dataset, s.arch, s.width, s.depth, s.terminal_norm, s.penalty, s.targets, s.epochs) == (
         "cifar10", "resmlp", 256, 4, True, 0.0, "labels", epochs,
     )  # fmt: skip
@@ -66,19 +69,23 @@ def credit_norm(runs: Sequence[Run]) -> str:
 
 
 def credit_site(runs: Sequence[Run]) -> str:
-    at = {site: _cells(runs, 30, site) for site in ("input", "output")}
-    shared = [key for key in at["input"] if key in at["output"]]
+    """Over the seeds that both sites have."""
+    primary = [r for r in runs if _primary(r, 30) and r.spec.train_last is None]
+    seeds = {
+        site: {(r.spec.method, r.spec.credit_norm, r.spec.seed) for r in primary if r.spec.credit_site == site}
+        for site in ("input", "output")
+    }
+    shared = seeds["input"] & seeds["output"]
+    pool = [r for r in primary if (r.spec.method, r.spec.credit_norm, r.spec.seed) in shared]
+    at = {site: _cells(pool, 30, site) for site in ("input", "output")}
     parts = []
-    for key in shared:
-        a, b = at["input"][key], at["output"][key]
+    for key, a in at["input"].items():
+        b = at["output"][key]
         parts.append(
             f"{key[0].upper()} {key[1]}: accuracy {mean(a.accuracies):.3f} (input) and {mean(b.accuracies):.3f} (output), growth "
-            f"{num(mean(a.values('growth')), 2)} and {num(mean(b.values('growth')), 2)}"
+            f"{num(mean(a.values('growth')), 2)} and {num(mean(b.values('growth')), 2)} (n={len(a.seeds)})"
         )
-    if not parts:
-        return ""
-    first = at["output"][shared[0]]
-    return f"At 30 epochs, output site with seeds {', '.join(map(str, first.seeds))}: {'; '.join(parts)}."
+    return f"At 30 epochs, the same seeds at both sites: {'; '.join(parts)}." if parts else ""
 
 
 def nulls(runs: Sequence[Run]) -> str:
@@ -98,7 +105,10 @@ def nulls(runs: Sequence[Run]) -> str:
 
 def batch_size(runs: Sequence[Run]) -> str:
     parts = []
-    for g in audit([r for r in runs if _primary(r)]):
+    groups = audit([r for r in runs if _primary(r)])
+    if not groups:
+        return ""
+    for g in groups:
         per_sample = 128 * mean(g.values("reference"))
         small, large = per_sample / 128 < FLOOR, per_sample / LARGE_BATCH < FLOOR
         if small != large:
@@ -127,6 +137,9 @@ def exact_layer(runs: Sequence[Run]) -> str:
 
 def seeds(runs: Sequence[Run]) -> str:
     wide = [r for r in runs if (r.spec.width, r.spec.depth, r.spec.dataset) == (512, 2, "cifar10")]
+    wide = [r for r in wide if r.spec.seed in TEN and (r.spec.method in ("fa", "dfa") or r.spec.frozen)]
+    lengths = Counter(r.spec.epochs for r in wide)
+    wide = [r for r in wide if r.spec.epochs == lengths.most_common(1)[0][0]]  # one study, one length of training
     by_seed: dict[int, list[Run]] = {}
     for run in wide:
         by_seed.setdefault(run.spec.seed, []).append(run)

@@ -8,19 +8,23 @@ from dataclasses import dataclass
 
 from creditscope.render.numbers import num, signed
 from creditscope.studies.claims import Claim
+from creditscope.studies.published import AUDIT, INTERVENTION
 from creditscope.studies.published_claims import claims
-from creditscope.studies.result import Run, mean
+from creditscope.studies.result import NotMeasured, Run, mean
 
 TOLERANCE = {
     "accuracy": "within 2 pp, or within twice the two standard deviations together",
     "cosine": "within .10, or within twice the two standard deviations together",
     "order": "same sign and within a factor 3",
-    "epochs": "within 2 epochs",
+    "epochs": "within 2 epochs, in every seed",
+    "at most": "not above the published bound",
+    "at least": "not below the published bound",
 }
 """What counts as reproduced, by kind of quantity; printed on the page."""
+RECIPES = (AUDIT, INTERVENTION)
 FACTOR = 3.0
 ABSOLUTE = {"accuracy": 0.02, "cosine": 0.10, "epochs": 2.0}
-EARLY = ("first fires", "after epoch")
+EARLY = ("first", "after epoch")
 """Quantities of the course of training: comparable wherever the schedule is, though fewer epochs were run."""
 
 
@@ -32,6 +36,8 @@ class Ours:
     values: tuple[float, ...]
     seeds: tuple[int, ...]
     hashes: tuple[str, ...]
+    measured: bool
+    """True if every run gave the quantity."""
     trained: int
     """Epochs of the runs (of their schedule, for a quantity of the course of training)."""
 
@@ -47,18 +53,30 @@ class Ours:
 class Outcome:
     claim: Claim
     ours: tuple[Ours, ...]
+    kind: str
+    """reproduced | reproduced with one norm | not reproduced | not comparable | not run"""
     statement: str
 
-    @property
-    def kind(self) -> str:
-        """reproduced | reproduced only with ... | not reproduced | not comparable | not run"""
-        return self.statement.split(":")[0].split(" with ")[0].split(" because ")[0]
+
+REPRODUCED, ONE_NORM, NOT_REPRODUCED, NOT_COMPARABLE, NOT_RUN = KINDS = (
+    "reproduced",
+    "reproduced with one norm",
+    "not reproduced",
+    "not comparable",
+    "not run",
+)
 
 
 def close(claim: Claim, ours: Ours) -> bool:
+    if not ours.values or (claim.closeness == "epochs" and not ours.measured):
+        return False
     said, value = claim.published.value, mean(ours.values)
     if claim.closeness == "order":
         return said * value > 0 and 1 / FACTOR <= value / said <= FACTOR
+    if claim.closeness == "at most":
+        return value <= said
+    if claim.closeness == "at least":
+        return value >= said
     spread = 2 * math.hypot(claim.published.std or 0.0, ours.std or 0.0)
     return abs(value - said) <= max(ABSOLUTE[claim.closeness], spread if claim.closeness != "epochs" else 0.0)
 
@@ -74,10 +92,10 @@ def held_against(claim: Claim, runs: Iterable[Run]) -> list[Ours]:
     found = []
     for norm, by_length in sorted(by_norm.items()):
         nearest = min(by_length, key=lambda n: abs(n - claim.epochs))
-        mine = sorted(by_length[nearest], key=lambda r: r.spec.seed)
-        if early:  # one run per seed: shared schedules may have been run for different numbers of epochs
-            mine = list({r.spec.seed: r for r in sorted(mine, key=lambda r: r.spec.epochs or 0)}.values())
-        read = [(r, claim.value(r)) for r in mine]
+        # one run per seed: the longest, where a schedule was run for different numbers of epochs or kept other checkpoints
+        longest = {r.spec.seed: r for r in sorted(by_length[nearest], key=lambda r: r.spec.epochs or 0)}
+        mine = [longest[seed] for seed in sorted(longest)]
+        read = [(r, _value(claim, r)) for r in mine]
         kept = [(r, float(v)) for r, v in read if v is not None and math.isfinite(v)]
         found.append(
             Ours(
@@ -85,36 +103,51 @@ def held_against(claim: Claim, runs: Iterable[Run]) -> list[Ours]:
                 tuple(v for _, v in kept),
                 tuple(r.spec.seed for r, _ in kept),
                 tuple(r.spec.hash for r in mine),
+                len(kept) == len(mine),
                 nearest,
             )
         )
     return found
 
 
-def state(claim: Claim, ours: Sequence[Ours]) -> str:
-    """The statement: from the numbers alone."""
+def _value(claim: Claim, run: Run) -> float | None:
+    try:
+        return claim.value(run)
+    except NotMeasured:
+        return None
+
+
+def state(claim: Claim, ours: Sequence[Ours]) -> tuple[str, str]:
+    """(kind, statement): from the numbers alone."""
     if not ours:
-        return "not run"
-    if all(o.trained != claim.epochs for o in ours):
-        return f"not comparable because ours trained {ours[0].trained} epochs, the published {claim.epochs}"
-    measured = [o for o in ours if o.values]
-    if not measured:
-        if "first fires" in claim.what:
-            return "not reproduced: the check does not fire"
-        return "not comparable because the quantity is not measurable in our runs"
-    agree = [o for o in measured if close(claim, o)]
-    if len(agree) == len(ours):
-        return "reproduced"
-    if agree:
-        return f"reproduced only with credit_norm={' and '.join(o.norm for o in agree)}"
-    return "not reproduced"
+        return NOT_RUN, NOT_RUN
+    if claim.because:
+        return NOT_COMPARABLE, f"not comparable because {claim.because}"
+    comparable = [o for o in ours if o.trained == claim.epochs]
+    if not comparable:
+        lengths = " and ".join(sorted({str(o.trained) for o in ours}))
+        return NOT_COMPARABLE, f"not comparable because ours trained {lengths} epochs, the published {claim.epochs}"
+    if not any(o.values for o in comparable):
+        if claim.closeness == "epochs":
+            return NOT_REPRODUCED, "not reproduced: it does not happen in our runs"
+        return NOT_COMPARABLE, "not comparable because the quantity is not measurable in our runs"
+    agree = [o for o in comparable if close(claim, o)]
+    norms = {o.norm for o in comparable}
+    if not agree:
+        alone = f" (only credit_norm={norms.pop()} was run)" if norms in ({"none"}, {"rms"}) else ""
+        return NOT_REPRODUCED, NOT_REPRODUCED + alone
+    if norms in ({"none"}, {"rms"}):
+        return REPRODUCED, f"reproduced with credit_norm={norms.pop()}; the other was not run"
+    if len(agree) < len(comparable):
+        return ONE_NORM, f"reproduced only with credit_norm={' and '.join(o.norm for o in agree)}"
+    return REPRODUCED, REPRODUCED
 
 
 def outcomes(runs: Sequence[Run]) -> list[Outcome]:
     found = []
     for claim in claims():
         ours = held_against(claim, runs)
-        found.append(Outcome(claim, tuple(ours), state(claim, ours)))
+        found.append(Outcome(claim, tuple(ours), *state(claim, ours)))
     return found
 
 
@@ -126,13 +159,17 @@ def _number(claim: Claim, value: float) -> str:
         return f"{value:.3f}"
     if claim.closeness == "cosine":
         return signed(value)
-    return f"{value:.1f}" if claim.closeness == "epochs" else num(value, 2)
+    return f"{value:.1f}" if claim.closeness == "epochs" else num(value, 3 if claim.closeness.startswith("at ") else 2)
 
 
 def published_text(claim: Claim) -> str:
+    """The value, with what stands behind it: a range, "at most", the other versions."""
     p = claim.published
     std = f" ± {p.std:.3f}" if p.std is not None else ""
-    return _number(claim, p.value) + std + ("!" if p.contested else "")
+    detail = p.source.partition("; ")[2] or (p.source if p.source not in RECIPES and "=" not in p.source else "")
+    parts = [detail] if detail else []
+    parts += [f"contested: {p.contested}"] if p.contested else []
+    return _number(claim, p.value) + std + (f" ({'; '.join(parts)})" if parts else "")
 
 
 def ours_text(outcome: Outcome) -> str:
@@ -155,7 +192,7 @@ def difference_text(outcome: Outcome) -> str:
             continue
         name = f"{o.norm}: " if o.norm else ""
         value = mean(o.values)
-        if outcome.claim.closeness == "order":
+        if outcome.claim.closeness in ("order", "at most", "at least"):
             parts.append(f"{name}× {num(value / said, 2)}" if said * value > 0 else f"{name}other sign")
         else:
             parts.append(name + signed(value - said, 1 if outcome.claim.closeness == "epochs" else 3))

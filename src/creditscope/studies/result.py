@@ -180,6 +180,18 @@ def deep_nudge(facts: Facts) -> float | None:
     return means.deep_mean if means.deep_mean_without_exact is None else means.deep_mean_without_exact
 
 
+def deep_rho_of_all(facts: Facts) -> float | None:
+    """ρ over layers 1..L, exact ones included: what the papers quote."""
+    means = facts.perturbation.credit if facts.perturbation else None
+    return None if means is None else means.deep_mean
+
+
+def deep_nudge_of_all(facts: Facts) -> float | None:
+    """Nudging over layers 1..L, exact ones included: what the papers quote."""
+    means = facts.nudging.credit if facts.nudging else None
+    return None if means is None else means.deep_mean
+
+
 def known(values: Iterable[float | None]) -> list[float]:
     return [v for v in values if v is not None and math.isfinite(v)]
 

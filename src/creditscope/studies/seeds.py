@@ -69,6 +69,6 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     header = ["method", "seed", "accuracy", "margin to matched null (pp)", "status", "the protocol finds"]
     convention = (
         "every seed of the grid, none selected; each judged alone (binomial interval, this network only); share: "
-        "Clopper-Pearson. Contested in the papers: d=512 L=2 shows 3 of 10 seeds, chosen because both methods fail there"
+        "Clopper-Pearson. Contested in the papers: d=512 L=2 shows 3 of 10 seeds, those in which both methods fail"
     )
     return StudyResult("seeds", QUESTION, header, rows, {"kind": "shares", "methods": figure}, conclusion, convention)

@@ -95,7 +95,8 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     ]
     convention = (
         "checks on the evaluation samples after every epoch; a false stop: Mode 1 not there at the end, or accuracy still "
-        f"rises by more than {GAIN_PP:g} pp; published DFA: D2 at epoch 3-4, D1 at epoch 8-11 of 100"
+        f"rises by more than {GAIN_PP:g} pp; published DFA: D2 at epoch 3-4 (batch size inferred ≈ 1024, not 128), "
+        "D1 at epoch 8-11 of 100"
     )
     return StudyResult(
         "temporal", QUESTION, header, rows, {"kind": "lines", "lines": lines, "fired": items}, conclusion, convention

@@ -39,6 +39,7 @@ def states(runs: Sequence[Run]) -> dict[str, list[Any]]:
 def analyse(runs: Sequence[Run]) -> StudyResult:
     rows, figure, values = [], [], {}
     keys = {"converged": ("dfa", 0.0), "penalised": ("dfa", PENALTY)}
+    applies = all(run.spec.dataset == "cifar10" for run in runs)
     controls: dict[str, list[float]] = {"reference": [], "random": []}
     for name, facts in states(runs).items():
         cosine, rho = known(map(deep_cosine, facts)), known(map(deep_rho, facts))
@@ -47,7 +48,6 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
             controls[kind] += known(m.deep_mean for m in means if m is not None)
         c, r = (mean(cosine) if cosine else None), (mean(rho) if rho else None)
         values[name] = (c, r)
-        applies = runs[0].spec.dataset == "cifar10"
         key = keys.get(name, ("", 0.0))
         rows.append(
             [
@@ -62,7 +62,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     for kind, what in (("reference", "control a = g"), ("random", "control a = random")):
         ours = mean(controls[kind]) if controls[kind] else None
         cosine_text = "+1.000" if kind == "reference" else "≈ 0"
-        rows.append([what, cosine_text, "–", "–", signed(ours), *beside(RHO_CONTROLS[kind], ours)])
+        rows.append([what, cosine_text, "–", "–", signed(ours), *beside(RHO_CONTROLS[kind] if applies else None, ours)])
         figure.append({"state": what, "rho": controls[kind]})
     told = [f"{n} {signed(c, 2)} / {signed(r, 2)}" for n, (c, r) in values.items()]
     ranked = {n: r for n, (_, r) in values.items() if r is not None}
