@@ -24,7 +24,6 @@ COLUMNS = {
     "deep ρ": "perturbation correlation over the same layers",
     "nudging": "loss change after a step of .01 against the credit; negative is good",
     "Δ train loss": "training loss of the last epoch minus that of the first",
-    "with exact layers": "the same with them, as the papers quote it",
     "point at 1 pp": "the margin as a point comparison with a threshold of 1 pp (no interval)",
     "point at 2 pp": "the same with a threshold of 2 pp",
     "S0": "accepted if accuracy is above chance",
