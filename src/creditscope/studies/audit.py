@@ -273,8 +273,8 @@ def convention(groups: Sequence[Group]) -> str:
     seeds = ", ".join(map(str, sorted({seed for g in groups for seed in g.seeds})))
     return (
         f"protocol {groups[0].reports[0].protocol}; {networks}; seeds {seeds}; final checkpoint; mean ± sample standard "
-        "deviation over seeds; growth and ‖g_L‖ smallest to largest, ‖g_L‖ = mean per-sample norm / 128; margins with 95 % interval; "
-        "published: arXiv 2606.21126 (! contested), credit norm not stated there"
+        "deviation over seeds; growth and ‖g_L‖ smallest to largest, ‖g_L‖ = mean per-sample norm / 128; margins with 95 % "
+        "interval; published: arXiv 2606.21126 (! contested), credit norm not stated there"
     )
 
 
