@@ -8,15 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from creditscope.errors import CreditscopeError
+from creditscope.token_labels import AS_GIVEN, IGNORED, NEXT, SAY, is_shifted, losses, next_labels, samples_to_ask
+from creditscope.token_labels import own_loss as loss_of
 
 LABEL_KEYS = ("labels", "label", "y", "targets", "target")
-IGNORED = -100
-"""Label of a token that is not scored (the ignore_index of F.cross_entropy)."""
 FEW = 32
 """Two batches smaller than this may share no label by chance."""
 
@@ -69,15 +68,23 @@ def as_batches(
     eval_batches: Iterable[Any],
     forward_kwargs: Mapping[str, Any] | None = None,
     own_loss: bool = False,
+    shift_labels: bool | None = None,
 ) -> Batches:
     """Read the batches and fit them to the model: device, floating-point dtype, extra arguments, labels of language models.
 
     forward_kwargs: given to every forward call as they are.
     own_loss: the user brings a loss function, so labels stay as they are.
+    shift_labels: True scores token t against label t + 1, False against label t; None asks the model's own loss.
     Call inside `untouched(model)`. Batches prepared before are given back as they are.
     """
     if isinstance(eval_batches, Batches):
         return eval_batches
+    if shift_labels not in (None, True, False):
+        raise CreditscopeError(f"shift_labels is {shift_labels!r}; give True, False or None")
+    if own_loss and shift_labels is not None:
+        raise CreditscopeError(
+            "shift_labels and loss_fn are both given; loss_fn gets the labels as they are: give one of them"
+        )
     device = device_of(model)
     found = Batches()
     for inputs, y in _split(eval_batches):
@@ -102,7 +109,7 @@ def as_batches(
     _fit_dtype(model, found)
     require_logits(model, *_first(found))
     if not own_loss:
-        _shift_labels(model, found)
+        _shift_labels(model, found, shift_labels)
     return found
 
 
@@ -186,35 +193,60 @@ def _fit_dtype(model: nn.Module, batches: Batches) -> None:
         batches[:] = [(_cast(inputs, wanted), y) for inputs, y in batches]
 
 
-def _shift_labels(model: nn.Module, batches: Batches) -> None:
-    """Token labels of a model that shifts them inside its own loss (next-token prediction) are shifted here.
+def _shift_labels(model: nn.Module, batches: Batches, wanted: bool | None) -> None:
+    """Token labels are shifted here where the user wants it, or where the model shifts them inside its own loss."""
+    y = batches[0][1]
+    if y.dim() != 2 or y.is_floating_point():
+        if wanted is not None:
+            raise CreditscopeError(
+                f"shift_labels is given for labels of shape {list(y.shape)}; it is for token labels [B, T]"
+            )
+        return
+    shift, why = wanted, "as asked for"
+    if shift is None:
+        shift, why = _asked(model, batches)
+    if shift is None:
+        return
+    if shift:
+        batches[:] = [(inputs, next_labels(y)) for inputs, y in batches]
+    batches.label_note = f"{NEXT if shift else AS_GIVEN}, {why}"
 
-    Which of the two it is, is read off the loss that the model itself computes.
-    """
+
+def _asked(model: nn.Module, batches: Batches) -> tuple[bool | None, str]:
+    """(shift?, why), read off the loss that the model itself computes; None: the labels are not those of tokens."""
     inputs, y = batches[0]
-    if y.dim() != 2 or y.is_floating_point() or "labels" not in inspect.signature(model.forward).parameters:
-        return
-    example, labels = map_samples(inputs, len(y), lambda t: t[:3]), y[:3]
     with torch.no_grad():
-        output = call_model(model, example, labels=labels)
-        logits, own = logits_of(output), getattr(output, "loss", None)
-    if own is None or logits.dim() != 3 or logits.shape[:2] != labels.shape:
-        return
-    flat = logits.float().flatten(0, 1)
-    as_given, shifted = (F.cross_entropy(flat, t.flatten(), ignore_index=IGNORED) for t in (labels, _next(labels)))
-    if torch.allclose(own.float(), as_given, rtol=1e-2, atol=1e-4, equal_nan=True):
-        return
-    if not torch.allclose(own.float(), shifted, rtol=1e-2, atol=1e-4, equal_nan=True):
+        logits = logits_of(call_model(model, map_samples(inputs, len(y), lambda t: t[:1])))
+        if logits.dim() != 3 or logits.shape[1] != y.shape[1]:
+            return None, ""
+        if "labels" not in inspect.signature(model.forward).parameters:
+            return False, "as given (the model has no loss of its own)"
+        if any(bool(((y != IGNORED) & ((y < 0) | (y >= logits.shape[2]))).any()) for _, y in batches):
+            return None, ""  # a label that is no class is told where it is met
+        inputs, y = max(batches, key=lambda item: _most_scored(item[1]))
+        asked = []
+        for k in samples_to_ask(y):
+            example, labels = map_samples(inputs, len(y), lambda t, k=k: t[k : k + 1]), y[k : k + 1]
+            asked.append(losses(_own(model, example, labels), logits_of(call_model(model, example)), labels))
+    return is_shifted(asked), "as in the model's own loss"
+
+
+def _own(model: nn.Module, example: Any, labels: Tensor) -> Tensor:
+    """The loss that the model computes from these labels."""
+    try:
+        found = loss_of(call_model(model, example, labels=labels))
+    except Exception as error:  # it is the user's code, as in `require_logits`
+        why = " ".join((str(error) or type(error).__name__).split())[:240]
         raise CreditscopeError(
-            f"the model's own loss ({float(own):.4g}) is not the cross-entropy of its logits with the labels "
-            f"({float(as_given):.4g}) nor with the next token's ({float(shifted):.4g}); pass loss_fn= with one loss per sample"
-        )
-    batches[:] = [(inputs, _next(y)) for inputs, y in batches]
-    batches.label_note = "token t is scored against label t + 1, as in the model's own loss"
+            f"the model takes labels and cannot run with those of the batch: {why}; {SAY}"
+        ) from error
+    if found is None:
+        raise CreditscopeError(f"the model takes labels and returns no loss, so how it reads them is not known; {SAY}")
+    return found
 
 
-def _next(labels: Tensor) -> Tensor:
-    return torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], IGNORED)], dim=1)
+def _most_scored(y: Tensor) -> int:
+    return max((int((y[k, 1:] != IGNORED).sum()) for k in samples_to_ask(y)), default=0)
 
 
 def call_model(model: nn.Module, inputs: Any, **kwargs: Any) -> Any:

@@ -43,6 +43,7 @@ def diagnose(
     level: str = "basic",
     training: Training | None = None,
     forward_kwargs: Mapping[str, Any] | None = None,
+    shift_labels: bool | None = None,
 ) -> DiagnosticReport:
     """Measure `model` on `eval_batches` and judge it by `protocol`.
 
@@ -61,6 +62,8 @@ def diagnose(
     level: "full" adds perturbation correlation, nudging (both with controls) and the fresh-B null; without credit, the
         controls only.
     forward_kwargs: given to every forward call of the model beside the inputs.
+    shift_labels: token labels only. True scores token t against label t + 1, False against label t; None does as the loss
+        that the model itself computes from `labels` (as given where it has none), and asks for this where that does not tell.
     training: facts of the run, where it is known (`creditscope.measure.growth.training_facts`).
 
     The model, its gradients, mode, hooks and every RNG are left as found.
@@ -76,7 +79,7 @@ def diagnose(
     rule = as_rule(credit)
     model = original(model)
     with untouched(model):  # a loader draws from the global RNG even where it does not shuffle
-        batches = as_batches(model, eval_batches, forward_kwargs, own_loss=loss_fn is not None)
+        batches = as_batches(model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
     full = Full(rule) if level == "full" else None
     facts = sweep(
         model,

@@ -86,7 +86,7 @@ class Monitor:
         C), or several joined by "&". A network that has diverged raises D1 and D2.
     path: a directory (or a .jsonl file) for trajectory.jsonl, written whole after every measurement.
     writers: objects with write(line), see `creditscope.integrations`.
-    blocks, read, loss_fn, forward_kwargs, thresholds: as for `diagnose`.
+    blocks, read, loss_fn, forward_kwargs, shift_labels, thresholds: as for `diagnose`.
     """
 
     def __init__(
@@ -105,6 +105,7 @@ class Monitor:
         read: str | None = None,
         loss_fn: LossFn | None = None,
         forward_kwargs: Mapping[str, Any] | None = None,
+        shift_labels: bool | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
@@ -124,7 +125,7 @@ class Monitor:
         self._loss_fn = loss_fn or cross_entropy
         self._place = _place(self.model)
         with untouched(self.model):
-            self._batches = as_batches(self.model, eval_batches, forward_kwargs, own_loss=loss_fn is not None)
+            self._batches = as_batches(self.model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
             inputs, y = self._batches[0]
             self.stream = make_stream(self.model, inputs, len(y), blocks, read)
             if self.credit is not None:

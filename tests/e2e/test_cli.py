@@ -113,7 +113,7 @@ def test_yaml_and_flags_together_flags_win(capsys, tmp_path):
         (["train", "--lr", "-1"], "lr: Input should be greater than 0"),
         (["train", "--arch", "vit-mini"], "needs images"),
         (["diagnose", "nowhere"], "nowhere is not a directory"),
-        (["report", "nowhere"], "nowhere is not a directory"),
+        (["report", "nowhere"], "nowhere is neither a directory nor a file"),
         (["diagnose", ".", "--protocol", "two-check"], "two-check"),
     ],
 )

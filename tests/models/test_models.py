@@ -152,3 +152,71 @@ def test_norm_linear_has_the_gradients_of_layernorm_and_linear(width):
         assert norm_linear(x, norm, linear).grad_fn is None
     norm.requires_grad_(False)
     assert type(norm_linear(x.detach(), norm, linear).grad_fn).__name__ != "_NormLinearBackward"
+
+
+def doubled(module: nn.Module, name: str) -> Any:
+    """A forward pass that is twice what it was, by every way there is to change one from outside."""
+    if name == "hook":
+        return module.register_forward_hook(lambda m, args, out: 2 * out)
+    if name == "pre-hook":
+        return module.register_forward_pre_hook(lambda m, args: (2 * args[0] + 1,))
+    if name == "global hook":
+        return nn.modules.module.register_module_forward_hook(lambda m, args, out: 2 * out if m is module else None)
+    if name == "parametrization":
+        return nn.utils.parametrize.register_parametrization(module, "weight", Twice())
+    if name == "weight norm":
+        changed = nn.utils.weight_norm(module)
+        with torch.no_grad():
+            changed.get_parameter("weight_g").mul_(2)
+        return changed
+    before = module.forward
+    module.forward = lambda x: 2 * before(x)
+    return None
+
+
+class Twice(nn.Module):
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return 2 * weight
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+@pytest.mark.parametrize("which", ["norm", "linear"])
+@pytest.mark.parametrize("how", ["hook", "pre-hook", "global hook", "parametrization", "weight norm", "forward"])
+def test_norm_linear_calls_modules_that_somebody_has_changed(how, which):
+    torch.manual_seed(0)
+    norm, linear, x = nn.LayerNorm(6), nn.Linear(6, 5), torch.randn(7, 6)
+    if how == "weight norm" and which == "norm":
+        pytest.skip("weight norm needs a matrix")
+    plain = linear(norm(x))
+    handle = doubled(norm if which == "norm" else linear, how)
+    try:
+        wanted, got = linear(norm(x)), norm_linear(x, norm, linear)
+    finally:
+        if how.endswith("hook"):
+            handle.remove()
+    assert torch.equal(got, wanted)
+    assert not torch.allclose(got, plain)
+
+
+@pytest.mark.parametrize("kind", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+def test_norm_linear_runs_backward_hooks(kind):
+    norm, linear, seen = nn.LayerNorm(6), nn.Linear(6, 5), []
+    getattr(linear, kind)(lambda m, *grads: seen.append(m))
+    norm_linear(torch.randn(7, 6), norm, linear).sum().backward()
+    assert seen == [linear]
+
+
+@pytest.mark.parametrize(
+    ("norm", "linear"),
+    [
+        (nn.LayerNorm(6, elementwise_affine=False), nn.Linear(6, 5)),
+        (nn.LayerNorm(6, bias=False), nn.Linear(6, 5)),
+        (nn.LayerNorm(6), nn.Linear(6, 5, bias=False)),
+    ],
+)
+def test_norm_linear_takes_modules_without_weight_or_bias(norm, linear):
+    x = torch.randn(7, 6)
+    got = norm_linear(x, norm, linear)
+    assert torch.equal(got, linear(norm(x)))
+    got.sum().backward()
+    assert linear.weight.grad is not None

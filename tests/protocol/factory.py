@@ -71,6 +71,7 @@ def make_facts(
         share = tuple(cosine / total for cosine in cosines)
         top = max(range(len(share)), key=lambda layer: abs(share[layer]))
         mean = sum(cosines) / len(cosines)
+        left = [cosine for layer, cosine in enumerate(cosines) if layer and layer not in exact_layers]
         alignment = Alignment(
             mean=tuple(cosines),
             std=(0.1,) * LAYERS,
@@ -84,7 +85,7 @@ def make_facts(
             top_layer=top,
             top_share=abs(share[top]),
             deep_mean=sum(cosines[1:]) / BLOCKS,
-            deep_mean_without_exact=None,
+            deep_mean_without_exact=sum(left) / len(left) if left else None,
             exact_layers=exact_layers,
         )
         aggregate = aggregate or make_aggregate(mean)

@@ -14,13 +14,17 @@ import pytest
 
 from creditscope.cli import main
 from creditscope.measure.facts import Training
+from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.report import make_report
 from creditscope.render.audit import audit_markdown
 from creditscope.render.axes import linear_axis, log_axis, whole_ticks
 from creditscope.render.charts import Chart, Level, Series, missing
 from creditscope.render.html import Network, html_page, networks
+from creditscope.render.html.section import section
+from creditscope.render.numbers import signed
 from creditscope.render.svg import chart_svg
 from creditscope.studies.audit import audit
+from creditscope.studies.result import Run
 
 from ..protocol.factory import make_facts
 from .pages import HOSTILE, renamed, trained, unpacked
@@ -238,3 +242,31 @@ def test_a_mark_stands_where_its_value_says():
     assert heights[1] == pytest.approx(level, abs=0.11)
     assert heights[1] == pytest.approx((heights[0] + heights[2]) / 2, abs=0.11)
     assert missing(chart) == ""
+
+
+def test_the_margin_of_a_network_is_its_own_and_the_mean_says_that_it_is_one(bundles):
+    """A second seed with other accuracies: each row shows its own margin, the section names the mean over seeds."""
+
+    def again(bundle: Any, accuracy: float) -> Any:
+        other = type(bundle.spec)(**{**bundle.spec.model_dump(), "seed": bundle.spec.seed + 1})
+        line = {**bundle.trajectory[-1], "accuracy": accuracy}
+        return Run(other, [*bundle.trajectory[:-1], line], bundle.report)
+
+    dfa, null = bundles[0], bundles[2]
+    assert null.spec.hash == dfa.spec.null("matched").hash
+    pool = [*bundles, again(dfa, 0.27925), again(null, 0.2835)]
+    assert pool[-2].accuracy == 0.27925
+    made = audit(pool)
+    first, second = (section(n, DiagnosticThresholds()) for n in networks(made, pool)[:2])
+    own = 100 * (dfa.accuracy - null.accuracy)
+    mean = (own - 0.425) / 2
+    assert first["margin"] == pytest.approx(own)
+    assert second["margin"] == pytest.approx(-0.425)
+    assert second["margin_cell"] == "-0.4"
+    assert second["margin_told"] == f"mean margin over 2 seeds {signed(mean, 1)} pp, this network -0.4 pp"
+    alone = section(Network(made[0].reports[1]), DiagnosticThresholds())  # its null is not at hand
+    assert alone["margin"] is None
+    assert alone["margin_cell"] == f"– (mean over 2 seeds {signed(mean, 1)})"
+    text = html_page(made, networks(made, pool))
+    assert ">own margin (pp)</th>" in text
+    assert ">-0.4</td>" in text

@@ -15,10 +15,14 @@ from markdown_it import MarkdownIt
 from creditscope import CreditscopeError, DiagnosticReport, diagnose
 from creditscope.credit import BP, DFA
 from creditscope.models import ResMLP
+from creditscope.protocol.report import make_report
+from creditscope.render.html.network import Network
+from creditscope.render.html.page import html_page
 from creditscope.render.markdown import escape
 from creditscope.render.numbers import accuracy, num, signed
 from creditscope.stream import InterfaceStream
 
+from ..protocol.factory import make_aggregate, make_facts
 from ..stream.nets import D_IN, C, D, batch, shaken
 
 ESC = "\x1b"
@@ -226,3 +230,21 @@ def test_signs_are_always_shown_and_accuracies_carry_their_spread():
     assert accuracy((0.306,)) == "0.306"
     assert accuracy((0.30, 0.32, 0.34)) == "0.320 ± 0.020 (n=3)"
     assert accuracy(()) == "–"
+
+
+def test_gamma_over_fewer_layers_says_so_everywhere():
+    made = make_facts(cosines=(1.0,) * 5, aggregate=make_aggregate(1.0))
+    assert made.alignment is not None
+    half = made.alignment.model_copy(
+        update={"mean": (None, None, 1.0, 1.0, 1.0), "measurable": (0, 0, 9, 9, 9), "std": (None, None, 0.0, 0.0, 0.0)}
+    )
+    whole, part = (make_report(f, headline_acc=[0.5]) for f in (made, made.model_copy(update={"alignment": half})))
+    page = html_page([], [Network(part)])
+    for text in (str(part), part.to_markdown().replace("\\", ""), page):
+        lines = [line for line in text.splitlines() if "+1.000" in line and ("Γ" in line or "headline" in line)]
+        assert lines
+        assert all("+1.000 (3 of 5 layers)" in line for line in lines)
+    for text in (str(whole), whole.to_markdown(), html_page([], [Network(whole)])):
+        assert "of 5 layers" not in text
+    withheld = make_report(make_facts(cosines=(1.0,) * 5, g_128=1e-12).model_copy(update={"alignment": half}))
+    assert "(raw +1.000 (3 of 5 layers))" in str(withheld)

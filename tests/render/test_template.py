@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from creditscope.cli import main
 from creditscope.cli.sources import find_sources
+from creditscope.measure.facts import LayerMeans
 from creditscope.pitfalls.base import unknown
 from creditscope.pitfalls.registry import PITFALLS
 from creditscope.protocol.report import make_report
@@ -26,6 +28,7 @@ from creditscope.training.loop import train
 from ..protocol.factory import make_facts
 from ..training.small import DFA_RMS, small_quadratic, spec, use
 from .pages import HOSTILE
+from .synthetic import full
 from .test_latex import ALLOWED
 
 OURS = {
@@ -243,3 +246,42 @@ def test_a_store_shows_what_is_measured_and_measures_only_when_asked(store, tmp_
     assert [r.run for r in full_reports(root)] == [runs[0].spec.hash]
     assert main(["report", str(root), "--html", str(tmp_path / "r.html")]) == 0
     assert 'id="study-freshb-smoke"' in (tmp_path / "r.html").read_text()
+
+
+def test_means_without_exact_layers_are_without_them(tmp_path, capsys):
+    """BP has no other layers; FA's ρ and nudging leave out the layer that its cosine leaves out."""
+    bp = make_facts(cosines=(1.0,) * 5, exact_layers=(0, 1, 2, 3, 4))
+    fa = make_facts(cosines=(0.4, 0.1, 0.1, 0.1, 1.0), exact_layers=(4,))
+    means = LayerMeans(
+        mean=(0.2, 0.2, 0.2, 0.2, 1.0),
+        std=(0.1,) * 5,
+        measurable=(256,) * 5,
+        deep_mean=0.4,
+        deep_mean_without_exact=0.2,
+    )
+    fuller = full(fa, random.Random(0))
+    assert fuller.perturbation is not None
+    assert fuller.nudging is not None
+    measured = {
+        name: getattr(fuller, name).model_copy(update={"credit": means}) for name in ("perturbation", "nudging")
+    }
+    fa = fuller.model_copy(update=measured)
+    for facts, deep, rho in ((bp, "–", None), (fa, "+0.100", "+0.200")):
+        report = make_report(facts, headline_acc=[0.5], method_name="mine")
+        report.to_json(tmp_path / "mine.json")
+        by_header = {tuple(t[0]): t[1] for t in tables(out(capsys, "template", tmp_path / "mine.json"))}
+        row = next(dict(zip(h, r, strict=True)) for h, r in by_header.items() if "deep mean without exact layers" in h)
+        assert row["deep mean without exact layers"] == deep
+        if rho is not None:
+            row = next(dict(zip(h, r, strict=True)) for h, r in by_header.items() if "nudging" in h)
+            assert (row["ρ"], float(row["nudging"])) == (rho, 0.2)
+
+
+def test_a_report_without_feedback_is_not_asked_for_the_null_of_feedback(tmp_path, capsys):
+    for exact, state in (((0, 1, 2, 3, 4), "answered"), ((4,), "author")):
+        facts = make_facts(cosines=(1.0,) * 5, exact_layers=exact)
+        make_report(facts, headline_acc=[0.5], method_name="bp").to_json(tmp_path / "r.json")
+        made = json.loads(out(capsys, "checklist", tmp_path / "r.json", "--json"))
+        asked = next(q for q in made["questions"] if q["id"] == "PF04")
+        assert asked["state"] == state
+        assert ("not applicable" in asked["answer"]) == (state == "answered")

@@ -159,7 +159,7 @@ def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
     """Sum over the scored tokens of a sample, written as a loop."""
     rows = []
     for row, wanted in zip(torch.log_softmax(logits, -1), labels, strict=True):
-        rows.append(-sum(row[t, k] for t, k in enumerate(wanted.tolist()) if k != -100))
+        rows.append(row.new_zeros(()) - sum(row[t, k] for t, k in enumerate(wanted.tolist()) if k != -100))
     return torch.stack(rows)
 
 
@@ -257,11 +257,130 @@ def test_token_labels_are_taken_as_given_where_the_model_has_no_loss_of_its_own(
     tokens, labels = torch.randint(0, 9, (6, 5)), torch.randint(0, C, (6, 5))
     labels[1, 3] = -100
     facts = check(model, [(tokens, labels)], list(model.stack), lambda m: token_losses(m(tokens), labels))
-    assert "label t + 1" not in facts.convention.loss
+    assert "token t is scored against label t, as given" in facts.convention.loss
     with pytest.raises(CreditscopeError, match="pad sequences"):
         diagnose(model, [(tokens, labels), (tokens[:, :4], labels[:, :4])])
     with pytest.raises(CreditscopeError, match="label 4 is out of range"):
         diagnose(model, [(tokens, torch.full((6, 5), C))])
+
+
+class UntiedLM(TokenTagger):
+    """A language model with a loss of its own: the mean over next tokens (times `scale`)."""
+
+    vocabulary = 500
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.embed_tokens, self.head = nn.Embedding(self.vocabulary, D), nn.Linear(D, self.vocabulary)
+        self.scale = scale
+
+    def forward(self, tokens: Tensor, labels: Tensor | None = None) -> Any:
+        logits = super().forward(tokens)
+        if labels is None:
+            return {"logits": logits}
+        loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        return {"logits": logits, "loss": self.scale * loss}
+
+
+def next_of(labels: Tensor) -> Tensor:
+    moved = torch.full_like(labels, -100)
+    for row, out in zip(labels, moved, strict=True):
+        for t in range(len(row) - 1):
+            out[t] = row[t + 1]
+    return moved
+
+
+def ids(n: int = 8, t: int = 30) -> Tensor:
+    return torch.randint(0, UntiedLM.vocabulary, (n, t), generator=torch.Generator().manual_seed(1))
+
+
+def test_an_untrained_language_model_is_shifted_although_both_losses_are_alike():
+    torch.manual_seed(0)
+    model = UntiedLM().eval()
+    tokens = ids()
+    with torch.no_grad():
+        out = model(tokens, tokens)
+        as_given = F.cross_entropy(out["logits"].flatten(0, 1), tokens.flatten())
+    assert float(out["loss"]) == pytest.approx(float(as_given), rel=1e-2)  # what makes it hard
+    batches = [{"tokens": tokens, "labels": tokens}]
+    moved = next_of(tokens)
+    facts = check(model, batches, list(model.stack), lambda m: token_losses(m(tokens)["logits"], moved))
+    assert "label t + 1, as in the model's own loss" in facts.convention.loss
+    monitor = Monitor(model, batches)
+    monitor.step(0)
+    wanted = float(token_losses(out["logits"], moved).mean())
+    assert monitor.history[0]["eval_loss"] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_samples_without_labels_do_not_decide_how_labels_are_read():
+    model = shaken(gpt2())
+    tokens = torch.randint(0, 11, (6, 7), generator=torch.Generator().manual_seed(0))
+    labels = tokens.clone()
+    labels[:3] = -100
+    labels[3, 1:] = -100  # scored as given only
+    moved = next_of(labels)
+    first = {"input_ids": tokens, "labels": torch.full_like(labels, -100)}
+    batches = [first, {"input_ids": tokens, "labels": labels}]
+
+    def losses(m: Any) -> Tensor:
+        logits = m(input_ids=tokens).logits
+        return torch.cat([0 * token_losses(logits, tokens), token_losses(logits, moved)])
+
+    facts = diagnose(model, batches).facts
+    assert "label t + 1" in facts.convention.loss
+    with torch.no_grad():
+        assert facts.loss == pytest.approx(float(losses(model.eval()).mean()), rel=1e-5)
+    with pytest.raises(CreditscopeError, match=r"no sample has a scored token after its first.*shift_labels=True"):
+        diagnose(model, [first])
+
+
+def spoilt_lm(how: str) -> UntiedLM:
+    torch.manual_seed(0)
+    model = UntiedLM(scale=2.0 if how == "another loss" else 1.0)
+    with torch.no_grad():
+        if how == "all tokens alike":
+            model.head.weight.zero_()
+            model.head.bias.zero_()
+        if how == "diverged":
+            model.head.weight[0, 0] = torch.nan
+    return model
+
+
+@pytest.mark.parametrize(
+    ("how", "says"), [("all tokens alike", "both"), ("another loss", "neither"), ("diverged", "neither")]
+)
+def test_where_the_own_loss_does_not_tell_the_user_is_asked(how, says):
+    model, tokens = spoilt_lm(how), ids()
+    batches = [{"tokens": tokens, "labels": tokens}]
+    for measure in (diagnose, Monitor):
+        with pytest.raises(CreditscopeError, match=rf"is {says} of the cross-entropies.*shift_labels=True") as caught:
+            measure(model, batches)
+        assert "\n" not in str(caught.value)
+    for shift, note in ((True, "label t + 1, as asked for"), (False, "label t, as asked for")):
+        facts = diagnose(model, batches, shift_labels=shift).facts
+        assert note in facts.convention.loss
+        if how != "diverged":
+            wanted = next_of(tokens) if shift else tokens
+            with torch.no_grad():
+                expected = float(token_losses(model.eval()(tokens)["logits"], wanted).mean())
+            assert facts.loss == pytest.approx(expected, rel=1e-5)
+            monitor = Monitor(model, batches, shift_labels=shift)
+            monitor.step(0)
+            assert monitor.history[0]["eval_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_shift_labels_is_for_token_labels_and_not_beside_loss_fn():
+    x, y = batch((D_IN,))
+    tokens = ids()
+    for model, item, options, says in (
+        (ladder(), (x, y), {"shift_labels": True}, "it is for token labels"),
+        (UntiedLM(), (tokens, tokens), {"shift_labels": False, "loss_fn": token_losses}, "give one of them"),
+        (UntiedLM(), (tokens, tokens), {"shift_labels": "yes"}, "give True, False or None"),
+        (UntiedLM(), (tokens, tokens + 500), {}, "out of range"),
+    ):
+        with pytest.raises(CreditscopeError, match=says) as caught:
+            diagnose(model, [item], **options)
+        assert "\n" not in str(caught.value)
 
 
 # ---- losses, batches, arguments -----------------------------------------------------------------------------------

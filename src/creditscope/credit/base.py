@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from creditscope.batch import IGNORED
 from creditscope.errors import CreditscopeError
 from creditscope.stream import InterfaceStream, Stream
+from creditscope.token_labels import IGNORED
 
 RMS_EPS = 1e-6
 

@@ -101,6 +101,12 @@ class Alignment(Fact):
     credit_norm: tuple[float, ...]
     """Per layer: mean over samples of ‖a_l‖."""
 
+    @property
+    def layers_behind(self) -> str:
+        """ " (3 of 5 layers)" where some layer is not measurable in any sample, so that Γ is a mean over fewer; else ""."""
+        known = sum(mean is not None for mean in self.mean)
+        return f" ({known} of {len(self.mean)} layers)" if known < len(self.mean) else ""
+
 
 class Aggregate(Fact):
     """The same cosines under every aggregation in use, side by side."""

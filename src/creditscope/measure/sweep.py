@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from creditscope.batch import IGNORED, Batches, as_batches, tensors_of
+from creditscope.batch import Batches, as_batches, tensors_of
 from creditscope.credit.base import CreditBatch, CreditRule, as_rule, is_finite
 from creditscope.eager import original
 from creditscope.errors import CreditscopeError
@@ -25,6 +25,7 @@ from creditscope.measure.scale import scale
 from creditscope.measure.stability import GroupMeans, stability
 from creditscope.measure.weights import Weights
 from creditscope.stream import Stream, make_stream, parameters_as, untouched
+from creditscope.token_labels import IGNORED
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 """loss_fn(logits, y) -> the loss of each sample, [B]."""
@@ -319,12 +320,13 @@ def sweep(
     checkpoint: str = "final",
     watch: Watch | None = None,
     forward_kwargs: Mapping[str, Any] | None = None,
+    shift_labels: bool | None = None,
 ) -> Facts:
     """Measure `model` on `eval_batches`; the model, its gradients, its mode and every RNG are left as found."""
     credit = as_rule(credit)
     model = original(model)
     with untouched(model):  # a loader draws from the global RNG even where it does not shuffle
-        batches = as_batches(model, eval_batches, forward_kwargs, own_loss=loss_fn is not None)
+        batches = as_batches(model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
     with untouched(model):
         stream = make_stream(model, batches[0][0], len(batches[0][1]), blocks, read)
         if credit is not None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook as has_any_global_hook
 
 
 class _NormLinear(torch.autograd.Function):
@@ -31,9 +32,20 @@ class _NormLinear(torch.autograd.Function):
         return None, (weight * m).sum(0), total @ weight, torch.addcmul(m * gamma, total[:, None], beta), total, None
 
 
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def _plain(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Is calling it nothing but the formula? Not so if somebody has put another module, a parametrization, a hook or a forward
+    of its own in its place, or has left out weight or bias."""
+    if type(module) is not kind or "forward" in vars(module) or has_any_global_hook():
+        return False
+    return not any(getattr(module, name) for name in HOOKS) and None not in (module.weight, module.bias)
+
+
 def norm_linear(x: Tensor, norm: nn.LayerNorm, linear: nn.Linear) -> Tensor:
     """linear(norm(x)); [B, d] -> [B, n]."""
-    if type(norm) is not nn.LayerNorm or type(linear) is not nn.Linear:  # somebody has put other modules in their place
+    if not (_plain(norm, nn.LayerNorm) and _plain(linear, nn.Linear)) or len(norm.normalized_shape) != 1:
         other: Tensor = linear(norm(x))
         return other
     trained = norm.weight.requires_grad and linear.weight.requires_grad and torch.is_grad_enabled()

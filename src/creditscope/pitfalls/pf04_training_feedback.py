@@ -60,7 +60,11 @@ def audit(evidence: Evidence) -> Answer:
         return clear(f"{evidence.spec.method} has no feedback matrices")
     if facts is None:
         return unknown(NO_REPORT)
-    fact = facts.fresh_b
+    fact, depth = facts.fresh_b, facts.stream.depth
+    if facts.concentration and set(range(1, depth + 1)) <= set(facts.concentration.exact_layers):
+        return clear("not applicable: every deep layer is exact by construction, there is no feedback to redraw")
+    if fact is not None and fact.reason.startswith("not applicable"):
+        return clear(fact.reason)
     if fact is None:
         return unknown("the report has no fresh-B null; measure it with level full")
     if fact.trained is None or fact.mean is None or fact.z is None:

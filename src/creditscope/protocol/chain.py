@@ -50,7 +50,8 @@ def _claim(facts: Facts, headline_acc: float | None) -> ChainStep:
     if accuracy is not None:
         said.append(f"accuracy {accuracy:.4g}")
     if gamma is not None:
-        said.append(f"Γ = {signed(gamma)}")
+        behind = facts.alignment.layers_behind if facts.alignment else ""
+        said.append(f"Γ = {signed(gamma)}{behind}")
     if gamma is None:
         answer, claim = "no claim on credit", "Γ was not measured, so nothing is claimed about credit"
     elif gamma > 0:

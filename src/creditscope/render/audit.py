@@ -39,7 +39,8 @@ def mean_gamma(group: Group) -> str:
     values = group.values("gamma")
     if not values:
         return "–"
-    return signed(sum(values) / len(values), 2)
+    behind = {r.facts.alignment.layers_behind for r in group.reports if r.facts.alignment}
+    return signed(sum(values) / len(values), 2) + ("; ".join(sorted(behind - {""})))
 
 
 def margins(group: Group) -> str:
@@ -85,9 +86,9 @@ def caption(groups: Sequence[Group]) -> str:
     return (
         f"Protocol {protocol}. Seeds {seeds}. In brackets: credit_norm; credit_site is input "
         f"where no site is named. Accuracy: mean ± sample standard deviation over seeds, final checkpoint. "
-        f"Γ: mean over layers of the mean per-sample cosine ({c.cosine_dtype}), mean over seeds. growth and ‖g_L‖: smallest to "
-        f"largest over seeds; ‖g_L‖ is the mean per-sample norm divided by 128 (batch-mean convention). {c.n_samples} "
-        f"evaluation samples, {c.dtype}. Margins in percentage points with 95 % interval ({kind})."
+        f"Γ: mean over the measurable layers of the mean per-sample cosine ({c.cosine_dtype}), mean over seeds. growth and "
+        "‖g_L‖: smallest to largest over seeds; ‖g_L‖ is the mean per-sample norm divided by 128 (batch-mean convention). "
+        f"{c.n_samples} evaluation samples, {c.dtype}. Margins in percentage points with 95 % interval ({kind})."
     )
 
 

@@ -7,7 +7,7 @@ import re
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.numbers import accuracy, mark, num, printable, signed
-from creditscope.render.text import gamma_text, margin_lines
+from creditscope.render.text import gamma_text, headline_text, margin_lines
 
 LONGEST = 500
 
@@ -37,7 +37,7 @@ def report_markdown(report: DiagnosticReport) -> str:
         [
             [f"accuracy {accuracy(report.headline_acc)}", escape(report.checks["D3"].sentence)],
             [
-                f"headline Γ {signed(facts.aggregate.headline if facts.aggregate else None)}",
+                f"headline Γ {headline_text(facts)}",
                 f"Γ {escape(gamma_text(report))}",
             ],
         ],
@@ -47,7 +47,7 @@ def report_markdown(report: DiagnosticReport) -> str:
         lines += table(
             ["aggregation of Γ", "value"],
             [
-                ["mean of the layer means (headline)", signed(al.headline)],
+                ["mean of the layer means (headline)", headline_text(facts)],
                 ["per sample, concatenated over layers", signed(al.concat)],
                 ["weighted by ‖g_l‖", signed(al.norm_weighted)],
                 ["flattened over samples", signed(al.flattened)],

@@ -106,8 +106,10 @@ def aggregations(entry: Entry) -> list[Block]:
         if a is None:
             continue
         found = (a.headline, a.concat, a.norm_weighted, a.flattened, a.clamped_128)
-        deep = c.deep_mean_without_exact if c and c.deep_mean_without_exact is not None else c.deep_mean if c else None
-        rows.append([short(key(r)), *map(signed, found), signed(deep), "yes" if r.verdict.gamma_withheld else "no"])
+        behind = r.facts.alignment.layers_behind if r.facts.alignment else ""
+        shown = [signed(found[0]) + behind, *map(signed, found[1:])]
+        deep = c.deep_mean_without_exact if c else None  # none where no layer is left
+        rows.append([short(key(r)), *shown, signed(deep), "yes" if r.verdict.gamma_withheld else "no"])
     header = [
         "run", "mean of layers (headline)", "concatenated", "norm-weighted", "flattened", "eps-clamped, B = 128",
         "deep mean without exact layers", "withheld",
@@ -126,11 +128,14 @@ def functional(entry: Entry) -> list[Block]:
             rows.append(
                 [
                     short(key(r)),
-                    signed(rho.deep_mean if rho else None),
-                    num(nudge.deep_mean if nudge else None),
+                    signed(rho.deep_mean_without_exact if rho else None),
+                    num(nudge.deep_mean_without_exact if nudge else None),
                     signed(fresh.trained) if fresh else "–",
                     f"{signed(fresh.mean)} ± {num(fresh.std, 2)} (n={len(fresh.draws)})" if fresh else "–",
                 ]
             )
-    header = ["run", "ρ, layers 1..L", "nudging, layers 1..L", "deep cosine, trained feedback", "redrawn feedback"]
-    return [Table(header, rows, "Full level: perturbation correlation, nudging, fresh-B null.")] if rows else []
+    header = ["run", "ρ", "nudging", "deep cosine, trained feedback", "redrawn feedback"]
+    told = (
+        "Full level: perturbation correlation, nudging, fresh-B null; all means over layers 1..L without exact layers."
+    )
+    return [Table(header, rows, told)] if rows else []

@@ -85,24 +85,28 @@ def _sizes(sizes: tuple[int, ...]) -> str:
     return ", ".join(map(str, sizes))
 
 
+def headline_text(facts: Facts) -> str:
+    """Headline Γ as it was measured, with the number of layers behind it where it is not all of them."""
+    if facts.aggregate is None:
+        return signed(None)
+    return signed(facts.aggregate.headline) + (facts.alignment.layers_behind if facts.alignment else "")
+
+
 def gamma_text(report: DiagnosticReport) -> str:
     """Headline Γ, or why it is not shown as a result."""
-    aggregate = report.facts.aggregate
-    if aggregate is None:
+    if report.facts.aggregate is None:
         return "not measured (no credit given)"
-    if report.verdict.gamma_withheld:
-        return f"withheld: not interpretable here (raw {signed(aggregate.headline)})"
-    return signed(aggregate.headline)
+    raw = headline_text(report.facts)
+    return f"withheld: not interpretable here (raw {raw})" if report.verdict.gamma_withheld else raw
 
 
 def _claimed(report: DiagnosticReport) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     table.add_column("accuracy + Γ would have claimed", style="dim")
     table.add_column("the protocol finds")
-    raw = report.facts.aggregate.headline if report.facts.aggregate else None
     rows = [
         (f"accuracy {accuracy(report.headline_acc)}", _found_accuracy(report)),
-        (f"headline Γ {signed(raw)}", f"Γ {gamma_text(report)}"),
+        (f"headline Γ {headline_text(report.facts)}", f"Γ {gamma_text(report)}"),
     ]
     for claimed, found in rows:
         table.add_row(Text(claimed), Text(found))
@@ -185,7 +189,7 @@ def _below_layers(facts: Facts) -> list[str]:
     )
     if (al := facts.aggregate) is not None and facts.concentration is not None:
         lines.append(
-            f"Γ by aggregation: mean of layers {signed(al.headline)} · concatenated {signed(al.concat)} · norm-weighted "
+            f"Γ by aggregation: mean of layers {headline_text(facts)} · concatenated {signed(al.concat)} · norm-weighted "
             f"{signed(al.norm_weighted)} · flattened {signed(al.flattened)} · clamped at B=128 {signed(al.clamped_128)}"
         )
         c = facts.concentration

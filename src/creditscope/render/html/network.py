@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from creditscope.measure.facts import Facts
+from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.studies.audit import Audited, Group
+from creditscope.studies.audit import Audited, Group, nulls_for
 
 DIGITS = 6
 """Significant digits of the trajectory in the page (the bundle holds all of them)."""
@@ -27,6 +28,8 @@ class Network:
     path: str = ""
     accuracy: float | None = None
     """Of this network (the report's headline may be over seeds)."""
+    margin_pp: float | None = None
+    """Its accuracy minus that of the null of its own seed, in percentage points (D3 judges the mean over seeds)."""
     null: bool = False
     """A frozen-blocks null: shown, not judged."""
 
@@ -44,14 +47,14 @@ def networks(
 
     A report in `extra` with the run hash of a network adds what only it has measured (the full level).
     """
-    given = list(extra)
+    given, pool = list(extra), list(pool)
     fuller = {r.run: r for r in given if r.run}
     made: list[Network] = []
     for group in groups:
         for bundle, report in zip(group.bundles, group.reports, strict=True):
             if (more := fuller.pop(report.run, None)) is not None:
                 report = report.model_copy(update={"facts": _merged(report.facts, more.facts)})
-            made.append(_network(bundle, report))
+            made.append(_network(bundle, report, margin_pp=_own_margin(bundle, report, pool)))
     for bundle in pool:
         if bundle.spec.frozen:
             stored = DiagnosticReport.from_dict(bundle.report, str(bundle.path / "report.json"))
@@ -63,7 +66,14 @@ def networks(
     return made
 
 
-def _network(bundle: Audited, report: DiagnosticReport, null: bool = False) -> Network:
+def _own_margin(bundle: Audited, report: DiagnosticReport, pool: Sequence[Audited]) -> float | None:
+    """To the null of this seed, of the kind that D3 uses."""
+    chosen = chosen_margin(report.facts)
+    null = nulls_for(bundle, pool).get(chosen.null) if chosen else None
+    return None if null is None else 100 * (bundle.accuracy - null.accuracy)
+
+
+def _network(bundle: Audited, report: DiagnosticReport, null: bool = False, margin_pp: float | None = None) -> Network:
     return Network(
         report,
         spec=bundle.spec.model_dump(),
@@ -72,6 +82,7 @@ def _network(bundle: Audited, report: DiagnosticReport, null: bool = False) -> N
         path=str(bundle.path),
         accuracy=bundle.accuracy,
         null=null,
+        margin_pp=margin_pp,
     )
 
 

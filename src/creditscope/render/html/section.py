@@ -13,7 +13,7 @@ from creditscope.render.html.network import Network
 from creditscope.render.html.network_charts import charts, first_fired, run_name
 from creditscope.render.numbers import accuracy, mark, num, signed
 from creditscope.render.svg import draw
-from creditscope.render.text import gamma_text, margin_lines
+from creditscope.render.text import gamma_text, headline_text, margin_lines
 
 PASS_SENTENCE = "No audited failure was found. This is a minimum bar, not a proof."
 
@@ -46,6 +46,7 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
         "accuracy": network.accuracy,
         "headline": accuracy(report.headline_acc),
         "gamma": raw,
+        "gamma_raw": headline_text(facts),
         "gamma_text": gamma_text(report),
         "claim": report.chain[0] if report.chain else None,
         "chain": [] if network.null else report.chain,
@@ -56,7 +57,7 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
         "d3": report.checks["D3"],
         "growth": facts.scale.growth,
         "reference": facts.reference.batch_mean_128[-1],
-        "margin": report.checks["D3"].value,
+        **_margin(network),
         "warnings": () if network.null else report.verdict.warnings,
         "alternative": report.verdict.alternative,
         "margins": margin_lines(facts),
@@ -72,6 +73,20 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
         "epochs": len(network.trajectory) - 1 if network.trajectory else None,
         "fired": first_fired(network),
     }
+
+
+def _margin(network: Network) -> dict[str, Any]:
+    """This network's own margin, told apart from the mean over seeds that D3 judges."""
+    d3, seeds = network.report.checks["D3"].value, len(network.report.headline_acc)
+    own = network.margin_pp
+    if own is None and seeds == 1:
+        own = d3
+    mean = f"mean margin over {seeds} seeds" if seeds > 1 else "margin"
+    told = [] if d3 is None else [f"{mean} {signed(d3, 1)} pp"]
+    if own is not None and seeds > 1:
+        told.append(f"this network {signed(own, 1)} pp")
+    cell = signed(own, 1) if own is not None else "–" if d3 is None else f"– (mean over {seeds} seeds {signed(d3, 1)})"
+    return {"margin": own, "margin_cell": cell, "margin_told": ", ".join(told)}
 
 
 def _sentences(network: Network) -> Sequence[str]:
