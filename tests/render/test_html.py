@@ -16,7 +16,7 @@ from creditscope.cli import main
 from creditscope.measure.facts import Training
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.report import make_report
-from creditscope.render.audit import audit_markdown
+from creditscope.render.audit import audit_markdown, cells
 from creditscope.render.axes import linear_axis, log_axis, whole_ticks
 from creditscope.render.charts import Chart, Level, Series, missing
 from creditscope.render.html import Network, html_page, networks
@@ -270,3 +270,12 @@ def test_the_margin_of_a_network_is_its_own_and_the_mean_says_that_it_is_one(bun
     text = html_page(made, networks(made, pool))
     assert ">own margin (pp)</th>" in text
     assert ">-0.4</td>" in text
+
+
+def test_the_audit_table_says_over_how_many_layers_gamma_is(groups):
+    group = groups[0]
+    assert "layers)" not in cells(group)[2]
+    facts = group.reports[0].facts
+    lost = facts.alignment.model_copy(update={"mean": (None, *facts.alignment.mean[1:])})
+    fewer = renamed(group, facts=facts.model_copy(update={"alignment": lost}))
+    assert cells(fewer)[2] == f"{cells(group)[2]} (2 of 3 layers)"
