@@ -61,6 +61,10 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     """Public names are loaded when they are first used: `import creditscope` stays fast."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("creditscope")
     if name not in _HOME:
         raise AttributeError(f"module 'creditscope' has no attribute {name!r}")
     value = getattr(import_module(_HOME[name]), name)

@@ -139,3 +139,21 @@ def test_the_documented_example_works_in_train_diagnose_and_demo_without_any_oth
     assert done.returncode == 0, done.stderr
     audit = json.loads((tmp_path / "d" / "audit.json").read_text())
     assert "sign-symmetric(none)" in [entry["method"] for entry in audit]
+
+
+def test_a_rule_that_raises_is_named_in_one_line(tmp_path):
+    @credit_rule("crash-test")
+    def crash(hiddens, logits, y):
+        return 1 / 0
+
+    spec = make_spec({"method": "crash-test", "credit_norm": "none", "width": 8, "depth": 1, "epochs": 1})
+    with pytest.raises(CreditscopeError, match="credit rule 'crash-test' raised ZeroDivisionError: division by zero"):
+        train(spec, tmp_path / "run")
+
+
+def test_the_decorator_needs_a_name():
+    with pytest.raises(CreditscopeError, match="takes the name of the rule"):
+
+        @credit_rule  # type: ignore[arg-type]
+        def nameless(hiddens, logits, y):
+            return hiddens

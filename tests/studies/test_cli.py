@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 
 import pytest
 from tests.studies.driver import TINY
 
 from creditscope.cli import main
 from creditscope.studies import grid
+from creditscope.studies.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +87,35 @@ def test_parquet_without_pyarrow_says_how_to_get_it(store, capsys, monkeypatch, 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     message = error(capsys, "runs", "export", "--store", store, "--format", "parquet", "--out", str(tmp_path / "x"))
     assert "pip install 'creditscope[query]'" in message
+
+
+def test_a_damaged_run_is_not_counted_as_done(tmp_path, capsys, store):
+    copy = tmp_path / "copy"
+    shutil.copytree(store, copy)
+    victim = sorted(p for p in (copy / "runs").iterdir() if not p.name.startswith("."))[0]
+    assert main(["runs", "list", "--store", str(copy)]) == 0  # the index knows it whole
+    (victim / "report.json").unlink()
+    text = out(capsys, "study", "status", "--store", str(copy))
+    assert f"unusable {victim.name[:10]}" in text
+    assert f"creditscope runs rm {victim.name[:10]}" in text
+    names = [p["study"] for p in json.loads(json.dumps(Store(copy).plans()))]
+    assert main(["study", "run", *names, "--preset", "smoke", "--store", str(copy)]) == 1
+    told = capsys.readouterr().out.splitlines()[0]
+    whole = len([p for p in (copy / "runs").iterdir() if not p.name.startswith(".")])
+    assert told.startswith(f"{whole - 1} of {whole} runs are in")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["runs", "rm", "--store", "STORE"], "needs the hash of a run"),
+        (["study", "run", "early", "--store", "STORE", "--workers", "0"], "0 workers train nothing"),
+        (
+            ["study", "page", "--store", "STORE", "--out", "page.md"],
+            "was not run with preset reduced; its presets: smoke",
+        ),
+    ],
+)
+def test_a_wrong_call_is_one_line(store, args, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert says in error(capsys, *(store if a == "STORE" else a for a in args))

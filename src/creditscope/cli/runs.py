@@ -138,6 +138,10 @@ def run_rm(args: Sequence[str]) -> int:
     flags = parse(Remove, args, "runs rm", "Remove runs from a store.", "creditscope runs rm 3fa9 --store runs/store")
     from creditscope.studies.store import Store
 
+    if not flags.runs:
+        from creditscope.errors import CreditscopeError
+
+        raise CreditscopeError("runs rm needs the hash of a run, or its beginning; see `creditscope runs list`")
     store = Store(flags.store)
     for key in [store.find(prefix) for prefix in flags.runs]:
         store.remove(key)

@@ -14,6 +14,7 @@ import tyro
 from creditscope.cli.parse import parse
 
 if TYPE_CHECKING:
+    from creditscope.studies.store import Store
     from creditscope.training.spec import RunSpec
 
 FAILED = 1
@@ -215,6 +216,8 @@ def run_run(args: Sequence[str]) -> int:
     from creditscope.studies.run import run_store
     from creditscope.studies.store import Store
 
+    if flags.workers is not None and flags.workers < 1:
+        raise CreditscopeError(f"{flags.workers} workers train nothing; give 1 or more")
     if not flags.names:
         raise CreditscopeError("study run needs the name of a study; see `creditscope study list`")
     wanted = {name: _chosen(name, flags.preset, flags.seeds) for name in flags.names}
@@ -226,6 +229,8 @@ def run_run(args: Sequence[str]) -> int:
     console = Console(stderr=True)
     done = sum(store.has(s) for s in specs)
     console.print(f"{len(specs)} runs, {done} done already; store {store.root}", soft_wrap=True)
+    if done == len(specs) and all(_whole(store, s) for s in specs):
+        return _told(flags, store, len(specs), len(specs), 0)
     executor = make_executor(
         flags.executor,
         flags.workers,
@@ -244,14 +249,27 @@ def run_run(args: Sequence[str]) -> int:
     executor.shutdown()
     for failure in failures:
         print(f"creditscope: run {failure.spec.slug} failed: {failure.message}", file=sys.stderr)
-    good = sum(store.has(s) for s in specs)
-    print(
-        f"{good} of {len(specs)} runs are in {store.root}"
-        + (f", {len(failures)} failed: run again to retry" if failures else "")
-    )
+    bad = {f.spec.hash for f in failures}
+    good = sum(store.has(s) and s.hash not in bad for s in specs)
+    return _told(flags, store, good, len(specs), len(failures))
+
+
+def _whole(store: Store, spec: RunSpec) -> bool:
+    from creditscope.errors import CreditscopeError
+
+    try:
+        store.bundle(spec)
+    except CreditscopeError:
+        return False
+    return True
+
+
+def _told(flags: Run, store: Store, good: int, runs: int, failed: int) -> int:
+    """The last lines of `study run`, and its exit code."""
+    print(f"{good} of {runs} runs are in {store.root}" + (f", {failed} failed (see above)" if failed else ""))
     for name in flags.names:
         print(f"next: creditscope study show {name} --preset {flags.preset} --store {store.root}")
-    return FAILED if failures else 0
+    return FAILED if failed else 0
 
 
 def _slurm(flags: Run) -> dict[str, str | int]:
@@ -282,11 +300,13 @@ def run_status(args: Sequence[str]) -> int:
 
     store = Store(flags.store)
     running, failures = set(store.running()), store.failures()
+    unusable = {r["hash"]: r["problem"] for r in store.rows() if r["problem"]}
     print(f"{'study':<24} {'runs':>5} {'done':>5} {'running':>8} {'failed':>7} {'left':>5}   time left")
     for p in store.plans():
         hashes = p["hashes"]
-        done = sum((store.out(h) / "spec.json").is_file() for h in hashes)
-        now, bad = sum(h in running for h in hashes), sum(h in failures and h not in running for h in hashes)
+        done = sum(h not in unusable and (store.out(h) / "spec.json").is_file() for h in hashes)
+        now = sum(h in running for h in hashes)
+        bad = sum((h in failures and h not in running) or h in unusable for h in hashes)
         fresh, left = done - p["done_at_start"], len(hashes) - done
         eta = "–"
         if left and now and fresh > 0:
@@ -295,6 +315,10 @@ def run_status(args: Sequence[str]) -> int:
         print(f"{name:<24} {len(hashes):>5} {done:>5} {now:>8} {bad:>7} {left - now - bad:>5}   {eta}")
     for key, f in failures.items():
         print(f"failed {key[:10]}: {f['message']}")
+    for key, problem in unusable.items():
+        print(
+            f"unusable {key[:10]}: {problem}; `creditscope runs rm {key[:10]} --store {store.root}` lets it be trained again"
+        )
     return 0
 
 
@@ -334,10 +358,13 @@ def run_page(args: Sequence[str]) -> int:
     from creditscope.errors import CreditscopeError
     from creditscope.files import write_atomic
     from creditscope.render.reproduction import audit_page, headline
-    from creditscope.studies.archive import open_source
+    from creditscope.studies.archive import is_archive, open_source
     from creditscope.studies.show import everything
 
     source = open_source(flags.store)
+    if not is_archive(flags.store) and not any(p["preset"] == flags.preset for p in source.plans()):
+        known = ", ".join(sorted({p["preset"] for p in source.plans()})) or "none"
+        raise CreditscopeError(f"{flags.store} was not run with preset {flags.preset}; its presets: {known}")
     runs, results, missing = everything(flags.preset, source, flags.data_dir)
     write_atomic(flags.out, audit_page(runs, results, missing, source.root.name).encode())
     if flags.headline:

@@ -107,7 +107,7 @@ class CreditRule:
 
     def descend(self, batch: CreditBatch) -> Iterator[Tensor]:
         """a_L, ..., a_0: the order in which a backward pass meets them."""
-        yield from reversed(checked(self.credit(batch), batch, self.name or type(self).__name__))
+        yield from reversed(credit_of(self, batch))
 
     def begin_epoch(self, epoch: int, epochs: int) -> None:
         """Called before each training epoch (1..epochs of the schedule): warm-up, annealing."""
@@ -161,6 +161,19 @@ def as_rule(credit: Any) -> CreditRule | None:
     raise CreditscopeError(
         f"credit is a {type(credit).__name__}; give a CreditRule or a callable (hiddens, logits, y) -> [a_0, ..., a_L]"
     )
+
+
+def credit_of(rule: CreditRule, batch: CreditBatch) -> list[Tensor]:
+    """The credit of a rule, checked. What somebody's rule raises is one line with its name; the traceback stays behind it."""
+    name = rule.name or type(rule).__name__
+    try:
+        credits = rule.credit(batch)
+    except CreditscopeError:
+        raise
+    except Exception as error:
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        raise CreditscopeError(f"credit rule {name!r} raised {told}") from error
+    return checked(credits, batch, name)
 
 
 def checked(credits: Any, batch: CreditBatch, name: str) -> list[Tensor]:

@@ -57,6 +57,8 @@ def register(rule: R, origin: str | None = None) -> R:
 
 def credit_rule(name: str, summary: str = "") -> Callable[[CreditFunction], type[CreditRule]]:
     """Decorator: a function (hiddens, logits, y) -> [a_0, ..., a_L] without a state of its own, as a rule."""
+    if not isinstance(name, str):
+        raise CreditscopeError('credit_rule takes the name of the rule: @credit_rule("my-rule")')
 
     def decorate(function: CreditFunction) -> type[CreditRule]:
         def credit(self: CreditRule, batch: CreditBatch) -> Sequence[Tensor]:
@@ -91,7 +93,10 @@ def rule_class(name: str) -> type[CreditRule]:
     if name not in _rules:
         _load_others()
     if name not in _rules:
-        raise CreditscopeError(f"method {name!r} is unknown; choose one of {', '.join(_rules)}")
+        raise CreditscopeError(
+            f"method {name!r} is unknown; choose one of {', '.join(_rules)} (a rule of your own: name its file in "
+            "CREDITSCOPE_RULES, or install its package)"
+        )
     return _rules[name]
 
 

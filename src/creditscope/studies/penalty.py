@@ -62,8 +62,8 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
                 f"{method} {gain} pp at λ={best.group.spec.penalty:g} (‖h_L‖ {base.last_h:.2g} → {best.last_h:.2g})"
             )
     conclusion = (
-        f"best accuracy under a penalty against none: {'; '.join(parts) or 'not measured'}; the margin (point) lies between 1 and "
-        f"2 pp in {len(fragile)} of {len(found)} rows."
+        f"best accuracy under a penalty against none: {'; '.join(parts) or 'not measured'}; the margin (point) lies between "
+        f"1 and 2 pp in {len(fragile)} of {len(found)} rows."
     )
     header = [*HEADER, "point at 1 pp", "point at 2 pp"]
     return StudyResult(

@@ -156,7 +156,10 @@ def run_specs(
     console: Console | None = None,
 ) -> list[Bundle]:
     """Train every spec that is not done yet into root/<slug>; the bundles in the order of the specs."""
-    root.mkdir(parents=True, exist_ok=True)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CreditscopeError(f"cannot create {root}: {error.strerror or error}; choose another --out") from None
     outs = {spec.hash: root / spec.slug for spec in specs}
     unique = {spec.hash: spec for spec in specs}
     jobs = [(spec, outs[key]) for key, spec in unique.items() if not is_bundle(outs[key])]

@@ -281,11 +281,12 @@ def _entries(directory: Path) -> list[Path]:
 
 
 def _stamp(run: Path) -> str:
+    """Changes whenever a file of the run comes, goes or is replaced (the directory's time), or its spec is written."""
     try:
-        stat = (run / SPEC).stat()
+        stat, directory = (run / SPEC).stat(), run.stat()
     except OSError:
         return "no spec"
-    return f"{stat.st_mtime_ns}:{stat.st_size}"
+    return f"{stat.st_mtime_ns}:{stat.st_size}:{directory.st_mtime_ns}"
 
 
 def _row(run: Path, stamp: str) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from creditscope.credit.base import CreditBatch, CreditRule, checked, rms_normalised
+from creditscope.credit.base import CreditBatch, CreditRule, credit_of, rms_normalised
 from creditscope.stream import InterfaceStream
 
 
@@ -81,7 +81,7 @@ class Objective:
         output_grad = stream.read_grad(top.grad) * n
         batch = CreditBatch(stream, [h.detach() for h in hiddens], logits.detach(), y, output_grad)
         self.rule.learn(batch)
-        credits = checked(self.rule.credit(batch), batch, self.rule.name)
+        credits = credit_of(self.rule, batch)
         shift = 1 if self.credit_site == "output" else 0
         roots, pushes = [h0], [self._push(credits[0], 0, n, h0)]
         for layer in range(self.first_trained, stream.depth):

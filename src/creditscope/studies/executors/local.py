@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from creditscope.errors import CreditscopeError
 from creditscope.studies.executors import WorkerDied
 from creditscope.studies.executors.worker import Worker
 
@@ -16,6 +17,8 @@ class LocalExecutor:
     """A worker that dies, or answers nothing for `timeout` seconds, fails its own task; the next task gets a new one."""
 
     def __init__(self, workers: int | None = None, timeout: float | None = None, **_: Any) -> None:
+        if workers is not None and workers < 1:
+            raise CreditscopeError(f"{workers} workers train nothing; give 1 or more")
         self.workers, self._timeout = workers or os.cpu_count() or 1, timeout
         self._threads = ThreadPoolExecutor(self.workers)
         self._mine = threading.local()
