@@ -180,9 +180,9 @@ def test_the_page_shows_every_claim_with_its_numbers():
     page = audit_page(runs, [], ["depth: not run"], "results")
     assert (
         "| DFA: accuracy | 0.306 ± 0.008 | none: 0.400 ± 0 (n=2); rms: 0.310 ± 0 (n=2) | none: +0.094; rms: +0.004 | "
-        "reproduced only with credit\\_norm=rms |"
+        "reproduced only with credit\\_norm=rms | "
     ) in page
     assert all(f"| {c.what.split(':')[0]}" in page for c in claims())
-    tables = page.split("## Published tables")[1].split("## What we")[0]
+    tables = page.split("## Published tables")[1].split("## Verdicts by")[0]
     rows = sum(line.startswith("| ") for line in tables.splitlines())
     assert rows == len(outcomes(runs)) + len({c.table for c in claims()})  # a line each, and the headers

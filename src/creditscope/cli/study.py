@@ -359,14 +359,14 @@ def run_page(args: Sequence[str]) -> int:
     from creditscope.files import write_atomic
     from creditscope.render.reproduction import audit_page, headline
     from creditscope.studies.archive import is_archive, open_source
-    from creditscope.studies.show import everything
+    from creditscope.studies.show import everything, planned
 
     source = open_source(flags.store)
     if not is_archive(flags.store) and not any(p["preset"] == flags.preset for p in source.plans()):
         known = ", ".join(sorted({p["preset"] for p in source.plans()})) or "none"
         raise CreditscopeError(f"{flags.store} was not run with preset {flags.preset}; its presets: {known}")
     runs, results, missing = everything(flags.preset, source, flags.data_dir)
-    write_atomic(flags.out, audit_page(runs, results, missing, source.root.name).encode())
+    write_atomic(flags.out, audit_page(runs, results, missing, source.root.name, planned(flags.preset)).encode())
     if flags.headline:
         text = flags.headline.read_text()
         if START not in text or END not in text:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.render.markdown import escape, table
 from creditscope.render.study import study_markdown
-from creditscope.studies.audit import Group, audit, margin_text
+from creditscope.studies.audit import Group, audit, margin_text, network
 from creditscope.studies.claims import PRIMARY, matches
 from creditscope.studies.learned import lessons
 from creditscope.studies.published import audit_accuracy
@@ -26,11 +26,29 @@ from creditscope.studies.reproduction import (
 from creditscope.studies.result import Run, StudyResult, beside, pm, span
 
 ORDER = ("bp", "ep", "fa", "dfa", "cb", "sb")
-HEADER = ["quantity", "published", "ours", "difference", "statement"]
+HEADER = ["quantity", "published", "ours", "difference", "statement", "runs"]
+POLICIES = (
+    "Policy three-check fails a network on D1 and D2 together or on D3; four-diagnostic on any of (a) scale, (b) reference, (d) "
+    "depth. D3 uses the matched null where it is there, else the bp null; an interval that straddles 2 pp is inconclusive; with "
+    "one seed the interval is binomial and speaks of this network only."
+)
+PLANNED = (
+    "The grid of preset `reduced`, nulls included, and what of it was run; runs that studies share are counted in each."
+)
 
 
-def audit_page(runs: Sequence[Run], results: Iterable[StudyResult], missing: Sequence[str], source: str) -> str:
-    """Markdown; every number comes from the runs or from the published table it stands next to."""
+def audit_page(
+    runs: Sequence[Run],
+    results: Iterable[StudyResult],
+    missing: Sequence[str],
+    source: str,
+    plan: Mapping[str, Sequence[str]] | None = None,
+) -> str:
+    """Markdown; every number comes from the runs or from the published table it stands next to.
+
+    plan: for every study the hashes of the runs that belong to it.
+    """
+    plan = plan or {}
     held = outcomes(runs)
     parts = [
         "# The real audit: published claims next to our own runs",
@@ -43,13 +61,73 @@ def audit_page(runs: Sequence[Run], results: Iterable[StudyResult], missing: Seq
     ]
     for name in dict.fromkeys(o.claim.table for o in held):
         parts += [f"### {name}", _table([o for o in held if o.claim.table == name])]
+    parts += ["## Verdicts by both policies and both nulls", POLICIES, _verdicts(runs)]
     parts.append("## What we learned")
     parts += [f"**{escape(title)}.** {escape(text, None)}" for title, text in lessons(runs)]
     parts += ["## The studies behind it"]
     parts += [study_markdown(r).replace("## ", "### ", 1) for r in results]
+    parts += [
+        "## Planned and run",
+        PLANNED,
+        "\n".join(table(["study", "planned", "run", "missing"], _planned(plan, runs))),
+    ]
     if missing:
-        parts += ["## Not run yet", "\n".join(f"- {escape(m)}" for m in missing)]
+        parts += ["Not run yet:", "\n".join(f"- {escape(m)}" for m in missing)]
+    parts += [
+        "## Every run",
+        "\n".join(table(["run", "method", "network", "epochs", "seed", "accuracy"], _every(runs))),
+    ]
     return "\n\n".join(p.strip("\n") for p in parts) + "\n"
+
+
+def _verdicts(runs: Sequence[Run]) -> str:
+    """Every group of seeds under three-check and four-diagnostic, with the margins to both nulls."""
+    three, four = (audit(runs, protocol=name) for name in ("three-check", "four-diagnostic"))
+    rows = [
+        [
+            escape(g.label),
+            escape(network(g.spec)),
+            str(len(g.seeds)),
+            margin_text(g, "matched"),
+            margin_text(g, "bp"),
+            escape(g.finding),
+            escape(h.finding),
+        ]
+        for g, h in zip(three, four, strict=True)
+    ]
+    header = [
+        "method",
+        "network",
+        "n",
+        "margin to matched null (pp)",
+        "to bp null (pp)",
+        "three-check",
+        "four-diagnostic",
+    ]
+    return "\n".join(table(header, rows))
+
+
+def _planned(plan: Mapping[str, Sequence[str]], runs: Sequence[Run]) -> list[list[str]]:
+    there = {r.spec.hash for r in runs}
+    return [
+        [escape(name), str(len(hashes)), str(sum(h in there for h in hashes)), str(sum(h not in there for h in hashes))]
+        for name, hashes in plan.items()
+    ]
+
+
+def _every(runs: Sequence[Run]) -> list[list[str]]:
+    ordered = sorted(runs, key=lambda r: (network(r.spec), r.spec.frozen, r.spec.label, r.spec.seed))
+    return [
+        [
+            f"`{r.spec.hash[:10]}`",
+            escape(r.spec.label),
+            escape(network(r.spec)),
+            str(r.spec.epochs),
+            str(r.spec.seed),
+            f"{r.accuracy:.4f}",
+        ]
+        for r in ordered
+    ]
 
 
 def headline(runs: Sequence[Run]) -> str:
@@ -127,7 +205,13 @@ def _how_to_read() -> str:
 
 def _table(held: Sequence[Outcome]) -> str:
     rows = [
-        [escape(c) for c in (o.claim.what, published_text(o.claim), ours_text(o), difference_text(o), o.statement)]
+        [
+            *(
+                escape(c)
+                for c in (o.claim.what, published_text(o.claim), ours_text(o), difference_text(o), o.statement)
+            ),
+            " ".join(f"`{key[:6]}`" for ours in o.ours for key in ours.hashes) or "–",
+        ]
         for o in held
     ]
     return "\n".join(table(HEADER, rows))

@@ -269,7 +269,7 @@ def audit_figure(groups: Sequence[Group]) -> dict[str, Any]:
 def convention(groups: Sequence[Group]) -> str:
     if not groups:
         return "no finished runs"
-    networks = "; ".join(dict.fromkeys(_network(g.spec) for g in groups))
+    networks = "; ".join(dict.fromkeys(network(g.spec) for g in groups))
     seeds = ", ".join(map(str, sorted({seed for g in groups for seed in g.seeds})))
     return (
         f"protocol {groups[0].reports[0].protocol}; {networks}; seeds {seeds}; final checkpoint; mean ± sample standard "
@@ -278,7 +278,8 @@ def convention(groups: Sequence[Group]) -> str:
     )
 
 
-def _network(s: RunSpec) -> str:
+def network(s: RunSpec) -> str:
+    """Dataset, shape and length of training, as a table names it."""
     norm = "" if s.terminal_norm or s.arch != "resmlp" else " without terminal norm"
     return (
         f"{s.dataset}, {s.arch} d={s.width} L={s.depth}{norm}, {s.epochs} epochs of a schedule of {s.schedule_epochs}"

@@ -45,3 +45,8 @@ def everything(
         specs = [make_spec(json.loads(row["spec"])) for row in store.rows() if not row["problem"]]
         return runs_of(store, specs, data_dir)[0], results, missing
     return store.runs(), results, missing
+
+
+def planned(preset: str) -> dict[str, list[str]]:
+    """For every study the hashes of the runs of its grid."""
+    return {name: [spec.hash for spec in get_study(name).specs(preset)] for name in NAMES}
