@@ -163,7 +163,7 @@ CREDIT = [
      FEEDBACK + "test_rms_normalisation_is_the_stated_formula"),
     ("base", "if a.requires_grad:", "if False:", "credit is detached",
      FEEDBACK + "test_credit_that_does_not_fit_names_rule_and_layer_in_one_line"),
-    ("base", "yield from reversed(checked(", "yield from list(checked(", "credit comes from the top",
+    ("base", "yield from reversed(credit_of(", "yield from list(credit_of(", "credit comes from the top",
      ZOO + "test_numbers_of_a_known_network_are_those_of_its_construction"),
     ("fa", "return a @ b.t()", "return a @ b", "B_l sends credit down, not up",
      FEEDBACK + "test_fa_chain_starts_at_the_exact_gradient_and_is_raw"),
