@@ -63,3 +63,11 @@ def test_it_compiles(groups, tmp_path, hostile):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False)
     assert done.returncode == 0, done.stdout[-2000:]
     assert "root:" not in done.stdout
+
+
+def test_many_rows_break_over_pages(groups):
+    text = audit_latex([groups[0]] * 13)
+    assert text.startswith("% needs \\usepackage{booktabs,longtable}\n")
+    assert r"\begin{longtable}" in text
+    assert r"\begin{table}" not in text
+    assert text.count(r"\endhead") == 1

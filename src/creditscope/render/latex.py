@@ -61,7 +61,7 @@ SYMBOLS = {
 PREAMBLE = r"""\documentclass{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
-\usepackage{booktabs}
+\usepackage{booktabs,longtable}
 \begin{document}
 """
 HEADER = (
@@ -74,7 +74,9 @@ HEADER = (
     "margin to null (pp)",
     "the protocol finds",
 )
-SHARES = (0.09, 0.1, None, 0.1, 0.1, 0.12, 0.14, 0.15)
+ONE_PAGE = 12
+"""Rows from which a table may break over pages."""
+SHARES = (0.1, 0.1, 0.07, 0.1, 0.1, 0.11, 0.14, 0.15)
 """Width of each column as a share of the line; None: as wide as its text."""
 COLUMNS = "@{}" + "".join("r" if w is None else rf"p{{{w}\linewidth}}" for w in SHARES) + "@{}"
 
@@ -110,25 +112,32 @@ def audit_latex(groups: Sequence[Group], *, standalone: bool = False, label: str
         cells[1] = accuracy(group.accuracies)
         rows.append([escape(cells[0]), *(numbers(c) for c in cells[1:3]), escape(cells[3]), *map(_lines, cells[4:7])])
         rows[-1].append(escape(cells[7]))
-    lines = [
-        r"\begin{table}[tbp]",
-        r"\centering",
-        r"\scriptsize",
-        r"\setlength{\tabcolsep}{3pt}",
-        rf"\caption{{What accuracy + $\Gamma$ would have claimed, and what the protocol finds. {escape_caption(groups)}}}",
-        rf"\label{{{label}}}",
-        rf"\begin{{tabular}}{{{COLUMNS}}}",
-        r"\toprule",
-        " & ".join(_wrapped(h, w) for h, w in zip(HEADER, SHARES, strict=True)) + r" \\",
-        r"\midrule",
-        *(" & ".join(_wrapped(c, w) for c, w in zip(row, SHARES, strict=True)) + r" \\" for row in rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{table}",
-        "",
-    ]
+    caption = rf"\caption{{What accuracy + $\Gamma$ would have claimed, and what the protocol finds. {escape_caption(groups)}}}"
+    header = [r"\toprule", _row(HEADER), r"\midrule"]
+    body = [_row(row) for row in rows]
+    if len(rows) > ONE_PAGE:  # a table environment cannot break over pages
+        lines = [
+            r"{\scriptsize",
+            r"\setlength{\tabcolsep}{3pt}",
+            rf"\begin{{longtable}}{{{COLUMNS}}}",
+            caption + rf"\label{{{label}}}\\",
+            *(*header, r"\endfirsthead"),
+            *(*header, r"\endhead"),
+            *(*body, r"\bottomrule", r"\end{longtable}}", ""),
+        ]
+    else:
+        lines = [
+            *(r"\begin{table}[tbp]", r"\centering", r"\scriptsize", r"\setlength{\tabcolsep}{3pt}"),
+            *(caption, rf"\label{{{label}}}", rf"\begin{{tabular}}{{{COLUMNS}}}"),
+            *(*header, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""),
+        ]
     table = "\n".join(lines)
-    return PREAMBLE + table + "\\end{document}\n" if standalone else "% needs \\usepackage{booktabs}\n" + table
+    needs = "% needs \\usepackage{booktabs,longtable}\n" if len(rows) > ONE_PAGE else "% needs \\usepackage{booktabs}\n"
+    return PREAMBLE + table + "\\end{document}\n" if standalone else needs + table
+
+
+def _row(cells: Sequence[str]) -> str:
+    return " & ".join(_wrapped(c, w) for c, w in zip(cells, SHARES, strict=True)) + r" \\"
 
 
 def escape_caption(groups: Sequence[Group]) -> str:
