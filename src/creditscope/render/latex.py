@@ -77,8 +77,8 @@ HEADER = (
 ONE_PAGE = 12
 """Rows from which a table may break over pages."""
 SHARES = (0.1, 0.1, 0.07, 0.1, 0.1, 0.11, 0.14, 0.15)
-"""Width of each column as a share of the line; None: as wide as its text."""
-COLUMNS = "@{}" + "".join("r" if w is None else rf"p{{{w}\linewidth}}" for w in SHARES) + "@{}"
+"""Width of each column as a share of the line."""
+COLUMNS = "@{}" + "".join(rf"p{{{w}\linewidth}}" for w in SHARES) + "@{}"
 
 
 def escape(text: str, longest: int | None = LONGEST) -> str:
@@ -137,7 +137,7 @@ def audit_latex(groups: Sequence[Group], *, standalone: bool = False, label: str
 
 
 def _row(cells: Sequence[str]) -> str:
-    return " & ".join(_wrapped(c, w) for c, w in zip(cells, SHARES, strict=True)) + r" \\"
+    return " & ".join(map(_wrapped, cells)) + r" \\"
 
 
 def escape_caption(groups: Sequence[Group]) -> str:
@@ -150,6 +150,6 @@ def _lines(cell: str) -> str:
     return r" \newline ".join(numbers(line) for line in cell.splitlines())
 
 
-def _wrapped(cell: str, width: float | None) -> str:
+def _wrapped(cell: str) -> str:
     """Ragged inside its column, without the array package."""
-    return cell if width is None else rf"{{\raggedright {cell}\par}}"
+    return rf"{{\raggedright {cell}\par}}"
