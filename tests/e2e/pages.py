@@ -17,7 +17,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted(p for p in DOCS.glob("**/*.md") if "_build" not in p.parts),
 ]
-BLOCK = re.compile(r"(?:^<!-- (?P<note>.+?) -->\n)?^```(?P<kind>\S*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"(?:^<!-- (?P<note>[^\n]+?) -->\n)?^```(?P<kind>\S*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ def headline(runs: Sequence[Run]) -> str:
             pm(g.values("gamma"), 2),
             span(g.values("growth")),
             span(g.values("reference")),
-            margin_text(g, "matched"),
+            margin_text(g, "matched") if margin_text(g, "matched") != "–" else f"{margin_text(g, 'bp')} (bp null)",
             escape(g.finding),
         ]
         for g in shown.values()
@@ -161,7 +161,7 @@ def headline(runs: Sequence[Run]) -> str:
         "Γ",
         "growth",
         "‖g_L‖/128",
-        "margin to matched null (pp)",
+        "margin to null (pp)",
         "the protocol finds",
     ]
     return "\n".join(table(header, rows))
