@@ -373,11 +373,10 @@ def test_member_outside_the_directory_is_never_written(tmp_path):
     spec = small(CIFAR10)
     root = tmp_path / "root"
     root.mkdir()
-    names = ["../evil.bin", "/tmp/creditscope-evil.bin", f"{spec.binary_dir}/../../evil.bin"]
+    names = ["../evil.bin", str(tmp_path / "absolute-evil.bin"), f"{spec.binary_dir}/../../evil.bin"]
     write_archive(spec, root, [(tarfile.TarInfo(name), b"x") for name in names])
     refuse_archive(spec, root, r"lacks cifar-10-batches-bin/data_batch_1\.bin")
     assert [path.name for path in tmp_path.iterdir()] == ["root"]
-    assert not os.path.exists("/tmp/creditscope-evil.bin")
 
 
 def test_archive_bombs_are_refused(tmp_path):

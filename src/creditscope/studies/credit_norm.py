@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from creditscope.studies.audit import audit
 from creditscope.studies.compared import compared
@@ -21,6 +21,12 @@ def specs(preset: str) -> list[RunSpec]:
     return with_nulls([*(make(preset, m, seed) for seed in seeds_of(preset) for m in cells), *sites])
 
 
+def contrasts(growth: Mapping[tuple[str, str | None], float]) -> tuple[list[float], list[float]]:
+    """Factors of growth from none to rms (FA, DFA), and from FA to DFA (none, rms)."""
+    by_norm = [growth[m, "rms"] / growth[m, "none"] for m in ("fa", "dfa")]
+    return by_norm, [growth["dfa", n] / growth["fa", n] for n in ("none", "rms")]
+
+
 def analyse(runs: Sequence[Run]) -> StudyResult:
     groups = audit(runs)
     longest = max((g.spec.epochs or 0 for g in groups), default=0)
@@ -30,8 +36,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         if g.spec.credit_site == "input" and g.spec.epochs == longest
     }
     if len(growth) == 4:
-        by_norm = [growth[m, "rms"] / growth[m, "none"] for m in ("fa", "dfa")]
-        by_method = [growth["dfa", n] / growth["fa", n] for n in ("none", "rms")]
+        by_norm, by_method = contrasts(growth)
         larger = (
             "the normalisation"
             if min(by_norm) > max(by_method)

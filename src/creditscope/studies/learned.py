@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from creditscope.render.numbers import num, signed
 from creditscope.studies.audit import Group, audit
+from creditscope.studies.credit_norm import contrasts
 from creditscope.studies.result import Run, known, mean
 from creditscope.studies.seeds import TEN, share_interval
 
@@ -57,9 +58,7 @@ def credit_norm(runs: Sequence[Run]) -> str:
     cells = _cells(runs, 100, "input")
     if len(cells) < 4:
         return ""
-    growth = {k: mean(g.values("growth")) for k, g in cells.items()}
-    by_norm = [growth[m, "rms"] / growth[m, "none"] for m in ("fa", "dfa")]
-    by_method = [growth["dfa", n] / growth["fa", n] for n in ("none", "rms")]
+    by_norm, by_method = contrasts({k: mean(g.values("growth")) for k, g in cells.items()})
     by = [num(x, 2) for x in (*by_norm, *by_method)]
     return (
         f"{'; '.join(_cell(g) for g in cells.values())}. From none to rms the growth changes by a factor {by[0]} (FA) and "
