@@ -21,7 +21,7 @@ def specs(preset: str) -> list[RunSpec]:
     return with_nulls([*(make(preset, m, seed) for seed in seeds_of(preset) for m in cells), *sites])
 
 
-def contrasts(growth: Mapping[tuple[str, str | None], float]) -> tuple[list[float], list[float]]:
+def contrasts(growth: Mapping[tuple[str, str], float]) -> tuple[list[float], list[float]]:
     """Factors of growth from none to rms (FA, DFA), and from FA to DFA (none, rms)."""
     by_norm = [growth[m, "rms"] / growth[m, "none"] for m in ("fa", "dfa")]
     return by_norm, [growth["dfa", n] / growth["fa", n] for n in ("none", "rms")]
@@ -31,7 +31,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     groups = audit(runs)
     longest = max((g.spec.epochs or 0 for g in groups), default=0)
     growth = {
-        (g.spec.method, g.spec.credit_norm): mean(g.values("growth"))
+        (g.spec.method, str(g.spec.credit_norm)): mean(g.values("growth"))
         for g in groups
         if g.spec.credit_site == "input" and g.spec.epochs == longest
     }
