@@ -290,3 +290,12 @@ def test_published_values_stand_only_next_to_the_networks_that_they_are_about():
     assert sb is not None
     assert sb.text == "0.205 ± 0.039 (at 100 epochs)"
     assert said(make("paper", DFA, 42, width=512)) is None
+
+
+def test_a_margin_to_the_matched_null_is_never_that_to_another():
+    spec = make("paper", DFA, 42)
+    (group,) = audit.audit([run(spec, 0.36), run(spec.null("bp"), 0.40)])
+    assert audit.margin_pp(group) is None
+    assert audit.margin_interval(group) is None
+    assert audit.margin_text(group, "matched") == "–"
+    assert audit.margin_text(group, "bp").startswith("-4.0")

@@ -157,7 +157,7 @@ def _legend(chart: Chart) -> list[tuple[str, float, float]]:
 
 
 def dots_svg(dots: Dots) -> Markup:
-    name_width = min(150.0, 12 + 6.4 * max((len(r.name) for r in dots.rows), default=0))
+    name_width = min(180.0, 12 + LETTER * max((len(r.name) for r in dots.rows), default=0))
     left, top, row_height = name_width + 8, 10, 26 if len(dots.rows) <= 14 else 20
     height = top + row_height * len(dots.rows) + 40 + (LINE if dots.levels else 0)
     bottom = top + row_height * len(dots.rows)
@@ -185,7 +185,7 @@ def dots_svg(dots: Dots) -> Markup:
         )
     unit = f"{dots.x} (log scale)" if dots.log else dots.x
     out.append(f'<text class="axis-name" x="{WIDTH - RIGHT}" y="{height - 4}" text-anchor="end">{text(unit)}</text>')
-    longest = int((name_width - 6) / 6.2)
+    longest = int((name_width - 6) / LETTER)
     for k, row in enumerate(dots.rows):
         y = top + row_height * (k + 0.5)
         name = text(short(row.name, longest))

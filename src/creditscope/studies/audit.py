@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from creditscope.errors import CreditscopeError
+from creditscope.measure.facts import DepthMargin
 from creditscope.protocol import DiagnosticThresholds, accuracy_interval
 from creditscope.protocol.report import DiagnosticReport, make_report
 from creditscope.render.numbers import signed
@@ -189,10 +190,14 @@ def specs(preset: str) -> list[RunSpec]:
     return with_nulls(make(preset, method, seed) for seed in seeds_of(preset) for method in SIX)
 
 
+def _margin(group: Group, null: str) -> DepthMargin | None:
+    depth = group.reports[0].facts.depth
+    return next((m for m in (depth.margins if depth else ()) if m.null == null), None)
+
+
 def margin_text(group: Group, null: str) -> str:
     """Depth margin to one null in percentage points, with its interval."""
-    depth = group.reports[0].facts.depth
-    found = next((m for m in (depth.margins if depth else ()) if m.null == null), None)
+    found = _margin(group, null)
     if found is None:
         return "–"
     interval = f" [{signed(found.low_pp, 1)}, {signed(found.high_pp, 1)}]" if found.low_pp is not None else ""
@@ -200,17 +205,14 @@ def margin_text(group: Group, null: str) -> str:
 
 
 def margin_pp(group: Group) -> float | None:
-    """Depth margin to the matched null (the `bp` null where there is no other)."""
-    depth = group.reports[0].facts.depth
-    margins = {m.null: m.margin_pp for m in (depth.margins if depth else ())}
-    return margins.get("matched", margins.get("bp"))
+    """Depth margin to the matched null; None where it is not there (never another null's)."""
+    found = _margin(group, "matched")
+    return found.margin_pp if found else None
 
 
 def margin_interval(group: Group) -> list[float] | None:
     """95 % interval of `margin_pp`."""
-    depth = group.reports[0].facts.depth
-    margins = {m.null: m for m in (depth.margins if depth else ())}
-    found = margins.get("matched", margins.get("bp"))
+    found = _margin(group, "matched")
     return None if found is None or found.low_pp is None or found.high_pp is None else [found.low_pp, found.high_pp]
 
 
