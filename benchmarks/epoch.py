@@ -35,7 +35,7 @@ def run(rounds: int) -> list[Row]:
             run_.model.train()
             start = time.process_time()
             for _ in range(steps):
-                run_.optimizer.zero_grad(set_to_none=True)
+                run_.optimizer.zero_grad()
                 run_.objective.backward(x, y)
                 run_.optimizer.step()
             found.append(whole / (time.process_time() - start))

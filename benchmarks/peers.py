@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.harness import Row, interleaved, ratio
+from creditscope.adamw import AdamW
 from creditscope.credit.registry import make_rule
 from creditscope.models.parts import FlatLinear, StreamModel
 from creditscope.training.build import build_stream
@@ -65,10 +66,10 @@ def ours(method: str, x: Tensor, y: Tensor) -> Callable[[], None]:
     rule.setup(stream, CLASSES, torch.Generator().manual_seed(0))
     norm, site = (None, None) if method == "bp" else ("none", "output")
     objective = Objective(stream, rule, norm, site, 0.0, 0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    optimizer = AdamW(dict(model.named_parameters()), lr=1e-3, weight_decay=0.01)
 
     def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
         objective.backward(x, y)
         optimizer.step()
 

@@ -57,7 +57,7 @@ def our_step(spec: RunSpec, data: Dataset, x: Tensor, y: Tensor) -> Callable[[],
 
     def step() -> None:
         run._set_lr(1, 391)
-        run.optimizer.zero_grad(set_to_none=True)
+        run.optimizer.zero_grad()
         run.objective.backward(x, y)
         run.optimizer.step()
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from creditscope.adamw import AdamW
 from creditscope.credit.base import CreditBatch
 from creditscope.errors import CreditscopeError
 from creditscope.stream import InterfaceStream, Stream
@@ -54,7 +55,7 @@ class Learner:
 
     def __init__(self, net: nn.Module, lr: float) -> None:
         self.net = net
-        self.optimizer = torch.optim.AdamW(net.parameters(), lr=lr, fused=True)
+        self.optimizer = AdamW(dict(net.named_parameters()), lr, weight_decay=0.01)
 
     def step(self, loss: Tensor) -> None:
         """One step of the optimiser; only this network's parameters get a gradient."""
@@ -62,22 +63,15 @@ class Learner:
         for p, g in zip(params, torch.autograd.grad(loss, params, allow_unused=True), strict=True):
             p.grad = g
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
 
     def state(self) -> dict[str, Tensor]:
         found = {f"net.{name}": t.detach().clone() for name, t in self.net.state_dict().items()}
-        for name, p in self.net.named_parameters():
-            found |= {f"optim.{key}.{name}": t.clone() for key, t in self.optimizer.state.get(p, {}).items()}
-        return found
+        return found | {f"optim.{name}": t.clone() for name, t in self.optimizer.state().items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         load_net(self.net, state, "net.")
-        params = dict(self.net.named_parameters())
-        for key, t in state.items():
-            kind, _, rest = key.partition(".")
-            if kind == "optim":
-                what, _, name = rest.partition(".")
-                self.optimizer.state[params[name]][what] = t.clone()
+        self.optimizer.load({key[6:]: t for key, t in state.items() if key.startswith("optim.")})
 
 
 def load_net(net: nn.Module, state: Mapping[str, Tensor], prefix: str) -> None:

@@ -29,7 +29,8 @@ class _NormLinear(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         normalised, gamma, beta, weight = ctx.saved_tensors
         m, total = grad.t() @ normalised, grad.sum(0)
-        return None, (weight * m).sum(0), total @ weight, torch.addcmul(m * gamma, total[:, None], beta), total, None
+        d_gamma = (weight * m).sum(0)
+        return None, d_gamma, total @ weight, m.mul_(gamma).addcmul_(total[:, None], beta), total, None
 
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from creditscope.adamw import AdamW
 from creditscope.credit.base import CreditRule
 from creditscope.credit.registry import make_rule
 from creditscope.data import Dataset, load_dataset
@@ -122,9 +123,7 @@ class _Run:
             self.stream, self.rule, spec.credit_norm, spec.credit_site, spec.penalty, first, spec.precision
         )
         self.params = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
-        self.optimizer = torch.optim.AdamW(
-            self.params.values(), lr=spec.lr or 0.0, weight_decay=spec.weight_decay, fused=True
-        )
+        self.optimizer = AdamW(self.params, spec.lr or 0.0, spec.weight_decay)
         self.lines: list[dict[str, Any]] = []
 
     def go(self, progress: Progress | None) -> None:
@@ -165,7 +164,7 @@ class _Run:
                 if spec.targets == "random":
                     y = torch.randint(0, self.dataset.n_classes, y.shape, generator=targets)
                 self._set_lr((epoch - 1) * steps + step, steps)
-                self.optimizer.zero_grad(set_to_none=True)
+                self.optimizer.zero_grad()
                 loss = self.objective.backward(x, y)
                 self.optimizer.step()
                 total.add(loss, len(y))
@@ -174,8 +173,7 @@ class _Run:
     def _set_lr(self, step: int, steps_per_epoch: int) -> None:
         """Cosine schedule in closed form: nothing to save, nothing to restore."""
         fraction = step / ((self.spec.schedule_epochs or 1) * steps_per_epoch)
-        for group in self.optimizer.param_groups:
-            group["lr"] = (self.spec.lr or 0.0) * 0.5 * (1 + math.cos(math.pi * fraction))
+        self.optimizer.lr = (self.spec.lr or 0.0) * 0.5 * (1 + math.cos(math.pi * fraction))
 
     @torch.no_grad()
     def _accuracy(self) -> float:
@@ -204,9 +202,7 @@ class _Run:
         return tensors | {f"credit.{n}": t for n, t in self.rule.state().items()}
 
     def _save_resume(self, epoch: int) -> None:
-        tensors = self._state()
-        for name, p in self.params.items():
-            tensors |= {f"optim.{key}.{name}": t for key, t in self.optimizer.state[p].items()}
+        tensors = self._state() | {f"optim.{name}": t for name, t in self.optimizer.state().items()}
         write_tensors(self.directory / RESUME, tensors, {"epoch": str(epoch), "spec_hash": self.spec.hash})
 
     def _resume(self) -> int | None:
@@ -224,9 +220,7 @@ class _Run:
             part[kind][name] = t
         self.model.load_state_dict(part["model"])
         self.rule.load(part["credit"])
-        for key, t in part["optim"].items():
-            what, _, name = key.partition(".")
-            self.optimizer.state[self.params[name]][what] = t
+        self.optimizer.load(part["optim"])
         epoch = int(stated["epoch"])
         self.lines = bundles.read_trajectory(self.directory / bundles.TRAJECTORY)[: epoch + 1]
         return epoch
