@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -41,10 +43,10 @@ def full(rounds: int) -> list[Row]:
     torch.manual_seed(0)
     model = ResMLP(INPUTS, CLASSES, width=WIDTH, depth=4)
     data: Batches = [(torch.randn(128, INPUTS), torch.randint(0, CLASSES, (128,))) for _ in range(BATCHES)]
-    cases = {"forward + backward": lambda: plain(model, data)}
+    cases: dict[str, Callable[[], object]] = {"forward + backward": lambda: plain(model, data)}
     for rule in (DFA(), FA()):
         rule.setup(build_stream(model, data[0][0][:3]), CLASSES, torch.Generator().manual_seed(0))
-        cases[f"level full, {rule.name}"] = lambda rule=rule: diagnose(model, data, credit=rule, level="full") and None  # type: ignore[misc]
+        cases[f"level full, {rule.name}"] = partial(diagnose, model, data, credit=rule, level="full")
     times = interleaved(cases, rounds)
     group = "diagnose, level full, L=4"
     return [ratio(group, times, name, "forward + backward", FULL) for name in cases if name != "forward + backward"]

@@ -1,7 +1,8 @@
-"""Interleaved timing: every round runs each case once, in turn; best and median of the rounds are kept."""
+"""Interleaved timing: every round runs each case, in an order of its own; best round and median of the rounds are kept."""
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -11,8 +12,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Timing:
-    best: float
-    median: float
+    rounds: tuple[float, ...]
+
+    @property
+    def best(self) -> float:
+        return min(self.rounds)
 
 
 def interleaved(cases: Mapping[str, Callable[[], object]], rounds: int, repeat: int = 1) -> dict[str, Timing]:
@@ -20,13 +24,17 @@ def interleaved(cases: Mapping[str, Callable[[], object]], rounds: int, repeat: 
     for call in cases.values():
         call()  # what is set up once is no part of it
     taken: dict[str, list[float]] = {name: [] for name in cases}
+    order, shuffle = list(cases), random.Random(0).shuffle
     for _ in range(rounds):
-        for name, call in cases.items():
+        shuffle(order)
+        for name in order:
+            call = cases[name]
+            call()  # the caches are its own before the clock starts
             start = time.process_time()
             for _ in range(repeat):
                 call()
             taken[name].append((time.process_time() - start) / repeat)
-    return {name: Timing(min(t), statistics.median(t)) for name, t in taken.items()}
+    return {name: Timing(tuple(t)) for name, t in taken.items()}
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,7 @@ class Row:
     def holds(self) -> bool | None:
         if self.target is None:
             return None
-        return self.best >= self.target if self.at_least else self.best <= self.target
+        return self.median >= self.target if self.at_least else self.median <= self.target
 
 
 def ratio(
@@ -58,11 +66,13 @@ def ratio(
     target: float | None = None,
     at_least: bool = False,
 ) -> Row:
-    """`case` over `against`; `at_least`: how many times faster `case` is."""
+    """`case` over `against` (`at_least`: how many times faster `case` is): of the best rounds, and the median over rounds of the
+    ratio within the round, which a slower minute of the machine does not change."""
     a, b = times[case], times[against]
     if at_least:
         a, b = b, a
-    return Row(group, case, against, a.best / b.best, a.median / b.median, target, at_least)
+    median = statistics.median(x / y for x, y in zip(a.rounds, b.rounds, strict=True))
+    return Row(group, case, against, a.best / b.best, median, target, at_least)
 
 
 def text(rows: list[Row]) -> str:

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from creditscope.models import ResMLP, SmallCNN, StudentNet, ViTMini
-from creditscope.models.norm_linear import norm_linear
 from creditscope.models.parts import tanh_mix
 
 from ..stream.nets import shaken
@@ -127,96 +125,3 @@ def test_tanh_mix_goes_from_linear_to_tanh():
     assert torch.equal(tanh_mix(z, 0.0), z)
     torch.testing.assert_close(tanh_mix(z, 1.0), torch.tanh(z))
     torch.testing.assert_close(tanh_mix(z, 0.25), 0.75 * z + 0.25 * torch.tanh(z))
-
-
-@pytest.mark.parametrize("width", [(6, 6), (6, 10)])
-def test_norm_linear_has_the_gradients_of_layernorm_and_linear(width):
-    """Against autograd of the two modules, in double: an input without a gradient takes the short way, others do not."""
-    d, n = width
-    torch.manual_seed(3)
-    norm, linear = nn.LayerNorm(d).double(), nn.Linear(d, n).double()
-    with torch.no_grad():
-        norm.weight.normal_()
-        norm.bias.normal_()
-    x, push = torch.randn(7, d).double(), torch.randn(7, n).double()
-    params = [*norm.parameters(), *linear.parameters()]
-    reference = torch.autograd.grad(linear(norm(x)), params, push)
-    out = norm_linear(x, norm, linear)
-    torch.testing.assert_close(out, linear(norm(x)))
-    assert type(out.grad_fn).__name__ == "_NormLinearBackward"
-    for got, want in zip(torch.autograd.grad(out, params, push), reference, strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12)
-    x.requires_grad_()
-    assert type(norm_linear(x, norm, linear).grad_fn).__name__ != "_NormLinearBackward"
-    with torch.no_grad():
-        assert norm_linear(x, norm, linear).grad_fn is None
-    norm.requires_grad_(False)
-    assert type(norm_linear(x.detach(), norm, linear).grad_fn).__name__ != "_NormLinearBackward"
-
-
-def doubled(module: nn.Module, name: str) -> Any:
-    """A forward pass that is twice what it was, by every way there is to change one from outside."""
-    if name == "hook":
-        return module.register_forward_hook(lambda m, args, out: 2 * out)
-    if name == "pre-hook":
-        return module.register_forward_pre_hook(lambda m, args: (2 * args[0] + 1,))
-    if name == "global hook":
-        return nn.modules.module.register_module_forward_hook(lambda m, args, out: 2 * out if m is module else None)
-    if name == "parametrization":
-        return nn.utils.parametrize.register_parametrization(module, "weight", Twice())
-    if name == "weight norm":
-        changed = nn.utils.weight_norm(module)
-        with torch.no_grad():
-            changed.get_parameter("weight_g").mul_(2)
-        return changed
-    before = module.forward
-    module.forward = lambda x: 2 * before(x)
-    return None
-
-
-class Twice(nn.Module):
-    def forward(self, weight: torch.Tensor) -> torch.Tensor:
-        return 2 * weight
-
-
-@pytest.mark.filterwarnings("ignore:.*weight_norm")
-@pytest.mark.parametrize("which", ["norm", "linear"])
-@pytest.mark.parametrize("how", ["hook", "pre-hook", "global hook", "parametrization", "weight norm", "forward"])
-def test_norm_linear_calls_modules_that_somebody_has_changed(how, which):
-    torch.manual_seed(0)
-    norm, linear, x = nn.LayerNorm(6), nn.Linear(6, 5), torch.randn(7, 6)
-    if how == "weight norm" and which == "norm":
-        pytest.skip("weight norm needs a matrix")
-    plain = linear(norm(x))
-    handle = doubled(norm if which == "norm" else linear, how)
-    try:
-        wanted, got = linear(norm(x)), norm_linear(x, norm, linear)
-    finally:
-        if how.endswith("hook"):
-            handle.remove()
-    assert torch.equal(got, wanted)
-    assert not torch.allclose(got, plain)
-
-
-@pytest.mark.parametrize("kind", ["register_full_backward_hook", "register_full_backward_pre_hook"])
-def test_norm_linear_runs_backward_hooks(kind):
-    norm, linear, seen = nn.LayerNorm(6), nn.Linear(6, 5), []
-    getattr(linear, kind)(lambda m, *grads: seen.append(m))
-    norm_linear(torch.randn(7, 6), norm, linear).sum().backward()
-    assert seen == [linear]
-
-
-@pytest.mark.parametrize(
-    ("norm", "linear"),
-    [
-        (nn.LayerNorm(6, elementwise_affine=False), nn.Linear(6, 5)),
-        (nn.LayerNorm(6, bias=False), nn.Linear(6, 5)),
-        (nn.LayerNorm(6), nn.Linear(6, 5, bias=False)),
-    ],
-)
-def test_norm_linear_takes_modules_without_weight_or_bias(norm, linear):
-    x = torch.randn(7, 6)
-    got = norm_linear(x, norm, linear)
-    assert torch.equal(got, linear(norm(x)))
-    got.sum().backward()
-    assert linear.weight.grad is not None

@@ -157,7 +157,7 @@ PROTOCOL = [
 ]  # fmt: skip
 
 CREDIT = [
-    ("base", "return e - F.one_hot", "return e + F.one_hot", "error is softmax minus one-hot",
+    ("base", "e.new_full((), -1.0)", "e.new_full((), 1.0)", "error is softmax minus one-hot",
      FEEDBACK + "test_error_is_softmax_minus_one_hot"),
     ("base", "a.square().mean(dim=1, keepdim=True)", "a.square().mean(dim=0, keepdim=True)", "RMS is per sample",
      FEEDBACK + "test_rms_normalisation_is_the_stated_formula"),
@@ -217,7 +217,7 @@ TRAINING = [
      OBJECTIVE + "test_only_the_last_k_blocks_are_trained_and_the_rest_gets_its_gradient_all_the_same"),
     ("loop", "0.5 * (1 + math.cos", "0.5 * (1 - math.cos", "the schedule falls", PLAIN_LOOP),
     ("loop", "(epoch - 1) * steps + step", "epoch * steps + step", "the schedule starts at its top", PLAIN_LOOP),
-    ("loop", "self.optimizer.zero_grad(set_to_none=True)", "pass", "gradients of one batch", PLAIN_LOOP),
+    ("loop", "self.optimizer.zero_grad()", "pass", "gradients of one batch", PLAIN_LOOP),
     ("loop", "            self.model.train()\n", "            self.model.eval()\n", "trains in train mode",
      "trust/test_numerics.py::test_training_is_in_train_mode_and_accuracy_in_eval_mode"),
     ("loop", "        self.model.eval()\n", "        self.model.train()\n", "accuracy is of eval mode",
@@ -234,7 +234,20 @@ TRAINING = [
      "training/test_bundle.py::test_an_altered_part_is_named"),
 ]  # fmt: skip
 
+HAND = "models/test_local.py::test_branch_and_gradients_are_those_of_the_modules"
+MODELS = [
+    ("local", "(linear1.weight * m).sum(0)", "(linear1.weight * m).sum(1)", "dγ_j sums over i", HAND),
+    ("local", "total @ linear1.weight", "linear1.weight @ total", "dβ = Wᵀ Σ G", HAND),
+    ("local", "m.mul_(norm.weight)", "m", "dW has the scale of the norm", HAND),
+    ("local", "else parameter.grad + grad", "else grad", "gradients add up", HAND),
+    ("local", "not p.requires_grad or", "", "a frozen weight stays frozen",
+     "models/test_local.py::test_a_changed_branch_has_no_short_way"),
+]  # fmt: skip
+
 STREAM = [
+    ("adamw", "(0.9, 0.999)", "(0.9, 0.99)", "betas of AdamW", "training/test_adamw.py::test_it_follows_the_formula"),
+    ("adamw", ".clone() for key in KEYS", " for key in KEYS[::-1]", "the state comes back as it was",
+     "training/test_adamw.py::test_what_state_gave_goes_on_to_the_same_bits"),
     ("stream", "            module.training = mode\n", "            module.training = False\n", "train mode is restored",
      "test_diagnose.py::test_untouched_restores_after_the_code_inside_changed_everything"),
     ("stream", "else g.sum(1)", "else g.mean(1)", "gradient of a common shift",
@@ -248,6 +261,7 @@ MUTANTS = [
         ("protocol/", PROTOCOL),
         ("credit/", CREDIT),
         ("training/", TRAINING),
+        ("models/", MODELS),
         ("", STREAM),
     )
     for name, old, new, breaks, test in rows

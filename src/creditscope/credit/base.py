@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
@@ -58,10 +57,10 @@ class CreditBatch:
             )
         half = self.logits.dtype in (torch.float16, torch.bfloat16)
         e = torch.softmax(self.logits.float() if half else self.logits, dim=-1).to(self.logits.dtype)
-        if self.y.dim() == 1:
-            return e - F.one_hot(self.y, self.logits.shape[-1]).to(e.dtype)
         scored = (self.y != IGNORED).unsqueeze(-1)
-        return (e - F.one_hot(self.y.clamp_min(0), self.logits.shape[-1]).to(e.dtype)) * scored
+        label = self.y.clamp_min(0).unsqueeze(-1)
+        e = e.scatter_add(-1, label, e.new_full((), -1.0).expand(label.shape))
+        return e if self.y.dim() == 1 else e * scored
 
 
 class Options(BaseModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from creditscope.models.norm_linear import norm_linear
+from creditscope.models.local import Pull, norm_mlp, unchanged
 from creditscope.models.parts import FlatLinear, StreamModel, small_output
 
 
@@ -25,8 +25,21 @@ class MLPBranch(nn.Module):
         small_output(self.linear2)
 
     def forward(self, h: Tensor) -> Tensor:
-        out: Tensor = self.linear2(self.act(norm_linear(h, self.norm, self.linear1)))
+        out: Tensor = self.linear2(self.act(self.linear1(self.norm(h))))
         return out
+
+    def local(self, h: Tensor) -> tuple[Tensor, Pull] | None:
+        """f_l(h) without a graph, and how its gradients follow from the credit; None where the modules were changed."""
+        parts = [
+            (self, MLPBranch),
+            (self.norm, nn.LayerNorm),
+            (self.linear1, nn.Linear),
+            (self.act, nn.GELU),
+            (self.linear2, nn.Linear),
+        ]
+        if h.dim() != 2 or not unchanged(parts) or self.act.approximate != "none":
+            return None
+        return norm_mlp(h, self.norm, self.linear1, self.linear2)
 
 
 class ResMLP(StreamModel):

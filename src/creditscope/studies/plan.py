@@ -69,7 +69,7 @@ def calibrate(spec: RunSpec, data_dir: str | Path | None) -> tuple[float, int]:
         for step, (x, y) in enumerate(batches):
             if step == WARM:
                 started = time.perf_counter()
-            run.optimizer.zero_grad(set_to_none=True)
+            run.optimizer.zero_grad()
             run.objective.backward(x, y)
             run.optimizer.step()
             taken += step >= WARM

@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from creditscope.credit.base import CreditBatch, CreditRule, credit_of, rms_normalised
+from creditscope.models.local import Pull
+from creditscope.models.resmlp import MLPBranch
 from creditscope.stream import InterfaceStream
 
 
@@ -66,11 +68,10 @@ class Objective:
         with self._cast():
             h0 = stream.embed(x)
             hiddens = [h0.detach().to(x.dtype)]
-            branches: list[Tensor] = []
+            branches: list[tuple[Tensor, Pull | None]] = []
             for layer in range(stream.depth):
-                with torch.set_grad_enabled(layer >= self.first_trained):
-                    f = stream.branch(layer, hiddens[-1])
-                branches.append(f)
+                f, pull = self._branch(layer, hiddens[-1])
+                branches.append((f, pull))
                 state = f.detach().to(x.dtype)
                 hiddens.append(state if stream.kind == "plain" else hiddens[-1] + state)
             top = hiddens[-1].requires_grad_()
@@ -84,17 +85,29 @@ class Objective:
         credits = credit_of(self.rule, batch)
         shift = 1 if self.credit_site == "output" else 0
         roots, pushes = [h0], [self._push(credits[0], 0, n, h0)]
-        for layer in range(self.first_trained, stream.depth):
-            f = branches[layer]
+        for layer in reversed(range(self.first_trained, stream.depth)):  # what was computed last is still in the cache
+            f, pull = branches[layer]
             # plain stages have no state of their own shape but the next one, so their credit lives at their output
             at = layer + (1 if stream.kind == "plain" else shift)
             push = self._push(credits[at], at, n, f)
             if self.penalty:
                 push = push + f.detach() * (2 * self.penalty / n)
-            roots.append(f)
-            pushes.append(push)
+            if pull is not None:
+                pull(push)
+            else:
+                roots.append(f)
+                pushes.append(push)
         torch.autograd.backward(roots, pushes)
         return loss.detach()
+
+    def _branch(self, layer: int, h: Tensor) -> tuple[Tensor, Pull | None]:
+        """f_l(h): with a graph, or (blocks that know their gradients) with the way from the credit to them."""
+        if layer < self.first_trained:
+            with torch.no_grad():
+                return self.stream.branch(layer, h), None
+        block = self.stream.blocks[layer]
+        known = block.local(h) if self.precision == "fp32" and isinstance(block, MLPBranch) else None
+        return known or (self.stream.branch(layer, h), None)
 
     def _push(self, a: Tensor, layer: int, n: int, like: Tensor) -> Tensor:
         """Gradient of the mean over the batch of <output, a> with respect to the output, in its native shape."""

@@ -1,0 +1,109 @@
+"""Gradients by hand against autograd of the modules, and every change from outside that sends a branch back to its modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from creditscope.models.resmlp import MLPBranch
+
+
+def branch(ratio: int = 1) -> MLPBranch:
+    torch.manual_seed(3)
+    made = MLPBranch(6, ratio).double()
+    with torch.no_grad():
+        for p in made.parameters():
+            p.normal_()
+    return made
+
+
+@pytest.mark.parametrize("ratio", [1, 2])
+def test_branch_and_gradients_are_those_of_the_modules(ratio):
+    made = branch(ratio)
+    h, push = torch.randn(7, 6).double(), torch.randn(7, 6).double()
+    wanted = made(h)
+    reference = torch.autograd.grad(wanted, list(made.parameters()), push)
+    known = made.local(h)
+    assert known is not None
+    f, pull = known
+    torch.testing.assert_close(f, wanted, rtol=1e-12, atol=1e-12)
+    assert not f.requires_grad
+    pull(push)
+    for p, want in zip(made.parameters(), reference, strict=True):
+        torch.testing.assert_close(p.grad, want, rtol=1e-10, atol=1e-12)
+    once = [p.grad.clone() for p in made.parameters() if p.grad is not None]
+    f, pull = made.local(h) or (f, pull)
+    pull(push)  # gradients add up, as they do in autograd
+    for p, want in zip(made.parameters(), once, strict=True):
+        torch.testing.assert_close(p.grad, 2 * want, rtol=1e-10, atol=1e-12)
+
+
+class Twice(nn.Module):
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return 2 * weight
+
+
+def own_forward(module: nn.Module) -> None:
+    before = module.forward
+    module.forward = lambda x: 2 * before(x)
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "forward hook": lambda m: m.register_forward_hook(lambda m, args, out: 2 * out),
+    "pre-hook": lambda m: m.register_forward_pre_hook(lambda m, args: (2 * args[0] + 1,)),
+    "backward hook": lambda m: m.register_full_backward_hook(lambda m, *grads: None),
+    "backward pre-hook": lambda m: m.register_full_backward_pre_hook(lambda m, grad: None),
+    "own forward": own_forward,
+    "frozen": lambda m: m.requires_grad_(False),
+    "hook at a weight": lambda m: next(m.parameters()).register_hook(lambda g: 2 * g),
+    "hook behind a weight": lambda m: next(m.parameters()).register_post_accumulate_grad_hook(lambda p: None),
+}
+
+
+@pytest.mark.parametrize("which", ["", "norm", "linear1", "act", "linear2"])
+@pytest.mark.parametrize("how", list(CHANGES))
+def test_a_changed_branch_has_no_short_way(how, which):
+    made = branch()
+    module = getattr(made, which) if which else made
+    if which == "act" and how in ("frozen", "hook at a weight", "hook behind a weight"):
+        pytest.skip("GELU has no parameters")
+    assert made.local(torch.randn(7, 6).double()) is not None
+    CHANGES[how](module)
+    assert made.local(torch.randn(7, 6).double()) is None
+
+
+def test_nor_has_one_with_a_global_hook():
+    made, h = branch(), torch.randn(7, 6).double()
+    handle = nn.modules.module.register_module_forward_hook(lambda m, args, out: None)
+    try:
+        assert made.local(h) is None
+    finally:
+        handle.remove()
+    assert made.local(h) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("norm", nn.LayerNorm(6, elementwise_affine=False)),
+        ("norm", nn.LayerNorm(6, bias=False)),
+        ("linear1", nn.Linear(6, 6, bias=False)),
+        ("linear2", nn.Sequential(nn.Linear(6, 6))),
+        ("linear1", nn.utils.parametrize.register_parametrization(nn.Linear(6, 6), "weight", Twice())),
+        ("act", nn.ReLU()),
+        ("act", nn.GELU(approximate="tanh")),
+    ],
+)
+def test_nor_with_other_modules_in_it(name, other):
+    made = branch().float()
+    setattr(made, name, other)
+    assert made.local(torch.randn(7, 6)) is None
+    assert made(torch.randn(7, 6)).shape == (7, 6)
+
+
+def test_nor_for_tokens():
+    assert branch().local(torch.randn(7, 3, 6).double()) is None
