@@ -52,7 +52,6 @@ class AdamW:
             maximize=False,
         )
 
-    @property
     def started(self) -> bool:
         """Has it moved a parameter yet?"""
         return any(int(step) for step, _, _ in self._state.values())

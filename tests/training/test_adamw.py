@@ -53,14 +53,14 @@ def test_it_follows_the_formula():
 def test_what_state_gave_goes_on_to_the_same_bits():
     whole, first = weights(), weights()
     one, two = AdamW(whole, 0.01, 0.1), AdamW(first, 0.01, 0.1)
-    assert not two.started
+    assert not two.started()
     for step in range(4):
         give_gradients(whole, step)
         one.step()
         if step < 2:
             give_gradients(first, step)
             two.step()
-    assert two.started
+    assert two.started()
     second = {name: p.detach().clone().requires_grad_() for name, p in first.items()}
     three = AdamW(second, 0.01, 0.1)
     three.load(two.state())

@@ -89,7 +89,7 @@ class StateBridge(CreditRule):
     def learn(self, batch: CreditBatch) -> None:
         learner, states = made(self.learner, self.name), read_states(batch)
         rms = torch.stack([h.square().mean().sqrt() for h in states]).clamp_min(1e-8)
-        first = not learner.optimizer.started
+        first = not learner.optimizer.started()
         self.scale = rms if first else torch.lerp(rms, self.scale, self.options.decay)
         with torch.enable_grad():
             predicted = self.predict(states, condition_of(batch, self.options.condition))
