@@ -26,7 +26,7 @@ def main() -> None:
         "peers": peers.run,
         "epoch": lambda rounds: epoch.run(max(2, rounds // 5)),
         "diagnose": lambda rounds: diagnose.run(max(3, rounds // 3)),
-        "studies": lambda rounds: studies.run(500 if rounds >= 10 else 50),
+        "studies": lambda rounds: studies.run(max(1, rounds // 3)),
         "startup": lambda rounds: startup.run(max(3, rounds // 3)),
         "bf16": steps.run_bf16,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from creditscope.studies.store import Store
 from creditscope.training.spec import make_spec
 
 TINY: dict[str, Any] = {"dataset": "quadratic", "width": 8, "depth": 1, "epochs": 1, "batch_size": 4000}
-SMALL: dict[str, Any] = {"dataset": "quadratic", "width": 128, "depth": 4, "epochs": 3}
+SMALL: dict[str, Any] = {"dataset": "quadratic", "width": 128, "depth": 4, "epochs": 2}
 
 
 def timed(log: str, *args: Any) -> Any:
@@ -54,13 +55,15 @@ def _warm(root: Path, k: int) -> tuple[Any, ...]:
     return train_one, make_spec({**TINY, "seed": 1000 + k}).model_dump(), str(root / f"warm{k}"), None
 
 
-def run(runs: int = 500) -> list[Row]:
+def run(rounds: int) -> list[Row]:
+    runs = 500 if rounds >= 3 else 50
     taken, work = wall(TINY, runs, 1)
     overhead = (taken - sum(work)) / runs
-    one, _ = wall(SMALL, 8, 1)
-    two, _ = wall(SMALL, 8, 2)
+    pairs = [(wall(SMALL, 12, 1)[0], wall(SMALL, 12, 2)[0]) for _ in range(rounds)]
+    faster = sorted(one / two for one, two in pairs)
+    best = min(one for one, _ in pairs) / min(two for _, two in pairs)
     group = "Studies"
     return [
         Row(group, f"scheduling per run, seconds ({runs} tiny runs)", "the work itself", overhead, overhead, 0.05),
-        Row(group, "2 workers, times as many runs per hour", "1 worker", one / two, one / two, 1.9, at_least=True),
+        Row(group, "2 workers, times as many runs per hour", "1 worker", best, statistics.median(faster), 1.9, True),
     ]

@@ -17,17 +17,17 @@ import math
 import numbers
 import operator
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import NormalDist
 from typing import TypeAlias
-
-from scipy import stats
 
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Depth, DepthMargin
+from creditscope.measure.student import t_975
 
 Accuracy: TypeAlias = float | Sequence[float]
 """One accuracy, or one per seed, each in [0, 1]."""
 
-Z_95 = float(stats.norm.ppf(0.975))
+Z_95 = NormalDist().inv_cdf(0.975)
 
 MATCHED, BP, UNSTATED = "matched", "bp", "kind unstated"
 """Kinds of null. A bare number or list given by a user is `kind unstated`."""
@@ -168,7 +168,7 @@ def _binomial_label(n_trained: int, n_frozen: int) -> str:
 def _paired_half_width(trained: tuple[float, ...], frozen: tuple[float, ...]) -> float:
     differences = [a - b for a, b in zip(trained, frozen, strict=True)]
     n = len(differences)
-    return float(stats.t.ppf(0.975, n - 1)) * math.sqrt(_variance(differences) / n)
+    return t_975(n - 1) * math.sqrt(_variance(differences) / n)
 
 
 def _welch_half_width(trained: tuple[float, ...], frozen: tuple[float, ...]) -> float:
@@ -178,7 +178,7 @@ def _welch_half_width(trained: tuple[float, ...], frozen: tuple[float, ...]) -> 
         return 0.0
     # Welch-Satterthwaite, in shares of the squared error so that tiny variances do not underflow.
     freedom = 1.0 / sum((part / squared_se) ** 2 / (n - 1) for part, n in parts)
-    return float(stats.t.ppf(0.975, freedom)) * math.sqrt(squared_se)
+    return t_975(freedom) * math.sqrt(squared_se)
 
 
 def _mean(values: Sequence[float]) -> float:

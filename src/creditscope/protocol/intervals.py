@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from scipy import stats
+from creditscope.measure.student import t_975
 
 
 def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -18,5 +18,5 @@ def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
     scaled = [value / scale for value in values]
     mean = math.fsum(scaled) / n
     variance = math.fsum((value - mean) ** 2 for value in scaled) / (n - 1)
-    half = float(stats.t.ppf(0.975, n - 1)) * math.sqrt(variance / n)
+    half = t_975(n - 1) * math.sqrt(variance / n)
     return (mean - half) * scale, (mean + half) * scale

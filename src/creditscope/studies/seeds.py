@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from scipy import stats
+from scipy import special
 
 from creditscope.render.numbers import num, signed
 from creditscope.studies.audit import audit, margin_pp
@@ -31,8 +31,8 @@ def specs(preset: str) -> list[RunSpec]:
 
 def share_interval(k: int, n: int) -> tuple[float, float]:
     """Clopper-Pearson 95 % interval of a share k/n."""
-    low = 0.0 if k == 0 else float(stats.beta.ppf(0.025, k, n - k + 1))
-    high = 1.0 if k == n else float(stats.beta.ppf(0.975, k + 1, n - k))
+    low = 0.0 if k == 0 else float(special.betaincinv(k, n - k + 1, 0.025))
+    high = 1.0 if k == n else float(special.betaincinv(k + 1, n - k, 0.975))
     return low, high
 
 
