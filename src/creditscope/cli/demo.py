@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from creditscope.cli.parse import parse
 
@@ -22,6 +23,8 @@ class Demo:
     """Seeds; every method is trained once with each."""
     method: tuple[str, ...] = ()
     """Further methods to train and audit, as NAME or NAME:NORM (for example fa:rms)."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Matrix products of training; measurement is in fp32 and float64 either way."""
 
 
 def run(args: Sequence[str]) -> int:
@@ -44,7 +47,9 @@ def run(args: Sequence[str]) -> int:
     from creditscope.studies.executors.local import LocalExecutor
     from creditscope.studies.run import run_specs
 
-    specs = demo_specs(flags.seeds, METHODS + tuple(_method(m) for m in flags.method), epochs=flags.epochs)
+    specs = demo_specs(
+        flags.seeds, METHODS + tuple(_method(m) for m in flags.method), epochs=flags.epochs, precision=flags.precision
+    )
     console = Console(stderr=True)
     executor = LocalExecutor(flags.workers)
     console.print(

@@ -24,6 +24,7 @@ usage: creditscope runs COMMAND --store DIR [options]
   show     the report of one run, or why it failed
   rm       remove runs
   export   all runs as csv, json or parquet, or as an archive without weights
+  verify   train a run again from its spec and compare every number with the record
 
 Example: creditscope runs list --store runs/store
 """
@@ -64,8 +65,20 @@ class Export:
     per run (everything but the weights), which `study show` reads like a store."""
 
 
+@dataclass
+class Verify:
+    store: Path
+    """Directory of the store, or of an archive (such as results/)."""
+    run: Annotated[str | None, tyro.conf.Positional] = None
+    """Hash of the run, or its beginning (default: one by chance)."""
+    epochs: int | None = None
+    """Train and compare only so many epochs (default: all)."""
+    data_dir: Path | None = None
+    """Where the CIFAR files are."""
+
+
 def run(args: Sequence[str]) -> int:
-    commands = {"list": run_list, "show": run_show, "rm": run_rm, "export": run_export}
+    commands = {"list": run_list, "show": run_show, "rm": run_rm, "export": run_export, "verify": run_verify}
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
         return 0
@@ -197,6 +210,47 @@ def run_export(args: Sequence[str]) -> int:
     else:
         sys.stdout.write(text)
     return 0
+
+
+def run_verify(args: Sequence[str]) -> int:
+    flags = parse(
+        Verify,
+        args,
+        "runs verify",
+        "Train a run again from its spec and compare every number of its trajectory with the record. Exit code 3 if it is "
+        "not reproduced.",
+        "creditscope runs verify --store results --epochs 2",
+    )
+    from rich.console import Console
+
+    from creditscope.cli.bar import epoch_bar
+    from creditscope.studies.archive import open_source
+    from creditscope.studies.verify import TOLERANCE, pick, shortened, verify
+
+    run = pick(open_source(flags.store), flags.run)
+    epochs = shortened(run.spec, flags.epochs).epochs
+    print(f"run {run.spec.slug}: {run.spec.label}, seed {run.spec.seed}, {epochs} of {run.spec.epochs} epochs")
+    with epoch_bar(run.spec.label, epochs, Console(stderr=True)) as progress:
+        found = verify(run, flags.epochs, flags.data_dir, progress)
+    other = {k: (v, found.versions.get(k)) for k, v in run.versions.items() if found.versions.get(k) != v}
+    for name, (then, now) in other.items():
+        print(f"recorded with {name} {then}, here {now}")
+    if not found.differences:
+        print(f"every number of epochs 0 to {found.epochs} is equal to the last bit\nREPRODUCED exactly")
+        return 0
+    first = found.differences[0]
+    print(f"{len(found.differences)} numbers differ; the first, epoch {first.epoch}: {_told(first)}")
+    if found.beyond:
+        for d in found.beyond[:5]:
+            print(f"outside the tolerance after epoch {d.epoch}: {_told(d)}")
+        print(f"NOT REPRODUCED ({TOLERANCE})")
+        return 3
+    print(f"REPRODUCED within the tolerance ({TOLERANCE})")
+    return 0
+
+
+def _told(d: Any) -> str:
+    return f"{d.what}: {d.recorded} recorded, {d.here} here"
 
 
 def _inert(value: Any) -> Any:

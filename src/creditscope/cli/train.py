@@ -84,45 +84,14 @@ def run(args: Sequence[str]) -> int:
         settings["options"] = {**settings.get("options", {}), **dict(_option(text) for text in flags.option)}
     spec = make_spec(settings)
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
+    from creditscope.cli.bar import epoch_bar
     from creditscope.protocol.report import DiagnosticReport
     from creditscope.training.loop import train
 
     out = flags.out or Path("runs") / spec.slug
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[state]}"),
-        console=console,
-    )
-    task = bar.add_task(spec.label, total=spec.epochs, state="")
-
-    def progress(done: int, total: int, line: dict[str, Any]) -> None:
-        fired = " ".join(line["fired"])
-        state = f"accuracy {line['accuracy']:.3f}  growth {float(line['growth']):.3g}" + (f"  {fired}" if fired else "")
-        if console.is_terminal:
-            bar.start()  # not before the first line, so that a mistake leaves no bar behind
-            bar.update(task, completed=done, state=state)
-        else:
-            console.print(f"epoch {done}/{total}  {state}", soft_wrap=True)
-
-    try:
+    with epoch_bar(spec.label, spec.epochs, Console(stderr=True)) as progress:
         bundle = train(spec, out, data_dir=flags.data_dir, progress=progress)
-    finally:
-        if bar.live.is_started:
-            bar.stop()
     print(DiagnosticReport.from_dict(bundle.report))
     print(f"\nbundle: {bundle.path}   run {spec.hash[:10]}   next: creditscope diagnose {bundle.path}", file=sys.stderr)
     return 0

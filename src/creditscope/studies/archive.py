@@ -50,10 +50,14 @@ class Archive:
         for spec in specs:
             if self.has(spec):
                 try:
-                    runs.append(read_run(self.root / "runs" / f"{spec.hash}.json"))
+                    runs.append(self.read(spec.hash))
                 except CreditscopeError as error:
                     problems.append(str(error))
         return runs, problems
+
+    def read(self, key: str) -> Run:
+        """The run with this hash."""
+        return read_run(self.root / "runs" / f"{key}.json")
 
     def runs(self) -> list[Run]:
         """Every run of the archive, by hash."""

@@ -1,0 +1,107 @@
+"""A record is reproduced to the bit by its own code, within the tolerance after rounding, and not if a number is made up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.studies.test_store import Inline
+
+from creditscope.cli import main
+from creditscope.errors import CreditscopeError
+from creditscope.studies.archive import Archive, write_archive
+from creditscope.studies.run import run_store
+from creditscope.studies.store import Store
+from creditscope.studies.verify import pick, shortened, verify
+from creditscope.training.spec import RunSpec, make_spec
+
+
+def spec() -> RunSpec:
+    return make_spec(
+        {"dataset": "quadratic", "method": "dfa", "credit_norm": "rms", "width": 16, "depth": 2, "epochs": 3}
+        | {"batch_size": 1000, "checkpoint_epochs": (1, 3)}
+    )
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Store:
+    store = Store(tmp_path_factory.mktemp("verify") / "store", create=True)
+    assert run_store([spec()], store, Inline()) == []
+    return store
+
+
+@pytest.fixture
+def archive(store, tmp_path) -> Path:
+    write_archive(store, [spec().hash], tmp_path / "results")
+    return tmp_path / "results"
+
+
+def alter(archive: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    path = archive / "runs" / f"{spec().hash}.json"
+    content = json.loads(path.read_text())
+    change(content["trajectory"])
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("epochs", [None, 1, 2])
+def test_a_run_of_a_store_and_of_an_archive_is_reproduced_to_the_bit(store, archive, epochs):
+    for source in (store, Archive(archive)):
+        found = verify(pick(source, None), epochs)
+        assert found.status == "exact"
+        assert found.epochs == (epochs or 3)
+
+
+def test_the_first_epochs_follow_the_schedule_of_the_whole(store):
+    assert shortened(spec(), 2).schedule_epochs == 3
+    assert shortened(spec(), 2).checkpoint_epochs == (1,)
+    assert shortened(spec(), 3) == spec()
+
+
+def test_a_difference_of_rounding_is_told_and_within_the_tolerance(archive):
+    def change(lines):
+        lines[2]["h"][1] *= 1 + 1e-7
+
+    alter(archive, change)
+    found = verify(pick(Archive(archive), spec().hash[:8]))
+    assert found.status == "within tolerance"
+    (difference,) = found.differences
+    assert (difference.epoch, difference.what) == (2, "‖h‖ at layer 1")
+
+
+CLAIMS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "accuracy": lambda line: line.update(accuracy=line["accuracy"] + 0.03),
+    "cosine at layer 1": lambda line: line["cosine"].__setitem__(1, line["cosine"][1] + 0.2),
+    "‖g‖ at layer 0": lambda line: line["g_per_sample"].__setitem__(0, line["g_per_sample"][0] * 2.1),
+    "‖h‖ at layer 2": lambda line: line["h"].__setitem__(2, "NaN"),
+    "diverged": lambda line: line.update(diverged=True),
+}
+
+
+@pytest.mark.parametrize("what", list(CLAIMS))
+def test_a_number_that_was_made_up_is_found(archive, what, capsys):
+    alter(archive, lambda lines: CLAIMS[what](lines[-1]))
+    assert main(["runs", "verify", "--store", str(archive)]) == 3
+    out = capsys.readouterr().out
+    assert f"outside the tolerance after epoch 3: {what}: " in out
+    assert "NOT REPRODUCED" in out
+
+
+def test_the_command_says_what_it_found(archive, capsys):
+    assert main(["runs", "verify", "--store", str(archive), "--epochs", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "1 of 3 epochs" in out
+    assert "REPRODUCED exactly" in out
+
+
+def test_mistakes_are_one_line(archive):
+    with pytest.raises(CreditscopeError, match=r"no runs of 1 in .* starts with 'zz'"):
+        pick(Archive(archive), "zz")
+    with pytest.raises(CreditscopeError, match="no runs of 1"):
+        pick(Archive(archive), "")
+    with pytest.raises(CreditscopeError, match="--epochs 9: the run has 3 epochs; give 1 to 3"):
+        shortened(spec(), 9)
+    with pytest.raises(CreditscopeError, match="--epochs 0"):
+        shortened(spec(), 0)
