@@ -16,7 +16,7 @@ from creditscope.cli import main
 from creditscope.measure.facts import Training
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.report import make_report
-from creditscope.render.audit import audit_markdown, cells
+from creditscope.render.audit import audit_markdown, caption, cells
 from creditscope.render.axes import linear_axis, log_axis, whole_ticks
 from creditscope.render.charts import Chart, Level, Series, missing
 from creditscope.render.html import Network, html_page, networks
@@ -279,3 +279,8 @@ def test_the_audit_table_says_over_how_many_layers_gamma_is(groups):
     lost = facts.alignment.model_copy(update={"mean": (None, *facts.alignment.mean[1:])})
     fewer = renamed(group, facts=facts.model_copy(update={"alignment": lost}))
     assert cells(fewer)[2] == f"{cells(group)[2]} (2 of 3 layers)"
+
+
+def test_the_caption_of_the_markdown_table_is_whole(groups):
+    assert caption(groups)[-20:] in audit_markdown(groups, "title")
+    assert len(caption(groups)) > 500

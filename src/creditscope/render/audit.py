@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from creditscope.measure.facts import DepthMargin
-from creditscope.render.markdown import escape, table
+from creditscope.render.markdown import CAPTION, escape, table
 from creditscope.render.numbers import STYLES, accuracy, num, signed
 from creditscope.studies.audit import Group
 
@@ -108,4 +108,4 @@ def audit_renderable(groups: Sequence[Group], title: str) -> Together:
 
 def audit_markdown(groups: Sequence[Group], title: str) -> str:
     rows = [["<br>".join(map(escape, cell.splitlines())) for cell in cells(group)] for group in groups]
-    return "\n".join([f"## {escape(title)}", "", *table(list(HEADER), rows), "", escape(caption(groups)), ""])
+    return "\n".join([f"## {escape(title)}", "", *table(list(HEADER), rows), "", escape(caption(groups), CAPTION), ""])

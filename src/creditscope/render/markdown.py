@@ -10,6 +10,8 @@ from creditscope.render.numbers import accuracy, mark, num, printable, signed
 from creditscope.render.text import gamma_text, headline_text, margin_lines
 
 LONGEST = 500
+CAPTION = 2000
+"""Letters of a caption or a conclusion, which are longer than what stands in a cell."""
 
 
 def escape(text: str, longest: int | None = LONGEST) -> str:

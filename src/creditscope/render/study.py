@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from creditscope.render import latex
-from creditscope.render.markdown import escape, table
+from creditscope.render.markdown import CAPTION, escape, table
 from creditscope.render.numbers import printable
 from creditscope.render.text import to_text
 from creditscope.studies.result import StudyResult
@@ -88,7 +88,7 @@ def study_markdown(result: StudyResult) -> str:
     ]
     lines += [
         "",
-        f"**{escape(result.conclusion)}**",
+        f"**{escape(result.conclusion, CAPTION)}**",
         "",
         _long(result.convention),
         *(f"- note: {_long(n)}" for n in result.notes),
@@ -122,7 +122,7 @@ def study_latex(result: StudyResult) -> str:
 
 
 def _tex(text: str) -> str:
-    return latex.numbers(text, longest=2000)
+    return latex.numbers(text, longest=CAPTION)
 
 
 def study_json(result: StudyResult) -> str:
