@@ -97,9 +97,9 @@ docs: $(DOCS_READY) ## build the documentation in docs/_build/html
 
 .PHONY: audit-docs
 audit-docs: $(RUNTIME_READY) ## rebuild docs/audit.md, its HTML page and its figures from results/
-	$(BIN)/creditscope study page --store results --out docs/audit.md --headline README.md
-	@$(BIN)/creditscope report results --html docs/audit.html --figures docs/images/audit > /dev/null
-	@rm -f docs/images/audit/*.pdf docs/images/audit/*.png
+	@rm -f docs/images/audit/*.svg
+	@$(BIN)/creditscope report results --html docs/audit.html > /dev/null
+	$(BIN)/creditscope study page --store results --out docs/audit.md --headline README.md --figures docs/images/audit
 	@echo "docs/audit.md, docs/audit.html, docs/images/audit"
 
 .PHONY: setup

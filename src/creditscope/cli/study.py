@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ import tyro
 from creditscope.cli.parse import parse
 
 if TYPE_CHECKING:
+    from creditscope.studies.result import Run as Finished
+    from creditscope.studies.result import StudyResult
     from creditscope.studies.store import Store
     from creditscope.training.spec import RunSpec
 
@@ -129,6 +132,8 @@ class Page:
     """Markdown file to write."""
     headline: Path | None = None
     """Also write the table of the primary audit between the two marks of this file (a README)."""
+    figures: Path | None = None
+    """Also draw the primary audit and every study into this directory (SVG) and show them in the page."""
     preset: PresetName = "reduced"
     """Preset that was run."""
     data_dir: Path | None = None
@@ -366,7 +371,9 @@ def run_page(args: Sequence[str]) -> int:
         known = ", ".join(sorted({p["preset"] for p in source.plans()})) or "none"
         raise CreditscopeError(f"{flags.store} was not run with preset {flags.preset}; its presets: {known}")
     runs, results, missing = everything(flags.preset, source, flags.data_dir)
-    write_atomic(flags.out, audit_page(runs, results, missing, source.root.name, planned(flags.preset)).encode())
+    figures = _figures(runs, results, flags.figures, flags.out.parent) if flags.figures else {}
+    page = audit_page(runs, results, missing, source.root.name, planned(flags.preset), figures)
+    write_atomic(flags.out, page.encode())
     if flags.headline:
         text = flags.headline.read_text()
         if START not in text or END not in text:
@@ -376,3 +383,13 @@ def run_page(args: Sequence[str]) -> int:
         write_atomic(flags.headline, made.encode())
     print(f"{len(runs)} runs, {len(results)} studies; page {flags.out}")
     return 0
+
+
+def _figures(runs: Sequence[Finished], results: Sequence[StudyResult], directory: Path, start: Path) -> dict[str, str]:
+    """Draw them; name -> address seen from the page."""
+    from creditscope.render.figures import write_figures
+    from creditscope.render.reproduction import primary_groups
+    from creditscope.render.study_charts import study_charts
+
+    written = write_figures(primary_groups(runs), directory, {r.name: study_charts(r) for r in results}, ("svg",))
+    return {p.stem: Path(os.path.relpath(p, start)).as_posix() for p in written}

@@ -26,9 +26,12 @@ UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDa
 
 
 def write_figures(
-    groups: Sequence[Group], directory: Path, studies: Mapping[str, Sequence[Described]] | None = None
+    groups: Sequence[Group],
+    directory: Path,
+    studies: Mapping[str, Sequence[Described]] | None = None,
+    formats: Sequence[str] = FORMATS,
 ) -> list[Path]:
-    """audit, layers and temporal of the groups, and one figure per study (file name -> its panels), each as SVG, PDF and PNG.
+    """audit, layers and temporal of the groups, and one figure per study (file name -> its panels), in every format.
 
     Networks of different shape or task get figures of their own. Returns the paths that were written.
     """
@@ -48,19 +51,19 @@ def write_figures(
     with matplotlib.rc_context(settings):
         for suffix, found in alike(groups).items():
             for name, drawing in drawings.items():
-                written += _save(drawing(found), directory, f"{name}{suffix}")
+                written += _save(drawing(found), directory, f"{name}{suffix}", formats)
         for name, panels in (studies or {}).items():
             if panels:
-                written += _save(plot(panels), directory, f"study-{name}")
+                written += _save(plot(panels), directory, f"study-{name}", formats)
     return written
 
 
-def _save(figure: Figure, directory: Path, name: str) -> list[Path]:
+def _save(figure: Figure, directory: Path, name: str, formats: Sequence[str]) -> list[Path]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure)
     written = []
-    for suffix in FORMATS:
+    for suffix in formats:
         path = directory / f"{name}.{suffix}"
         try:
             figure.savefig(path, format=suffix, dpi=200, metadata=UNDATED[suffix])

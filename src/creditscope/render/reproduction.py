@@ -27,6 +27,11 @@ from creditscope.studies.result import Run, StudyResult, beside, pm, span
 
 ORDER = ("bp", "ep", "fa", "dfa", "cb", "sb")
 HEADER = ["quantity", "published", "ours", "difference", "statement", "runs"]
+OVERVIEW = {
+    "audit": "Accuracy of every method next to its nulls",
+    "layers": "Cosine to the gradient, layer by layer",
+    "temporal": "Growth and reference gradient over the epochs, with the thresholds",
+}
 POLICIES = (
     "Policy three-check fails a network on D1 and D2 together or on D3; four-diagnostic on any of (a) scale, (b) reference, (d) "
     "depth. D3 uses the matched null where it is there, else the bp null; an interval that straddles 2 pp is inconclusive; with "
@@ -43,12 +48,13 @@ def audit_page(
     missing: Sequence[str],
     source: str,
     plan: Mapping[str, Sequence[str]] | None = None,
+    figures: Mapping[str, str] | None = None,
 ) -> str:
     """Markdown; every number comes from the runs or from the published table it stands next to.
 
-    plan: for every study the hashes of the runs that belong to it.
+    plan: for every study the hashes of the runs that belong to it. figures: name -> address, as `report --figures` names them.
     """
-    plan = plan or {}
+    plan, figures = plan or {}, figures or {}
     held = outcomes(runs)
     parts = [
         "# The real audit: published claims next to our own runs",
@@ -56,6 +62,7 @@ def audit_page(
         "## Summary",
         _summary(held),
         _headline(held),
+        *(f"![{told}]({figures[name]})" for name, told in OVERVIEW.items() if name in figures),
         "## Published tables, line by line",
         _how_to_read(),
     ]
@@ -65,7 +72,10 @@ def audit_page(
     parts.append("## What we learned")
     parts += [f"**{escape(title)}.** {escape(text, None)}" for title, text in lessons(runs)]
     parts += ["## The studies behind it"]
-    parts += [study_markdown(r).replace("## ", "### ", 1) for r in results]
+    for r in results:
+        parts.append(study_markdown(r).replace("## ", "### ", 1))
+        if address := figures.get(f"study-{r.name}"):
+            parts.append(f"![{escape(r.conclusion)}]({address})")
     parts += [
         "## Planned and run",
         PLANNED,
@@ -130,8 +140,8 @@ def _every(runs: Sequence[Run]) -> list[list[str]]:
     ]
 
 
-def headline(runs: Sequence[Run]) -> str:
-    """The primary audit in one small table, for a README."""
+def primary_groups(runs: Sequence[Run]) -> list[Group]:
+    """The methods of the primary audit; of two lengths of training, the longer."""
     primary = {**PRIMARY, "epochs": (100, 30)}
     del primary["train_last"]
     pool = [r for r in runs if all(matches(getattr(r.spec, k), v) for k, v in primary.items())]
@@ -139,8 +149,13 @@ def headline(runs: Sequence[Run]) -> str:
         audit(pool), key=lambda g: (ORDER.index(g.spec.method), str(g.spec.credit_norm), -(g.spec.epochs or 0))
     )
     shown: dict[tuple[str, str | None], Group] = {}
-    for g in groups:  # of two lengths of training, the longer
+    for g in groups:
         shown.setdefault((g.spec.method, g.spec.credit_norm), g)
+    return list(shown.values())
+
+
+def headline(runs: Sequence[Run]) -> str:
+    """The primary audit in one small table, for a README."""
     rows = [
         [
             escape(g.label),
@@ -152,7 +167,7 @@ def headline(runs: Sequence[Run]) -> str:
             margin_text(g, "matched") if margin_text(g, "matched") != "–" else f"{margin_text(g, 'bp')} (bp null)",
             escape(g.finding),
         ]
-        for g in shown.values()
+        for g in primary_groups(runs)
     ]
     header = [
         "method",
