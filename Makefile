@@ -97,9 +97,9 @@ docs: $(DOCS_READY) ## build the documentation in docs/_build/html
 
 .PHONY: audit-docs
 audit-docs: $(RUNTIME_READY) ## rebuild docs/audit.md, its HTML page and its figures from results/
-	@rm -f docs/images/audit/*.svg
 	@$(BIN)/creditscope report results --html docs/audit.html > /dev/null
 	$(BIN)/creditscope study page --store results --out docs/audit.md --headline README.md --figures docs/images/audit
+	@find docs/images/audit -name '*.svg' ! -newer docs/audit.html -delete
 	@echo "docs/audit.md, docs/audit.html, docs/images/audit"
 
 .PHONY: setup

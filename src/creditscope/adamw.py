@@ -1,7 +1,6 @@
-"""AdamW: torch's fused kernel by its functional form, with the lists of tensors made once instead of at every step.
+"""AdamW: torch's fused kernel by its functional form, without what `torch.optim.AdamW.step` does around it for every parameter.
 
-`torch.optim.AdamW.step` goes through all parameters in Python each time; with the thirty small tensors of a ResMLP that takes
-as long as a third of the update itself. The arithmetic is torch's, to the bit.
+With the thirty small tensors of a ResMLP that is a noticeable part of the step. The arithmetic is torch's, to the bit.
 """
 
 from __future__ import annotations

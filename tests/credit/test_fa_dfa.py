@@ -12,7 +12,7 @@ from torch import Tensor
 
 from creditscope import CreditscopeError, diagnose
 from creditscope.credit import BP, DFA, FA, CreditBatch, CreditRule, make_rule
-from creditscope.credit.base import as_rule, checked, rms_normalised
+from creditscope.credit.base import as_rule, checked, credit_of, rms_normalised
 from creditscope.models import ResMLP, SmallCNN, ViTMini
 from creditscope.stream import InterfaceStream
 
@@ -44,6 +44,14 @@ def test_error_is_softmax_minus_one_hot():
     _, b = setting(DFA())
     np.testing.assert_allclose(b.error.numpy(), softmax_error(b), atol=1e-6)
     np.testing.assert_allclose(b.error.sum(1).numpy(), 0, atol=1e-6)
+
+
+def test_a_label_that_is_no_class_is_refused():
+    rule, b = setting(DFA())
+    b.y = b.y.clone()
+    b.y[0] = -100
+    with pytest.raises(CreditscopeError, match=r"'dfa' raised .*out of bounds"):
+        credit_of(rule, b)
 
 
 def test_dfa_credit_is_the_error_through_the_transposed_matrix():

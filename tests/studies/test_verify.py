@@ -77,6 +77,12 @@ CLAIMS: dict[str, Callable[[dict[str, Any]], None]] = {
     "‖g‖ at layer 0": lambda line: line["g_per_sample"].__setitem__(0, line["g_per_sample"][0] * 2.1),
     "‖h‖ at layer 2": lambda line: line["h"].__setitem__(2, "NaN"),
     "diverged": lambda line: line.update(diverged=True),
+    "‖h‖": lambda line: line["h"].pop(),
+    "‖g‖": lambda line: line.pop("g_per_sample"),
+    "growth": lambda line: line.update(growth=1e9),
+    "Γ": lambda line: line.update(gamma=line["gamma"] + 0.2),
+    "train loss": lambda line: line.update(train_loss=1e9),
+    "checks fired": lambda line: line.update(fired=["D9"]),
 }
 
 
@@ -85,8 +91,35 @@ def test_a_number_that_was_made_up_is_found(archive, what, capsys):
     alter(archive, lambda lines: CLAIMS[what](lines[-1]))
     assert main(["runs", "verify", "--store", str(archive)]) == 3
     out = capsys.readouterr().out
-    assert f"outside the tolerance after epoch 3: {what}: " in out
+    assert f"outside the tolerance at epoch 3: {what}: " in out
     assert "NOT REPRODUCED" in out
+
+
+def test_another_network_is_found_before_training_blurs_it(archive):
+    def change(lines):
+        lines[0]["cosine"][1] += 1e-3
+
+    alter(archive, change)
+    found = verify(pick(Archive(archive), None), 1)
+    assert [d.what for d in found.beyond] == ["cosine at layer 1"]
+
+
+def test_a_report_that_was_made_up_is_found(archive):
+    path = archive / "runs" / f"{spec().hash}.json"
+    content = json.loads(path.read_text())
+    content["report"]["headline_acc"][0] += 0.001
+    path.write_text(json.dumps(content))
+    assert verify(pick(Archive(archive), None), 2).status == "exact"  # a part of the epochs has no report
+    assert [d.what for d in verify(pick(Archive(archive), None)).beyond] == ["headline_acc of the report"]
+
+
+def test_a_full_disk_is_one_line(archive, monkeypatch):
+    def full(prefix: str) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("creditscope.studies.verify.TemporaryDirectory", full)
+    with pytest.raises(CreditscopeError, match=r"No space left on device.*TMPDIR"):
+        verify(pick(Archive(archive), None))
 
 
 def test_the_command_says_what_it_found(archive, capsys):

@@ -216,3 +216,12 @@ def test_bf16_gives_the_gradients_up_to_its_resolution_and_leaves_fp32_behind(na
         assert found["bf16"][n].dtype == torch.float32
         if float(reference.norm()) > 1e-6:
             assert F.cosine_similarity(reference.flatten(), found["bf16"][n].flatten(), dim=0) > 0.99, n
+
+
+def test_fp32_stays_fp32_inside_a_callers_autocast():
+    model, twin, stream, x, y = prepared("resmlp")
+    rule = Fixed()
+    with torch.autocast("cpu", torch.bfloat16):
+        Objective(stream, rule, "none", "output", 0.0, 0).backward(x, y)
+    stated_objective(twin, x, y, rule.a, "none", "output", 0.0, 0).backward()
+    compare(model, twin)

@@ -19,7 +19,7 @@ COMMANDS = {
     ),
     "checklist": ("creditscope.cli.checklist", "the known pitfalls as questions, answered where the files can"),
     "study": ("creditscope.cli.study", "plan, run and show the studies of the papers on a store of runs"),
-    "runs": ("creditscope.cli.runs", "list, show, remove and export the runs of a store"),
+    "runs": ("creditscope.cli.runs", "list, show, remove, export and verify the runs of a store"),
     "pitfalls": (
         "creditscope.cli.pitfalls",
         "the known ways to mismeasure credit: shown, and found in code and bundles",

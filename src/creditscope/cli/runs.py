@@ -24,7 +24,7 @@ usage: creditscope runs COMMAND --store DIR [options]
   show     the report of one run, or why it failed
   rm       remove runs
   export   all runs as csv, json or parquet, or as an archive without weights
-  verify   train a run again from its spec and compare every number with the record
+  verify   train a run again from its spec and compare its trajectory and report with the record
 
 Example: creditscope runs list --store runs/store
 """
@@ -217,8 +217,8 @@ def run_verify(args: Sequence[str]) -> int:
         Verify,
         args,
         "runs verify",
-        "Train a run again from its spec and compare every number of its trajectory with the record. Exit code 3 if it is "
-        "not reproduced.",
+        "Train a run again from its spec and compare every number of its trajectory (all epochs: of its report, too) with the "
+        "record. Exit code 3 if it is not reproduced.",
         "creditscope runs verify --store results --epochs 2",
     )
     from rich.console import Console
@@ -236,13 +236,16 @@ def run_verify(args: Sequence[str]) -> int:
     for name, (then, now) in other.items():
         print(f"recorded with {name} {then}, here {now}")
     if not found.differences:
-        print(f"every number of epochs 0 to {found.epochs} is equal to the last bit\nREPRODUCED exactly")
+        report = ", and so is the report" if found.epochs == run.spec.epochs else ""
+        print(f"every number of epochs 0 to {found.epochs} is equal to the last bit{report}\nREPRODUCED exactly")
         return 0
-    first = found.differences[0]
-    print(f"{len(found.differences)} numbers differ; the first, epoch {first.epoch}: {_told(first)}")
+    if not other:
+        print("the versions are the same: another processor, or another state of the code, computes in another order")
+    first, more = found.differences[0], len(found.differences) - 1
+    print(f"differs at epoch {first.epoch}: {_told(first)}" + (f" (and {more} more)" if more else ""))
     if found.beyond:
         for d in found.beyond[:5]:
-            print(f"outside the tolerance after epoch {d.epoch}: {_told(d)}")
+            print(f"outside the tolerance at epoch {d.epoch}: {_told(d)}")
         print(f"NOT REPRODUCED ({TOLERANCE})")
         return 3
     print(f"REPRODUCED within the tolerance ({TOLERANCE})")

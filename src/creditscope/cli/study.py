@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import quote
 
 import tyro
 
@@ -370,6 +371,8 @@ def run_page(args: Sequence[str]) -> int:
     if not is_archive(flags.store) and not any(p["preset"] == flags.preset for p in source.plans()):
         known = ", ".join(sorted({p["preset"] for p in source.plans()})) or "none"
         raise CreditscopeError(f"{flags.store} was not run with preset {flags.preset}; its presets: {known}")
+    if not flags.out.parent.is_dir():
+        raise CreditscopeError(f"{flags.out.parent} does not exist; make it, or choose another --out")
     runs, results, missing = everything(flags.preset, source, flags.data_dir)
     figures = _figures(runs, results, flags.figures, flags.out.parent) if flags.figures else {}
     page = audit_page(runs, results, missing, source.root.name, planned(flags.preset), figures)
@@ -392,4 +395,4 @@ def _figures(runs: Sequence[Finished], results: Sequence[StudyResult], directory
     from creditscope.render.study_charts import study_charts
 
     written = write_figures(primary_groups(runs), directory, {r.name: study_charts(r) for r in results}, ("svg",))
-    return {p.stem: Path(os.path.relpath(p, start)).as_posix() for p in written}
+    return {p.stem: quote(Path(os.path.relpath(p, start)).as_posix()) for p in written}

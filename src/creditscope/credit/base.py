@@ -57,10 +57,9 @@ class CreditBatch:
             )
         half = self.logits.dtype in (torch.float16, torch.bfloat16)
         e = torch.softmax(self.logits.float() if half else self.logits, dim=-1).to(self.logits.dtype)
-        scored = (self.y != IGNORED).unsqueeze(-1)
-        label = self.y.clamp_min(0).unsqueeze(-1)
+        label = (self.y if self.y.dim() == 1 else self.y.clamp_min(0)).unsqueeze(-1)
         e = e.scatter_add(-1, label, e.new_full((), -1.0).expand(label.shape))
-        return e if self.y.dim() == 1 else e * scored
+        return e if self.y.dim() == 1 else e * (self.y != IGNORED).unsqueeze(-1)
 
 
 class Options(BaseModel):

@@ -38,6 +38,9 @@ class Objective:
 
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
         """Leave the gradients of one batch in .grad; returns the mean loss (detached scalar)."""
+        if self.precision == "fp32" and torch.is_autocast_enabled("cpu"):  # a caller's: fp32 is fp32
+            with torch.autocast("cpu", enabled=False):
+                return self.backward(x, y)
         if self.rule.objective == "exact":
             return self._exact(x, y)
         if self.rule.objective == "own":
