@@ -1,4 +1,4 @@
-"""python -m benchmarks [--rounds N] [--json FILE] [--only NAME ...]"""
+"""python -m benchmarks [--rounds N] [--json FILE] [--page FILE] [--only NAME ...]; parts that are not named keep their rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from benchmarks import diagnose, epoch, peers, startup, steps, studies
-from benchmarks.harness import Row, as_json, markdown, text
+from benchmarks.harness import Row, as_json, from_json, markdown, text
 
 START, END = "<!-- table of make bench -->", "<!-- end of the table -->"
 
@@ -24,7 +24,7 @@ def main() -> None:
     parts: dict[str, Callable[[int], list[Row]]] = {
         "steps": steps.run,
         "peers": peers.run,
-        "epoch": lambda rounds: epoch.run(max(2, rounds // 5)),
+        "epoch": lambda rounds: epoch.run(max(3, rounds // 5)),
         "diagnose": lambda rounds: diagnose.run(max(3, rounds // 3)),
         "studies": lambda rounds: studies.run(max(1, rounds // 3)),
         "startup": lambda rounds: startup.run(max(3, rounds // 3)),
@@ -33,24 +33,28 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=list(parts), default=list(parts))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rows: list[Row] = []
     for name in options.only:
         found = parts[name](options.rounds)
         print(text(found), flush=True)
-        rows += found
-    missed = [row for row in rows if row.holds is False]
-    print(f"\n{sum(row.holds is True for row in rows)} targets hold, {len(missed)} are missed")
-    content = {
-        "torch": torch.__version__,
-        "machine": platform.machine(),
-        "rounds": options.rounds,
-        "rows": as_json(rows),
-    }
-    options.json.write_text(json.dumps(content, indent=1) + "\n")
-    print(f"written to {options.json}")
-    if options.page:
-        before, _, rest = options.page.read_text().partition(START)
-        options.page.write_text(f"{before}{START}\n\n{markdown(rows)}\n\n{END}{rest.partition(END)[2]}")
+        kept = keep(options.json, name, found, list(parts), options.rounds)
+        if options.page:
+            before, _, rest = options.page.read_text().partition(START)
+            options.page.write_text(f"{before}{START}\n\n{markdown(kept)}\n\n{END}{rest.partition(END)[2]}")
+    missed = [row for row in kept if row.holds is False]
+    print(
+        f"\n{sum(row.holds is True for row in kept)} targets hold, {len(missed)} are missed; written to {options.json}"
+    )
+
+
+def keep(path: Path, part: str, rows: list[Row], order: list[str], rounds: int) -> list[Row]:
+    """Write the rows of this part beside those of the others that were measured here before; all rows, in order."""
+    here = {"torch": torch.__version__, "machine": platform.machine()}
+    before = json.loads(path.read_text()) if path.exists() else {}
+    same = all(before.get(key) == value for key, value in here.items())
+    content = before.get("parts", {}) if same else {}
+    content[part] = {"rounds": rounds, "rows": as_json(rows)}
+    path.write_text(json.dumps({**here, "parts": content}, indent=1) + "\n")
+    return [from_json(row) for name in order if name in content for row in content[name]["rows"]]
 
 
 if __name__ == "__main__":

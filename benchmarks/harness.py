@@ -104,3 +104,7 @@ def markdown(rows: list[Row]) -> str:
 
 def as_json(rows: list[Row]) -> list[dict[str, Any]]:
     return [{**asdict(row), "holds": row.holds} for row in rows]
+
+
+def from_json(row: dict[str, Any]) -> Row:
+    return Row(**{key: value for key, value in row.items() if key != "holds"})

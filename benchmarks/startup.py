@@ -46,8 +46,7 @@ def run(rounds: int) -> list[Row]:
     group = "Start-up (seconds)"
     rows = []
     for name, (_, *found) in taken.items():  # the first one filled the cache
-        target, against = (
-            (HELP_SECONDS, "in all") if name.endswith("help") else (IMPORT_SECONDS, "after `import torch`")
-        )
+        against = "in all" if name.endswith("help") else "after `import torch`"
+        target = {"creditscope --help": HELP_SECONDS, "import creditscope": IMPORT_SECONDS}.get(name)
         rows.append(Row(group, name, against, min(found), statistics.median(found), target))
     return rows
