@@ -224,3 +224,21 @@ def test_unknown_or_missing_executor_is_one_line(monkeypatch):
     for name, module in (("ray", "ray"), ("dask", "distributed"), ("slurm", "submitit")):
         monkeypatch.setitem(sys.modules, module, None)
         assert f"pip install 'creditscope[{name}]'" in refusal(lambda name=name: make_executor(name))
+
+
+def test_a_run_that_can_be_read_again_is_no_problem_any_more(store, monkeypatch):
+    """A rule of one's own that one command did not know and the next one does."""
+    from creditscope.studies import store as module
+
+    real = module._row
+    at = module.COLUMNS.index("problem")
+
+    def unreadable(run, stamp):
+        row = real(run, stamp)
+        return (*row[:at], "unknown rule", *row[at + 1 :])
+
+    monkeypatch.setattr(module, "_row", unreadable)
+    (store.root / "index.sqlite").unlink(missing_ok=True)
+    assert all(row["problem"] == "unknown rule" for row in store.rows())
+    monkeypatch.undo()
+    assert all(row["problem"] == "" for row in store.rows())

@@ -231,7 +231,8 @@ class Store:
             yield db
 
     def _refresh(self, db: sqlite3.Connection) -> None:
-        known = dict(db.execute("SELECT hash, stamp FROM runs"))
+        # a run that could not be read is tried again: what it lacked may be there now (a rule of one's own)
+        known = dict(db.execute("SELECT hash, CASE WHEN problem = '' THEN stamp ELSE '' END FROM runs"))
         present = {}
         for path in _entries(self.root / "runs"):
             if not path.name.startswith("."):
