@@ -58,10 +58,12 @@ def seconds(call: Callable[[], None]) -> float:
     return time.process_time() - start
 
 
-def measured(depth: int, how: str, credit: str, rounds: int) -> dict[str, Any]:
+def measured(
+    depth: int, how: str, credit: str, rounds: int, width: int = WIDTH, batches: int = BATCHES
+) -> dict[str, Any]:
     torch.manual_seed(0)
-    model = ResMLP(INPUTS, CLASSES, width=WIDTH, depth=depth)
-    data = [(torch.randn(BATCH, INPUTS), torch.randint(0, CLASSES, (BATCH,))) for _ in range(BATCHES)]
+    model = ResMLP(INPUTS, CLASSES, width=width, depth=depth)
+    data = [(torch.randn(BATCH, INPUTS), torch.randint(0, CLASSES, (BATCH,))) for _ in range(batches)]
     rule = {"none": None, "bp": BP(), "dfa": DFA()}[credit]
     if rule is not None:
         rule.setup(build_stream(model, data[0][0][:3]), CLASSES, torch.Generator().manual_seed(0))

@@ -36,6 +36,17 @@ def run(rounds: int) -> list[Row]:
         rows.append(
             Row(group, "exponent of the time in L (16 to 64)", "linear", slope, slope, 1.05, note=f"plain {theirs:.2f}")
         )
+    group = "diagnose, level basic, credit dfa, L=4"
+    for name, changed in (
+        ("d=64", {"width": 64}),
+        ("d=1024", {"width": 1024}),
+        ("2 batches", {"batches": 2}),
+        ("32 batches", {"batches": 32}),
+    ):
+        f = measured(4, "interface", "dfa", rounds, **changed)
+        rows.append(
+            Row(group, f"time, {name}", "forward + backward", f["time_ratio_best"], f["time_ratio_median"], None)
+        )
     return rows + full(rounds)
 
 
