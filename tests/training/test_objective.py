@@ -133,15 +133,16 @@ def test_native_credit_of_a_token_model_is_read_before_it_is_broadcast():
     compare(model, twin)
 
 
-def test_no_gradient_crosses_a_block_boundary():
+@pytest.mark.parametrize("name", ["resmlp", "student", "vit"])
+def test_no_gradient_crosses_a_block_boundary(name):
     # zero credit everywhere: only the readout may have a gradient, although the loss depends on every block
-    model, _, stream, x, y = prepared("resmlp")
+    model, _, stream, x, y = prepared(name)
     rule = Fixed()
     rule.credit = lambda batch: [torch.zeros_like(h) for h in batch.hiddens]  # type: ignore[method-assign]
     Objective(stream, rule, "none", "input", 0.0, 0).backward(x, y)
-    for name, p in model.named_parameters():
+    for part, p in model.named_parameters():
         assert p.grad is not None
-        assert bool(p.grad.any()) == name.startswith("out_"), name
+        assert bool(p.grad.any()) == part.startswith("out_"), part
 
 
 def test_readout_gets_the_exact_gradient_of_the_mean_loss():
