@@ -207,8 +207,9 @@ def _headline(held: Sequence[Outcome]) -> str:
     tested = [o for o in held if o.kind in KINDS[:3]]
     good = sum(o.kind == REPRODUCED for o in tested)
     norm = Counter(o.statement.partition("credit_norm=")[2] for o in tested if o.kind == ONE_NORM)
-    told = "; ".join(f"{n} only with credit_norm={name}" for name, n in norm.most_common()) or "none with one norm only"
-    return f"**Of {len(tested)} claims that our runs can test, {good} are reproduced ({told}).**"
+    told = "".join(f", {n} only with credit_norm={name}" for name, n in norm.most_common())
+    bad = len(tested) - good - norm.total()
+    return f"**Of {len(tested)} claims that our runs can test, {good} are reproduced{told}, and {bad} are not.**"
 
 
 def _how_to_read() -> str:
