@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 
 from rich.box import HORIZONTALS
@@ -90,15 +89,10 @@ def study_markdown(result: StudyResult) -> str:
         "",
         f"**{escape(result.conclusion, CAPTION)}**",
         "",
-        _long(result.convention),
-        *(f"- note: {_long(n)}" for n in result.notes),
+        escape(result.convention, None),
+        *(f"- note: {escape(n, None)}" for n in result.notes),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _long(text: str) -> str:
-    """Escaped in pieces: `escape` cuts what is longer than a cell."""
-    return " ".join(escape(part) for part in re.findall(r".{1,400}(?:\s|$)", text))
 
 
 def study_latex(result: StudyResult) -> str:
