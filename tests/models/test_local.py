@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from creditscope.models.local import local_branch
 from creditscope.models.resmlp import MLPBranch
 
 
@@ -27,7 +28,7 @@ def test_branch_and_gradients_are_those_of_the_modules(ratio):
     h, push = torch.randn(7, 6).double(), torch.randn(7, 6).double()
     wanted = made(h)
     reference = torch.autograd.grad(wanted, list(made.parameters()), push)
-    known = made.local(h)
+    known = local_branch(made, h)
     assert known is not None
     f, pull = known
     torch.testing.assert_close(f, wanted, rtol=1e-12, atol=1e-12)
@@ -36,7 +37,7 @@ def test_branch_and_gradients_are_those_of_the_modules(ratio):
     for p, want in zip(made.parameters(), reference, strict=True):
         torch.testing.assert_close(p.grad, want, rtol=1e-10, atol=1e-12)
     once = [p.grad.clone() for p in made.parameters() if p.grad is not None]
-    f, pull = made.local(h) or (f, pull)
+    f, pull = local_branch(made, h) or (f, pull)
     pull(push)  # gradients add up, as they do in autograd
     for p, want in zip(made.parameters(), once, strict=True):
         torch.testing.assert_close(p.grad, 2 * want, rtol=1e-10, atol=1e-12)
@@ -71,19 +72,19 @@ def test_a_changed_branch_has_no_short_way(how, which):
     module = getattr(made, which) if which else made
     if which == "act" and how in ("frozen", "hook at a weight", "hook behind a weight"):
         pytest.skip("GELU has no parameters")
-    assert made.local(torch.randn(7, 6).double()) is not None
+    assert local_branch(made, torch.randn(7, 6).double()) is not None
     CHANGES[how](module)
-    assert made.local(torch.randn(7, 6).double()) is None
+    assert local_branch(made, torch.randn(7, 6).double()) is None
 
 
 def test_nor_has_one_with_a_global_hook():
     made, h = branch(), torch.randn(7, 6).double()
     handle = nn.modules.module.register_module_forward_hook(lambda m, args, out: None)
     try:
-        assert made.local(h) is None
+        assert local_branch(made, h) is None
     finally:
         handle.remove()
-    assert made.local(h) is not None
+    assert local_branch(made, h) is not None
 
 
 @pytest.mark.parametrize(
@@ -101,9 +102,59 @@ def test_nor_has_one_with_a_global_hook():
 def test_nor_with_other_modules_in_it(name, other):
     made = branch().float()
     setattr(made, name, other)
-    assert made.local(torch.randn(7, 6)) is None
+    assert local_branch(made, torch.randn(7, 6)) is None
     assert made(torch.randn(7, 6)).shape == (7, 6)
 
 
 def test_nor_for_tokens():
-    assert branch().local(torch.randn(7, 3, 6).double()) is None
+    assert local_branch(branch(), torch.randn(7, 3, 6).double()) is None
+
+
+def stage(*before: nn.Module) -> nn.Sequential:
+    torch.manual_seed(3)
+    return nn.Sequential(*before, nn.Linear(6, 4)).double()
+
+
+@pytest.mark.parametrize("before", [(), (nn.ReLU(),), (nn.Tanh(), nn.Dropout(0.5))])
+def test_a_linear_map_behind_modules_without_parameters_is_that_of_the_modules(before):
+    made, h, push = stage(*before), torch.randn(7, 6).double(), torch.randn(7, 4).double()
+    torch.manual_seed(5)  # of the dropout
+    wanted = made(h)
+    reference = torch.autograd.grad(wanted, list(made.parameters()), push)
+    torch.manual_seed(5)
+    known = local_branch(made, h)
+    assert known is not None
+    f, pull = known
+    torch.testing.assert_close(f, wanted, rtol=1e-12, atol=1e-12)
+    assert not f.requires_grad
+    pull(push)
+    for p, want in zip(made.parameters(), reference, strict=True):
+        torch.testing.assert_close(p.grad, want, rtol=1e-10, atol=1e-12)
+
+
+def hooked(module: nn.Module) -> nn.Module:
+    module.register_full_backward_hook(lambda m, *grads: None)
+    return module
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        nn.Sequential(),
+        nn.Linear(6, 6),
+        nn.Sequential(nn.Linear(6, 6), nn.ReLU()),
+        nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6)),
+        nn.Sequential(nn.Sequential(nn.Linear(6, 6), nn.ReLU()), nn.Linear(6, 6)),
+        nn.Sequential(nn.ReLU(), nn.Linear(6, 6, bias=False)),
+        nn.Sequential(nn.ReLU(), nn.Linear(6, 6).requires_grad_(False)),
+        nn.Sequential(hooked(nn.ReLU()), nn.Linear(6, 6)),
+        hooked(nn.Sequential(nn.ReLU(), nn.Linear(6, 6))),
+    ],
+    ids=str,
+)
+def test_other_sequences_are_left_to_autograd(block):
+    assert local_branch(block, torch.randn(7, 6)) is None
+
+
+def test_so_are_tokens():
+    assert local_branch(nn.Sequential(nn.ReLU(), nn.Linear(6, 6)), torch.randn(7, 3, 6)) is None

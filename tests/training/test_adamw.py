@@ -34,6 +34,20 @@ def test_it_is_torchs_fused_adamw_to_the_bit():
     assert torch.equal(ours["unused"], weights()["unused"])
 
 
+def test_a_parameter_that_joins_later_counts_its_own_steps():
+    ours, theirs = weights(), weights()
+    mine = AdamW(ours, lr=0.01, weight_decay=0.1)
+    reference = torch.optim.AdamW(theirs.values(), lr=0.01, weight_decay=0.1, fused=True)
+    for step in range(6):
+        for params in (ours, theirs):
+            give_gradients(params, step)
+            if step < 3:
+                params["b"].grad = None
+        mine.step()
+        reference.step()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
 def test_it_follows_the_formula():
     params = weights()
     optimizer = AdamW(params, lr=0.01, weight_decay=0.1)

@@ -159,7 +159,7 @@ PROTOCOL = [
 CREDIT = [
     ("base", "e.new_full((), -1.0)", "e.new_full((), 1.0)", "error is softmax minus one-hot",
      FEEDBACK + "test_error_is_softmax_minus_one_hot"),
-    ("base", "a.square().mean(dim=1, keepdim=True)", "a.square().mean(dim=0, keepdim=True)", "RMS is per sample",
+    ("base", "(a * a).mean(dim=1, keepdim=True)", "(a * a).mean(dim=0, keepdim=True)", "RMS is per sample",
      FEEDBACK + "test_rms_normalisation_is_the_stated_formula"),
     ("base", "if a.requires_grad:", "if False:", "credit is detached",
      FEEDBACK + "test_credit_that_does_not_fit_names_rule_and_layer_in_one_line"),
@@ -206,7 +206,7 @@ TRAINING = [
      OBJECTIVE + "test_no_gradient_crosses_a_block_boundary"),
     ("objective", "stream.read_grad(top.grad) * n", "stream.read_grad(top.grad)", "rules see the per-sample gradient",
      OBJECTIVE + "test_rule_is_given_the_per_sample_gradient_at_the_last_state"),
-    ("objective", "layer) / n).to(like", "layer)).to(like", "mean over the batch", LOCAL),
+    ("objective", "layer) / n\n", "layer)\n", "mean over the batch", LOCAL),
     ("objective", 'shift = 1 if self.credit_site == "output" else 0', 'shift = 0 if self.credit_site == "output" else 1',
      "credit site", LOCAL),
     ("objective", "(2 * self.penalty / n)", "(self.penalty / n)", "gradient of λ‖f‖²", LOCAL),
@@ -236,9 +236,13 @@ TRAINING = [
 
 HAND = "models/test_local.py::test_branch_and_gradients_are_those_of_the_modules"
 MODELS = [
-    ("local", "(linear1.weight * m).sum(0)", "(linear1.weight * m).sum(1)", "dγ_j sums over i", HAND),
-    ("local", "total @ linear1.weight", "linear1.weight @ total", "dβ = Wᵀ Σ G", HAND),
-    ("local", "m.mul_(norm.weight)", "m", "dW has the scale of the norm", HAND),
+    ("local", "(w1 * m).sum(0)", "(w1 * m).sum(1)", "dγ_j sums over i", HAND),
+    ("local", "total @ w1", "w1 @ total", "dβ = Wᵀ Σ G", HAND),
+    ("local", "m.mul_(scale)", "m", "dW has the scale of the norm", HAND),
+    ("local", "_add(weight, push.t() @ h)", "_add(weight, push.t() @ h.relu())", "dW of a stage meets its own input",
+     "models/test_local.py::test_a_linear_map_behind_modules_without_parameters_is_that_of_the_modules"),
+    ("local", "m._parameters or m._modules", "m._modules", "a stage with parameters in front goes to autograd",
+     "models/test_local.py::test_other_sequences_are_left_to_autograd"),
     ("local", "else parameter.grad + grad", "else grad", "gradients add up", HAND),
     ("local", "not p.requires_grad or", "", "a frozen weight stays frozen",
      "models/test_local.py::test_a_changed_branch_has_no_short_way"),
@@ -246,7 +250,9 @@ MODELS = [
 
 STREAM = [
     ("adamw", "(0.9, 0.999)", "(0.9, 0.99)", "betas of AdamW", "training/test_adamw.py::test_it_follows_the_formula"),
-    ("adamw", ".clone() for key in KEYS", " for key in KEYS[::-1]", "the state comes back as it was",
+    ("adamw", "groups[self._steps[name], ", "groups[0, ", "a parameter's own count of steps",
+     "training/test_adamw.py::test_a_parameter_that_joins_later_counts_its_own_steps"),
+    ("adamw", "[f\"exp_avg.{name}\"].clone()", "[f\"exp_avg_sq.{name}\"].clone()", "the state comes back as it was",
      "training/test_adamw.py::test_what_state_gave_goes_on_to_the_same_bits"),
     ("stream", "            module.training = mode\n", "            module.training = False\n", "train mode is restored",
      "test_diagnose.py::test_untouched_restores_after_the_code_inside_changed_everything"),

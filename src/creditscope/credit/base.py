@@ -221,7 +221,7 @@ def _given(batch: CreditBatch) -> list[Tensor]:
 
 def rms_normalised(a: Tensor) -> Tensor:
     """a / (RMS(a) + 1e-6) per sample; [B, d] -> [B, d]."""
-    return a / (a.square().mean(dim=1, keepdim=True).sqrt() + RMS_EPS)
+    return a / (a * a).mean(dim=1, keepdim=True).sqrt_().add_(RMS_EPS)
 
 
 def gaussian(shape: tuple[int, ...], scale: float, generator: torch.Generator) -> Tensor:

@@ -1,4 +1,4 @@
-"""A branch and its gradients by hand, for local credit: no graph, and one matrix product less than autograd.
+"""A block and its gradients by hand, for local credit: no graph, and one matrix product less than autograd.
 
 No gradient crosses a block boundary, so a block needs only the gradients of its own weights. With x̂ the normalised input,
 z = W(γ x̂ + β) + b and G = dLoss/dz, autograd first forms G W (a matrix product) to reach γ and β. All of it follows from
@@ -11,6 +11,7 @@ Backpropagation and every measurement use the modules themselves.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import torch
@@ -21,7 +22,30 @@ from torch.nn.modules.module import _has_any_global_hook as has_any_global_hook
 Pull = Callable[[Tensor], None]
 """pull(push) adds the gradients of <f, push> to the .grad of the block's parameters."""
 
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+gelu_backward = torch.ops.aten.gelu_backward.default
+
+
+class LocalBlock(nn.Module, ABC):
+    """A block that knows its gradients; `local` is called without grad mode (by `local_branch`)."""
+
+    @abstractmethod
+    def local(self, h: Tensor) -> tuple[Tensor, Pull] | None:
+        """f_l(h) without a graph, and how its gradients follow from the credit; None where the modules were changed."""
+
+
+@torch.no_grad()
+def local_branch(block: nn.Module, h: Tensor) -> tuple[Tensor, Pull] | None:
+    """f_l(h) without a graph and its `Pull`, of a block that knows them or is a linear map behind modules without parameters
+    (ReLU, Linear: a stage of a plain MLP); None: leave it to autograd."""
+    if isinstance(block, LocalBlock):
+        return block.local(h)
+    if type(block) is not nn.Sequential or not block or h.dim() != 2:
+        return None
+    *before, last = block._modules.values()
+    if not isinstance(last, nn.Linear) or any(m._parameters or m._modules for m in before):
+        return None
+    parts = [(block, nn.Sequential), *((m, type(m)) for m in before), (last, nn.Linear)]
+    return linear_behind(h, before, last) if unchanged(parts) else None
 
 
 def unchanged(modules: Sequence[tuple[nn.Module, type[nn.Module]]]) -> bool:
@@ -30,36 +54,50 @@ def unchanged(modules: Sequence[tuple[nn.Module, type[nn.Module]]]) -> bool:
     if has_any_global_hook():
         return False
     for module, kind in modules:
-        if type(module) is not kind or "forward" in vars(module) or any(getattr(module, name) for name in HOOKS):
+        own = module.__dict__  # at every step of a training: the way through getattr is four times as long
+        if type(module) is not kind or "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]:
             return False
-        if any(p is None or not p.requires_grad or _hooked(p) for p in module._parameters.values()):
+        if own["_backward_hooks"] or own["_backward_pre_hooks"]:
             return False
+        for p in own["_parameters"].values():
+            if p is None or not p.requires_grad or p._backward_hooks or p._post_accumulate_grad_hooks:
+                return False
     return True
 
 
-def _hooked(p: Tensor) -> bool:
-    return bool(p._backward_hooks or p._post_accumulate_grad_hooks)
-
-
-@torch.no_grad()
 def norm_mlp(h: Tensor, norm: nn.LayerNorm, linear1: nn.Linear, linear2: nn.Linear) -> tuple[Tensor, Pull]:
     """(linear2(GELU(linear1(norm(h)))), its `Pull`); [B, d] -> [B, d]."""
+    scale, shift, w1, b1, w2, b2 = norm.weight, norm.bias, linear1.weight, linear1.bias, linear2.weight, linear2.bias
     x = F.layer_norm(h, h.shape[-1:], eps=norm.eps)
-    z = F.linear(torch.addcmul(norm.bias, x, norm.weight), linear1.weight, linear1.bias)
+    z = F.linear(torch.addcmul(shift, x, scale), w1, b1)
     u = F.gelu(z)
 
     @torch.no_grad()
     def pull(push: Tensor) -> None:
-        dz = torch.ops.aten.gelu_backward(push @ linear2.weight, z)
+        dz = gelu_backward(push @ w2, z)
         m, total = dz.t() @ x, dz.sum(0)
-        _add(linear2.weight, push.t() @ u)
-        _add(linear2.bias, push.sum(0))
-        _add(norm.weight, (linear1.weight * m).sum(0))
-        _add(norm.bias, total @ linear1.weight)
-        _add(linear1.weight, m.mul_(norm.weight).addcmul_(total[:, None], norm.bias))
-        _add(linear1.bias, total)
+        _add(w2, push.t() @ u)
+        _add(b2, push.sum(0))
+        _add(scale, (w1 * m).sum(0))
+        _add(shift, total @ w1)
+        _add(w1, m.mul_(scale).addcmul_(total[:, None], shift))
+        _add(b1, total)
 
-    return F.linear(u, linear2.weight, linear2.bias), pull
+    return F.linear(u, w2, b2), pull
+
+
+def linear_behind(h: Tensor, before: Sequence[nn.Module], linear: nn.Linear) -> tuple[Tensor, Pull]:
+    """(linear(before(h)), its `Pull`); `before` has no parameters; [B, d] -> [B, d']."""
+    weight, bias = linear.weight, linear.bias
+    for module in before:
+        h = module(h)
+
+    @torch.no_grad()
+    def pull(push: Tensor) -> None:
+        _add(weight, push.t() @ h)
+        _add(bias, push.sum(0))
+
+    return F.linear(h, weight, bias), pull
 
 
 def _add(parameter: Tensor, grad: Tensor) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from creditscope.models.local import Pull, norm_mlp, unchanged
+from creditscope.models.local import LocalBlock, Pull, norm_mlp, unchanged
 from creditscope.models.parts import FlatLinear, StreamModel, small_output
 
 
-class MLPBranch(nn.Module):
+class MLPBranch(LocalBlock):
     """f_l: LayerNorm, Linear d -> d*ratio, GELU, Linear back; [B, d] -> [B, d]."""
 
     def __init__(self, width: int, ratio: int = 1) -> None:
@@ -29,17 +29,17 @@ class MLPBranch(nn.Module):
         return out
 
     def local(self, h: Tensor) -> tuple[Tensor, Pull] | None:
-        """f_l(h) without a graph, and how its gradients follow from the credit; None where the modules were changed."""
+        norm, linear1, act, linear2 = self.norm, self.linear1, self.act, self.linear2
         parts = [
             (self, MLPBranch),
-            (self.norm, nn.LayerNorm),
-            (self.linear1, nn.Linear),
-            (self.act, nn.GELU),
-            (self.linear2, nn.Linear),
+            (norm, nn.LayerNorm),
+            (linear1, nn.Linear),
+            (act, nn.GELU),
+            (linear2, nn.Linear),
         ]
-        if h.dim() != 2 or not unchanged(parts) or self.act.approximate != "none":
+        if h.dim() != 2 or not unchanged(parts) or act.approximate != "none":
             return None
-        return norm_mlp(h, self.norm, self.linear1, self.linear2)
+        return norm_mlp(h, norm, linear1, linear2)
 
 
 class ResMLP(StreamModel):

@@ -7,6 +7,7 @@ exact gradient of the loss on detached h_L. No gradient crosses a block boundary
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -14,8 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from creditscope.credit.base import CreditBatch, CreditRule, credit_of, rms_normalised
-from creditscope.models.local import Pull
-from creditscope.models.resmlp import MLPBranch
+from creditscope.models.local import Pull, local_branch
 from creditscope.stream import InterfaceStream
 
 
@@ -33,8 +33,8 @@ class Objective:
     precision: str = "fp32"
     """bf16: matrix products of the forward and backward pass under autocast; states, credit, weights and optimiser in fp32."""
 
-    def _cast(self) -> torch.autocast:
-        return torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16")
+    def _cast(self) -> AbstractContextManager[object]:
+        return torch.autocast("cpu", torch.bfloat16) if self.precision == "bf16" else nullcontext()
 
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
         """Leave the gradients of one batch in .grad; returns the mean loss (detached scalar)."""
@@ -108,8 +108,7 @@ class Objective:
         if layer < self.first_trained:
             with torch.no_grad():
                 return self.stream.branch(layer, h), None
-        block = self.stream.blocks[layer]
-        known = block.local(h) if self.precision == "fp32" and isinstance(block, MLPBranch) else None
+        known = local_branch(self.stream.blocks[layer], h) if self.precision == "fp32" else None
         return known or (self.stream.branch(layer, h), None)
 
     def _push(self, a: Tensor, layer: int, n: int, like: Tensor) -> Tensor:
@@ -117,7 +116,8 @@ class Objective:
         a = self.stream.read_grad(a) if a.dim() > 2 else a
         if self.credit_norm == "rms":
             a = rms_normalised(a)
-        return (self.stream.write_credit(a, layer) / n).to(like.dtype).expand_as(like)
+        push = self.stream.write_credit(a, layer) / n
+        return push if (push.dtype, push.shape) == (like.dtype, like.shape) else push.to(like.dtype).expand_as(like)
 
 
 def freeze_first(stream: InterfaceStream, train_last: int | None) -> int:
