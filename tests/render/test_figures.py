@@ -77,7 +77,7 @@ def test_hostile_names_are_text_in_the_figure_of_a_study(name):
 
 
 def test_the_files_of_a_study_with_hostile_names_are_well_formed(tmp_path):
-    written = figures.write_figures([], tmp_path, {"ablation": study_charts(spoilt(made_up_study("ablation")))})
+    written = figures.write_figures([], tmp_path, {"study-ablation": study_charts(spoilt(made_up_study("ablation")))})
     assert [p.name for p in written] == ["study-ablation.svg", "study-ablation.pdf", "study-ablation.png"]
     drawn = written[0].read_text()
     assert "<script" not in drawn

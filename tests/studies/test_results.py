@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from creditscope.cli.study import END, START
+from creditscope.render.claims_charts import claims_charts
 from creditscope.render.reproduction import audit_page, headline
 from creditscope.render.study_charts import study_charts
 from creditscope.studies.archive import Archive
+from creditscope.studies.reproduction import outcomes
 from creditscope.studies.result import Run, StudyResult
 from creditscope.studies.show import everything, planned
 
@@ -50,7 +52,8 @@ def test_page_and_readme_are_made_from_the_files(found):
     figures = {p.stem: f"images/audit/{p.name}" for p in (ROOT / "docs/images/audit").glob("*.svg")}
     page = audit_page(runs, results, missing, "results", planned("reduced"), figures)
     assert (ROOT / "docs" / "audit.md").read_text() == page
-    assert {f"study-{r.name}" for r in results if study_charts(r)} | {"audit", "layers", "temporal"} == set(figures)
+    wanted = {f"study-{r.name}" for r in results if study_charts(r)} | claims_charts(outcomes(runs)).keys()
+    assert wanted | {"audit", "layers", "temporal"} == set(figures)
     assert all(f"({address})" in page for address in figures.values())
     readme = (ROOT / "README.md").read_text()
     assert readme.partition(START)[2].partition(END)[0].strip() == headline(runs)

@@ -109,5 +109,5 @@ def _pictures(flags: Report, sources: Sources, groups: Sequence[Group]) -> None:
         from creditscope.render.study_charts import study_charts
 
         several = len({preset for preset, _ in studies}) > 1
-        named = {(f"{r.name}-{preset}" if several else r.name): study_charts(r) for preset, r in studies}
+        named = {f"study-{r.name}" + (f"-{preset}" if several else ""): study_charts(r) for preset, r in studies}
         write_figures(groups, flags.figures, named)

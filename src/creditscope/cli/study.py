@@ -390,9 +390,12 @@ def run_page(args: Sequence[str]) -> int:
 
 def _figures(runs: Sequence[Finished], results: Sequence[StudyResult], directory: Path, start: Path) -> dict[str, str]:
     """Draw them; name -> address seen from the page."""
+    from creditscope.render.claims_charts import claims_charts
     from creditscope.render.figures import write_figures
     from creditscope.render.reproduction import primary_groups
     from creditscope.render.study_charts import study_charts
+    from creditscope.studies.reproduction import outcomes
 
-    written = write_figures(primary_groups(runs), directory, {r.name: study_charts(r) for r in results}, ("svg",))
+    panels = {**claims_charts(outcomes(runs)), **{f"study-{r.name}": study_charts(r) for r in results}}
+    written = write_figures(primary_groups(runs), directory, panels, ("svg",))
     return {p.stem: quote(Path(os.path.relpath(p, start)).as_posix()) for p in written}

@@ -28,10 +28,10 @@ UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDa
 def write_figures(
     groups: Sequence[Group],
     directory: Path,
-    studies: Mapping[str, Sequence[Described]] | None = None,
+    described: Mapping[str, Sequence[Described]] | None = None,
     formats: Sequence[str] = FORMATS,
 ) -> list[Path]:
-    """audit, layers and temporal of the groups, and one figure per study (file name -> its panels), in every format.
+    """audit, layers and temporal of the groups, and the described figures (file name -> panels), in every format.
 
     Networks of different shape or task get figures of their own. Returns the paths that were written.
     """
@@ -52,9 +52,9 @@ def write_figures(
         for suffix, found in alike(groups).items():
             for name, drawing in drawings.items():
                 written += _save(drawing(found), directory, f"{name}{suffix}", formats)
-        for name, panels in (studies or {}).items():
+        for name, panels in (described or {}).items():
             if panels:
-                written += _save(plot(panels), directory, f"study-{name}", formats)
+                written += _save(plot(panels), directory, name, formats)
     return written
 
 

@@ -28,6 +28,9 @@ from creditscope.studies.result import Run, StudyResult, beside, pm, span
 ORDER = ("bp", "ep", "fa", "dfa", "cb", "sb")
 HEADER = ["quantity", "published", "ours", "difference", "statement", "runs"]
 OVERVIEW = {
+    "claims-accuracy": "Published accuracies and ours",
+    "claims-order": "Norms and growth, ours divided by the published",
+    "claims-cosine": "Published cosines and ours",
     "audit": "Accuracy of every method next to its nulls",
     "layers": "Cosine to the gradient, layer by layer",
     "temporal": "Growth and reference gradient over the epochs, with the thresholds",

@@ -1,0 +1,64 @@
+"""Published values and ours in one look: a figure for each kind of quantity that has a common axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from creditscope.render.charts import Dots, Level, Row
+from creditscope.studies.reproduction import ABSOLUTE, FACTOR, NOT_COMPARABLE, Ours, Outcome, close
+
+KINDS = {
+    "accuracy": ("Accuracy", f"within {100 * ABSOLUTE['accuracy']:g} pp or the spread of the seeds"),
+    "order": ("Norms, growth and nudging", f"within a factor {FACTOR:g}"),
+    "cosine": ("Cosine and ρ", f"within {ABSOLUTE['cosine']:g} or the spread of the seeds"),
+}
+"""Kind of claim: what it is called, and what counts as reproduced."""
+IMPLIED = (": accuracy", " (ours at B = 128)", " (all layers)")
+"""Words of a claim that the figure does without."""
+OURS, PUBLISHED = "ours, one per seed", "published"
+
+
+def claims_charts(held: Sequence[Outcome]) -> dict[str, Sequence[Dots]]:
+    """File name -> its panel; a kind without a claim that our runs can test is left out."""
+    made = {f"claims-{kind}": _dots(held, kind) for kind in KINDS}
+    return {name: [dots] for name, dots in made.items() if dots.rows}
+
+
+def _dots(held: Sequence[Outcome], kind: str) -> Dots:
+    title, tolerance = KINDS[kind]
+    ratio = kind == "order"
+    rows = [
+        _row(outcome, ours, ratio)
+        for outcome in held
+        if outcome.claim.closeness == kind and outcome.kind != NOT_COMPARABLE
+        for ours in outcome.ours
+        if ours.values and ours.trained == outcome.claim.epochs
+    ]
+    return Dots(
+        f"claims-{kind}",
+        f"{title}, published and ours; ✗: not reproduced ({tolerance})",
+        "one dot per seed",
+        "ours / published" if ratio else "cosine or ρ" if kind == "cosine" else kind,
+        rows,
+        [Level(1 / FACTOR, f"1/{FACTOR:g}"), Level(FACTOR, f"{FACTOR:g}")] if ratio else [],
+        zero=kind == "cosine",
+        row_name="claim",
+        log=ratio,
+        marks=OURS,
+        hollow="" if ratio else PUBLISHED,
+    )
+
+
+def _row(outcome: Outcome, ours: Ours, ratio: bool) -> Row:
+    claim, said = outcome.claim, outcome.claim.published.value
+    name = claim.what
+    for words in IMPLIED:
+        name = name.replace(words, "")
+    if ours.norm:
+        about, colon, quantity = name.partition(": ")
+        name = f"{about} ({ours.norm}){colon}{quantity}"
+    if not close(claim, ours):
+        name = f"✗ {name}"
+    values = [v / said for v in ours.values] if ratio else ours.values
+    marks = [(f"seed {seed}", value) for seed, value in zip(ours.seeds, values, strict=True)]
+    return Row(name, marks, hollow=[] if ratio else [(PUBLISHED, said)])
