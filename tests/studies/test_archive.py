@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import pytest
 from tests.studies.driver import tiny_specs
 from tests.studies.test_store import Inline
 
+from creditscope.cli import main
 from creditscope.cli.parse import given, parse
 from creditscope.cli.train import SPEC_FIELDS, Train, _option
 from creditscope.errors import CreditscopeError
@@ -39,6 +41,42 @@ def test_a_study_says_the_same_from_an_archive(store, tmp_path):
     assert [r.spec for r in runs] == [r.spec for r in theirs]
     assert analyse(runs) == analyse(theirs)
     assert not list((tmp_path / "results").rglob("*.safetensors"))
+
+
+def test_runs_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
+    out = tmp_path / "results"
+    key, other, *_ = write_archive(store, [s.hash for s in tiny_specs()], out)
+    own = ("stamp", "bytes")
+    rows = [{k: v for k, v in row.items() if k not in own} for row in Archive(out).rows()]
+    assert rows == [{k: v for k, v in row.items() if k not in own} for row in store.rows()]
+    said = []
+    for path in (store.root, out):
+        assert main(["runs", "list", "--store", str(path)]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    assert main(["runs", "show", key[:12], "--store", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert command(store.bundle(key).spec) in shown
+    assert "the protocol finds" in shown
+    (out / "runs" / f"{other}.json").write_text("{}")
+    assert main(["runs", "list", "--store", str(out)]) == 0
+    assert f"{other[:10]}  unusable: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["rm", "0"], "is an archive of results, without weights; this needs a store"),
+        (["export", "--format", "archive", "--out", "x"], "this needs a store"),
+        (["list", "--rebuild"], "has no index to build again"),
+        (["show", "zz"], "no run in .* with a hash that starts with 'zz'"),
+    ],
+)
+def test_what_an_archive_cannot_do_is_one_line(store, tmp_path, args, told, capsys):
+    write_archive(store, [tiny_specs()[0].hash], tmp_path)
+    assert main(["runs", *args, "--store", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(told, line)
 
 
 def test_an_altered_file_is_an_error(store, tmp_path):

@@ -9,14 +9,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from creditscope.cli.parse import parse
 
+if TYPE_CHECKING:
+    from creditscope.studies.store import Store
+
 USAGE = """\
-creditscope runs: the runs of a store
+creditscope runs: the runs of a store, or of an archive without weights (such as results/)
 
 usage: creditscope runs COMMAND --store DIR [options]
 
@@ -33,7 +36,7 @@ Example: creditscope runs list --store runs/store
 @dataclass
 class List:
     store: Path
-    """Directory of the store."""
+    """Directory of the store, or of an archive."""
     rebuild: bool = False
     """Throw the index away and read every run directory again."""
 
@@ -43,7 +46,7 @@ class Show:
     run: Annotated[str, tyro.conf.Positional]
     """Hash of the run, or its beginning."""
     store: Path
-    """Directory of the store."""
+    """Directory of the store, or of an archive."""
 
 
 @dataclass
@@ -57,7 +60,7 @@ class Remove:
 @dataclass
 class Export:
     store: Path
-    """Directory of the store."""
+    """Directory of the store (a table: or of an archive)."""
     out: Path | None = None
     """File to write (default: standard output; parquet needs a file)."""
     format: Literal["csv", "json", "parquet", "archive"] = "csv"
@@ -91,13 +94,17 @@ def run(args: Sequence[str]) -> int:
 
 def run_list(args: Sequence[str]) -> int:
     flags = parse(List, args, "runs list", "One line per run of a store.", "creditscope runs list --store runs/store")
+    from creditscope.errors import CreditscopeError
     from creditscope.render.numbers import num, printable
+    from creditscope.studies.archive import open_source
     from creditscope.studies.store import Store
 
-    store = Store(flags.store)
-    if flags.rebuild:
-        store.rebuild()
-    rows = store.rows()
+    source = open_source(flags.store)
+    if flags.rebuild and not isinstance(source, Store):
+        raise CreditscopeError(f"{flags.store} is an archive and has no index to build again; leave out --rebuild")
+    if flags.rebuild and isinstance(source, Store):
+        source.rebuild()
+    rows = source.rows()
     lines = [
         f"{'run':<10}  {'method':<24} {'dataset':<10} {'arch':<10} {'d':>4} {'L':>3} {'epochs':>6} {'seed':>6} accuracy  growth"
     ]
@@ -109,7 +116,7 @@ def run_list(args: Sequence[str]) -> int:
             f"{r['hash'][:10]:<10}  {r['label']:<24} {r['dataset']:<10} {r['arch']:<10} {r['width']:>4} {r['depth']:>3} "
             f"{r['epochs']:>6} {r['seed']:>6} {r['accuracy']:>8.3f}  {num(r['growth'])}"
         )
-    failures = store.failures()
+    failures = source.failures() if isinstance(source, Store) else {}
     lines += [f"{key[:10]:<10}  failed: {printable(f['message'])}" for key, f in failures.items()]
     bad = sum(bool(r["problem"]) for r in rows)
     lines.append(
@@ -131,10 +138,15 @@ def run_show(args: Sequence[str]) -> int:
     )
     from creditscope.protocol.report import DiagnosticReport
     from creditscope.render.numbers import printable
-    from creditscope.studies.store import Store
+    from creditscope.studies.archive import Archive, command, open_source
 
-    store = Store(flags.store)
+    store = open_source(flags.store)
     key = store.find(flags.run)
+    if isinstance(store, Archive):
+        run = store.read(key)
+        print(f"run {key}\nfile {run.path}\ntrained by {command(run.spec)}\n")
+        print(DiagnosticReport.from_dict(run.report))
+        return 0
     if key in (failures := store.failures()):
         print(f"run {key} failed: {printable(failures[key]['message'])}")
         for line in str(failures[key]["traceback"]).splitlines():
@@ -149,13 +161,11 @@ def run_show(args: Sequence[str]) -> int:
 
 def run_rm(args: Sequence[str]) -> int:
     flags = parse(Remove, args, "runs rm", "Remove runs from a store.", "creditscope runs rm 3fa9 --store runs/store")
-    from creditscope.studies.store import Store
-
     if not flags.runs:
         from creditscope.errors import CreditscopeError
 
         raise CreditscopeError("runs rm needs the hash of a run, or its beginning; see `creditscope runs list`")
-    store = Store(flags.store)
+    store = _store(flags.store)
     for key in [store.find(prefix) for prefix in flags.runs]:
         store.remove(key)
         print(f"removed {key}")
@@ -173,18 +183,17 @@ def run_export(args: Sequence[str]) -> int:
     )
     from creditscope.errors import CreditscopeError
     from creditscope.files import plain, write_atomic
-    from creditscope.studies.store import SHOWN, Store
+    from creditscope.studies.archive import open_source, write_archive
+    from creditscope.studies.store import SHOWN
 
     if flags.format == "archive":
-        from creditscope.studies.archive import write_archive
-
         if flags.out is None:
             raise CreditscopeError("an archive is a directory; name it with --out")
-        store = Store(flags.store)
+        store = _store(flags.store)
         written = write_archive(store, [r["hash"] for r in store.rows() if not r["problem"]], flags.out)
         print(f"{len(written)} runs in {flags.out}")
         return 0
-    rows: list[dict[str, Any]] = [{c: r[c] for c in SHOWN} for r in Store(flags.store).rows()]
+    rows: list[dict[str, Any]] = [{c: r[c] for c in SHOWN} for r in open_source(flags.store).rows()]
     if flags.format == "parquet":
         try:
             import pyarrow
@@ -250,6 +259,17 @@ def run_verify(args: Sequence[str]) -> int:
         return 3
     print(f"REPRODUCED within the tolerance ({TOLERANCE})")
     return 0
+
+
+def _store(path: Path) -> Store:
+    from creditscope.errors import CreditscopeError
+    from creditscope.studies.archive import open_source
+    from creditscope.studies.store import Store
+
+    source = open_source(path)
+    if not isinstance(source, Store):
+        raise CreditscopeError(f"{path} is an archive of results, without weights; this needs a store")
+    return source
 
 
 def _told(d: Any) -> str:

@@ -192,8 +192,8 @@ def _intro(runs: Sequence[Run], source: str) -> str:
     return (
         f"Made by `creditscope study page` from `{source}`: {len(runs)} runs ({told}), protocol {protocol}, one thread each. "
         "Every run is named by the hash of its spec; an archive holds it as a JSON file with the command that trains it and the "
-        "checksums of its weights. `creditscope runs verify HASH --store results` trains one again and compares trajectory and "
-        "report.\n\n"
+        "checksums of its weights. `creditscope runs show HASH --store results` shows its report, `creditscope runs verify HASH "
+        "--store results` trains it again and compares trajectory and report.\n\n"
         "The published values are those of arXiv 2606.21126, its drafts and its public change history; contested (in the tables "
         "of the studies: an exclamation mark): the authors corrected the number, or two versions differ. The papers do not state "
         "how the credit is normalised, so ours is shown for each setting of `credit_norm` that was run."

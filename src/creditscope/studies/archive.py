@@ -18,7 +18,7 @@ from creditscope.files import dump_json, dump_line, read_json, write_atomic
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.studies.result import NotMeasured, Run
-from creditscope.studies.store import Store
+from creditscope.studies.store import COLUMNS, Row, Store, described, the_one
 from creditscope.training.spec import RunSpec, make_spec
 
 SCHEMA_VERSION = 1
@@ -58,6 +58,26 @@ class Archive:
     def read(self, key: str) -> Run:
         """The run with this hash."""
         return read_run(self.root / "runs" / f"{key}.json")
+
+    def hashes(self) -> list[str]:
+        return sorted(path.stem for path in (self.root / "runs").glob("*.json"))
+
+    def find(self, prefix: str) -> str:
+        """The full hash of the one run that starts with `prefix`."""
+        return the_one(self.hashes(), prefix, self.root)
+
+    def rows(self) -> list[Row]:
+        """One row per file, by hash, as a store gives them."""
+        return [self._row(key) for key in self.hashes()]
+
+    def _row(self, key: str) -> Row:
+        row: Row = dict.fromkeys(COLUMNS) | {"hash": key, "stamp": "", "problem": ""}
+        try:
+            run = self.read(key)
+            size = (self.root / "runs" / f"{key}.json").stat().st_size
+            return row | described(run.spec, run.trajectory[-1]) | {"bytes": size}
+        except (CreditscopeError, OSError, ValueError, LookupError, TypeError) as error:
+            return row | {"problem": " ".join(str(error).split())}
 
     def runs(self) -> list[Run]:
         """Every run of the archive, by hash."""

@@ -19,7 +19,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -100,13 +100,7 @@ class Store:
     def find(self, prefix: str) -> str:
         """The full hash of the one run, finished or failed, that starts with `prefix`."""
         names = {p.name for p in _entries(self.root / "runs")} | {p.stem for p in _entries(self.root / "failed")}
-        found = sorted(n for n in names if n.startswith(prefix)) if prefix else []
-        if len(found) != 1:
-            what = "no run" if not found else f"{len(found)} runs"
-            raise CreditscopeError(
-                f"{what} in {self.root} with a hash that starts with {prefix!r}; see `creditscope runs list`"
-            )
-        return found[0]
+        return the_one(names, prefix, self.root)
 
     def remove(self, run: str) -> None:
         """Delete a run with what was measured of it."""
@@ -290,6 +284,31 @@ def _stamp(run: Path) -> str:
     return f"{stat.st_mtime_ns}:{stat.st_size}:{directory.st_mtime_ns}"
 
 
+def the_one(names: Iterable[str], prefix: str, root: Path) -> str:
+    """The one name that starts with `prefix`."""
+    found = sorted(n for n in names if n.startswith(prefix)) if prefix else []
+    if len(found) != 1:
+        what = "no run" if not found else f"{len(found)} runs"
+        raise CreditscopeError(
+            f"{what} in {root} with a hash that starts with {prefix!r}; see `creditscope runs list --store {root}`"
+        )
+    return found[0]
+
+
+def described(spec: RunSpec, last: dict[str, Any]) -> Row:
+    """The columns that a spec and the last line of a trajectory tell."""
+    row: Row = {c: getattr(spec, c) for c in COLUMNS if c in RunSpec.model_fields}
+    return row | {
+        "label": spec.label,
+        "accuracy": last["accuracy"],
+        "growth": float(last["growth"]),
+        "g_128": float(last["g_per_sample"][-1]) / 128,
+        "gamma": None if last["gamma"] is None else float(last["gamma"]),
+        "fired": " ".join(last["fired"]),
+        "spec": json.dumps(spec.model_dump(), sort_keys=True),
+    }
+
+
 def _row(run: Path, stamp: str) -> tuple[Any, ...]:
     """The row of one directory: from its files alone, so that a rebuilt index equals the one it replaces."""
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
@@ -299,17 +318,7 @@ def _row(run: Path, stamp: str) -> tuple[Any, ...]:
         spec, last = bundle.spec, json.loads((run / TRAJECTORY).read_bytes().splitlines()[-1])
         if spec.hash != run.name:
             raise CreditscopeError(f"{run} holds another run ({spec.hash[:10]})")
-        row |= {c: getattr(spec, c) for c in COLUMNS if c in RunSpec.model_fields}
-        row |= {
-            "label": spec.label,
-            "accuracy": last["accuracy"],
-            "growth": float(last["growth"]),
-            "g_128": float(last["g_per_sample"][-1]) / 128,
-            "gamma": None if last["gamma"] is None else float(last["gamma"]),
-            "fired": " ".join(last["fired"]),
-            "bytes": sum(p.stat().st_size for p in run.iterdir()),
-            "spec": json.dumps(spec.model_dump(), sort_keys=True),
-        }
+        row |= described(spec, last) | {"bytes": sum(p.stat().st_size for p in run.iterdir())}
     except (CreditscopeError, OSError, ValueError, LookupError, TypeError) as error:
         row["problem"] = " ".join(str(error).split())
     return tuple(row[c] for c in COLUMNS)

@@ -56,19 +56,16 @@ class Verification:
 
 def pick(source: Store | Archive, prefix: str | None) -> Run:
     """The run whose hash starts with `prefix`; any, by chance, where None is given."""
-    if isinstance(source, Archive):
-        found = sorted(path.stem for path in (source.root / "runs").glob("*.json"))
+    if prefix is None:
+        usable = (str(row["hash"]) for row in source.rows() if not row["problem"])
+        found = source.hashes() if isinstance(source, Archive) else list(usable)  # a damaged record is a finding
+        if not found:
+            raise CreditscopeError(
+                f"{source.root} has no finished run that can be read; `creditscope runs list --store {source.root}` says why"
+            )
+        key = random.SystemRandom().choice(found)
     else:
-        found = sorted(str(row["hash"]) for row in source.rows() if not row["problem"])
-    named = [key for key in found if prefix is None or (prefix and key.startswith(prefix))]
-    if not found:
-        raise CreditscopeError(f"{source.root} has no finished run that can be read; `creditscope runs list` says why")
-    if prefix is not None and len(named) != 1:
-        raise CreditscopeError(
-            f"{len(named) or 'no'} runs of {len(found)} in {source.root} with a hash that starts with {prefix!r}; "
-            "give one of them"
-        )
-    key = random.SystemRandom().choice(named)
+        key = source.find(prefix)
     if isinstance(source, Archive):
         return source.read(key)
     runs, problems = runs_of(source, [source.bundle(key).spec], None)
