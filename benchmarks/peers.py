@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.harness import Row, interleaved, ratio
+from benchmarks.steps import gemm_step, with_backward
 from creditscope.adamw import AdamW
 from creditscope.credit.registry import make_rule
 from creditscope.models.parts import FlatLinear, StreamModel
@@ -22,6 +23,7 @@ from creditscope.training.build import build_stream
 from creditscope.training.objective import Objective
 
 BATCH, INPUTS, WIDTH, LAYERS, CLASSES = 128, 3072, 256, 9, 10
+BOUND = "products and AdamW alone"
 
 
 class PlainMLP(StreamModel):
@@ -76,6 +78,22 @@ def ours(method: str, x: Tensor, y: Tensor) -> Callable[[], None]:
     return step
 
 
+def bound() -> Callable[[], None]:
+    """Nothing but the matrix products of an FA step and AdamW."""
+    forward = [(BATCH, INPUTS, WIDTH), *[(BATCH, WIDTH, WIDTH)] * (LAYERS - 2), (BATCH, WIDTH, CLASSES)]
+    products = gemm_step(with_backward(forward))
+    params = dict(PlainMLP().named_parameters())
+    for p in params.values():
+        p.grad = torch.randn_like(p)
+    optimizer = AdamW(params, lr=1e-3, weight_decay=0.01)
+
+    def step() -> None:
+        products()
+        optimizer.step()
+
+    return step
+
+
 def run(rounds: int) -> list[Row]:
     if find_spec("biotorch") is None:
         print("peers: BioTorch is not there, its comparison is left out (see benchmarks/peers.py)")
@@ -83,10 +101,12 @@ def run(rounds: int) -> list[Row]:
     x, y = torch.randn(BATCH, INPUTS), torch.randint(0, CLASSES, (BATCH,))
     cases = {f"BioTorch, {m.upper()}": theirs(m, x, y) for m in ("fa", "dfa")}
     cases |= {f"ours, {m.upper()}": ours(m, x, y) for m in ("bp", "fa", "dfa")}
+    cases[BOUND] = bound()
     times = interleaved(cases, 4 * rounds, repeat=2)
     group = "9-layer MLP d=256, against BioTorch"
     return [
         ratio(group, times, "ours, FA", "BioTorch, FA", 1.05, at_least=True),
+        ratio(group, times, BOUND, "BioTorch, FA", at_least=True),
         ratio(group, times, "ours, DFA", "BioTorch, DFA", 1.15, at_least=True),
         ratio(group, times, "BioTorch, FA", "ours, BP"),
         ratio(group, times, "BioTorch, DFA", "ours, BP"),

@@ -80,14 +80,17 @@ def plain_step(spec: RunSpec, x: Tensor, y: Tensor) -> Callable[[], None]:
 def gemms(spec: RunSpec) -> list[tuple[int, int, int]]:
     """(m, k, n) of every matrix product of one backpropagation step of a ResMLP."""
     d, depth = spec.width or 0, spec.depth or 0
-    forward = [(BATCH, 3072, d), *[(BATCH, d, d)] * (2 * depth), (BATCH, d, 10)]
-    weights = [(n, m, k) for m, k, n in forward]
-    inputs = [(m, n, k) for m, k, n in forward[1:]]  # the embedding's input needs no gradient
-    return forward + weights + inputs
+    return with_backward([(BATCH, 3072, d), *[(BATCH, d, d)] * (2 * depth), (BATCH, d, 10)])
 
 
-def gemm_step(spec: RunSpec) -> Callable[[], None]:
-    made = [(torch.randn(m, k), torch.randn(k, n), torch.empty(m, n)) for m, k, n in gemms(spec)]
+def with_backward(forward: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """The products of the forward pass, those of the weights' gradients, and those that carry the error back (by the weights or
+    by feedback matrices of their shape; the input of the first map needs none)."""
+    return forward + [(n, m, k) for m, k, n in forward] + [(m, n, k) for m, k, n in forward[1:]]
+
+
+def gemm_step(shapes: list[tuple[int, int, int]]) -> Callable[[], None]:
+    made = [(torch.randn(m, k), torch.randn(k, n), torch.empty(m, n)) for m, k, n in shapes]
 
     def step() -> None:
         for a, b, out in made:
@@ -108,7 +111,7 @@ def run(rounds: int) -> list[Row]:
             rule: our_step(make_spec({"dataset": "cifar10", **shape, **s}), data, x, y) for rule, s in RULES.items()
         }
         if base.arch == "resmlp":
-            cases["matrix products alone"] = gemm_step(base)
+            cases["matrix products alone"] = gemm_step(gemms(base))
         times = interleaved(cases, rounds if base.arch == "vit-mini" else 4 * rounds, repeat=2)
         wanted = TARGETS if base.arch == "resmlp" else {"ours, BP": 1.05}
         rows += [ratio(name, times, rule, "plain loop", wanted.get(rule)) for rule in RULES]

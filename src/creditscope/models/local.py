@@ -33,19 +33,19 @@ class LocalBlock(nn.Module, ABC):
         """f_l(h) without a graph, and how its gradients follow from the credit; None where the modules were changed."""
 
 
-@torch.no_grad()
 def local_branch(block: nn.Module, h: Tensor) -> tuple[Tensor, Pull] | None:
     """f_l(h) without a graph and its `Pull`, of a block that knows them or is a linear map behind modules without parameters
     (ReLU, Linear: a stage of a plain MLP); None: leave it to autograd."""
-    if isinstance(block, LocalBlock):
-        return block.local(h)
-    if type(block) is not nn.Sequential or not block or h.dim() != 2:
-        return None
-    *before, last = block._modules.values()
-    if not isinstance(last, nn.Linear) or any(m._parameters or m._modules for m in before):
-        return None
-    parts = [(block, nn.Sequential), *((m, type(m)) for m in before), (last, nn.Linear)]
-    return linear_behind(h, before, last) if unchanged(parts) else None
+    with torch.no_grad():
+        if isinstance(block, LocalBlock):
+            return block.local(h)
+        if type(block) is not nn.Sequential or h.dim() != 2:
+            return None
+        *before, last = block._modules.values() or (block,)
+        if not isinstance(last, nn.Linear) or any(m._parameters or m._modules for m in before):
+            return None
+        parts = [(block, nn.Sequential), *((m, type(m)) for m in before), (last, nn.Linear)]
+        return linear_behind(h, before, last) if unchanged(parts) else None
 
 
 def unchanged(modules: Sequence[tuple[nn.Module, type[nn.Module]]]) -> bool:
@@ -72,16 +72,16 @@ def norm_mlp(h: Tensor, norm: nn.LayerNorm, linear1: nn.Linear, linear2: nn.Line
     z = F.linear(torch.addcmul(shift, x, scale), w1, b1)
     u = F.gelu(z)
 
-    @torch.no_grad()
     def pull(push: Tensor) -> None:
-        dz = gelu_backward(push @ w2, z)
-        m, total = dz.t() @ x, dz.sum(0)
-        _add(w2, push.t() @ u)
-        _add(b2, push.sum(0))
-        _add(scale, (w1 * m).sum(0))
-        _add(shift, total @ w1)
-        _add(w1, m.mul_(scale).addcmul_(total[:, None], shift))
-        _add(b1, total)
+        with torch.no_grad():
+            dz = gelu_backward(push @ w2, z)
+            m, total = dz.t() @ x, dz.sum(0)
+            _add(w2, push.t() @ u)
+            _add(b2, push.sum(0))
+            _add(scale, (w1 * m).sum(0))
+            _add(shift, total @ w1)
+            _add(w1, m.mul_(scale).addcmul_(total[:, None], shift))
+            _add(b1, total)
 
     return F.linear(u, w2, b2), pull
 
@@ -92,10 +92,10 @@ def linear_behind(h: Tensor, before: Sequence[nn.Module], linear: nn.Linear) -> 
     for module in before:
         h = module(h)
 
-    @torch.no_grad()
     def pull(push: Tensor) -> None:
-        _add(weight, push.t() @ h)
-        _add(bias, push.sum(0))
+        with torch.no_grad():
+            _add(weight, push.t() @ h)
+            _add(bias, push.sum(0))
 
     return F.linear(h, weight, bias), pull
 
