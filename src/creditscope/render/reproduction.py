@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.render.markdown import escape, table
@@ -24,6 +25,7 @@ from creditscope.studies.reproduction import (
     published_text,
 )
 from creditscope.studies.result import Run, StudyResult, beside, pm, span
+from creditscope.training.spec import RunSpec
 
 ORDER = ("bp", "ep", "fa", "dfa", "cb", "sb")
 HEADER = ["quantity", "published", "ours", "difference", "statement", "runs"]
@@ -106,7 +108,7 @@ def _verdicts(runs: Sequence[Run]) -> str:
             escape(g.finding),
             escape(h.finding),
         ]
-        for g, h in zip(three, four, strict=True)
+        for g, h in sorted(zip(three, four, strict=True), key=lambda pair: _place(pair[0].spec))
     ]
     header = [
         "method",
@@ -118,6 +120,22 @@ def _verdicts(runs: Sequence[Run]) -> str:
         "four-diagnostic",
     ]
     return "\n".join(table(header, rows))
+
+
+def _place(s: RunSpec) -> tuple[Any, ...]:
+    """Where a method stands: the networks of the primary audit first, in its order; the longer training before the shorter."""
+    method = ORDER.index(s.method) if s.method in ORDER else len(ORDER)
+    shape = (s.arch != "resmlp", s.arch, not s.terminal_norm, s.width, s.depth)
+    return (
+        s.dataset != "cifar10",
+        s.dataset,
+        *shape,
+        -(s.epochs or 0),
+        method,
+        str(s.credit_norm),
+        str(s.credit_site),
+        s.penalty,
+    )
 
 
 def _planned(plan: Mapping[str, Sequence[str]], runs: Sequence[Run]) -> list[list[str]]:

@@ -291,6 +291,7 @@ def _architectures() -> list[Claim]:
         "arch": "student",
         "width": 128,
         "terminal_norm": False,
+        "augment": False,
         "epochs": 30,
     }
     bare: dict[str, Any] = {"terminal_norm": False}
