@@ -236,6 +236,11 @@ class InterfaceStream(Stream):
             "pass blocks= so that the model is seen through hooks instead"
         )
 
+    @property
+    def embedding(self) -> nn.Module | None:
+        """The module that gives h_0; None where the model's own forward pass adds something to it."""
+        return self._embed
+
     def embed(self, x: Any) -> Tensor:
         """h_0."""
         if self._embed is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from torch import Tensor
 
 from creditscope import CreditscopeError, diagnose
 from creditscope.credit import BP, DFA, FA, CreditBatch, CreditRule, make_rule
-from creditscope.credit.base import as_rule, checked, credit_of, rms_normalised
+from creditscope.credit.base import as_rule, checked, credit_of, descent_of, rms_normalised
 from creditscope.models import ResMLP, SmallCNN, ViTMini
 from creditscope.stream import InterfaceStream
 
@@ -82,6 +84,56 @@ def test_descending_order_is_the_credit_reversed(make):
     rule, b = setting(make())
     for left, right in zip(rule.descend(b), reversed(rule.credit(b)), strict=True):
         assert torch.equal(left, right)
+
+
+class Halved(FA):
+    def credit(self, batch: CreditBatch) -> list[Tensor]:
+        return [a / 2 for a in super().credit(batch)]
+
+
+def test_a_rule_that_changes_a_parents_credit_descends_with_its_own():
+    (rule, b), (whole, _) = setting(Halved()), setting(FA())
+    for (layer, left), right in zip(descent_of(rule, b), reversed(whole.credit(b)), strict=True):
+        torch.testing.assert_close(left, right / 2, msg=f"layer {layer}")
+
+
+class Doubled(FA):
+    def descend(self, batch: CreditBatch) -> Iterator[Tensor]:
+        return (2 * a for a in super().descend(batch))
+
+
+def test_a_rule_that_changes_a_parents_descent_gives_it_as_credit():
+    (rule, b), (whole, _) = setting(Doubled()), setting(FA())
+    for left, right in zip(credit_of(rule, b), whole.credit(b), strict=True):
+        torch.testing.assert_close(left, 2 * right)
+
+
+class Descending(FA):
+    def __init__(self, after: int, then: Any = None) -> None:
+        super().__init__()
+        self.after, self.then = after, then
+
+    def descend(self, batch: CreditBatch) -> Any:
+        yield from islice(super().descend(batch), self.after)
+        if self.then is not None:
+            yield self.then()
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        (Descending(2), "'fa' returned 2 layers for 3 blocks; return 4"),
+        (Descending(1, lambda: 1 / 0), "'fa' raised ZeroDivisionError: division by zero"),
+        (Descending(1, lambda: torch.zeros(2)), "'fa' returned shape [2] at layer 2"),
+        (Descending(3, lambda: torch.full((6, D), math.nan)), "'fa' returned NaN or Inf at layer 0"),
+    ],
+)
+def test_a_descent_that_does_not_fit_is_one_line(rule, says):
+    rule, b = setting(rule)
+    with pytest.raises(CreditscopeError) as caught:
+        list(descent_of(rule, b))
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def back_through_convolution(a: Array, kernel: Array, pooled: bool) -> Array:

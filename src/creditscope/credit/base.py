@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -69,7 +70,10 @@ class Options(BaseModel):
 
 
 class CreditRule:
-    """Base of every rule. Subclass it, give it a `name`, and implement `credit` (and `setup` if it owns tensors)."""
+    """Base of every rule. Subclass it, give it a `name`, and implement `credit` (and `setup` if it owns tensors).
+
+    A rule whose credit comes down layer by layer may write `descend` instead: each is then used as soon as it is there.
+    """
 
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
@@ -107,6 +111,14 @@ class CreditRule:
         """a_L, ..., a_0: the order in which a backward pass meets them."""
         yield from reversed(credit_of(self, batch))
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Of `credit` and `descend` a class writes one; the other says the same, and never what a parent said."""
+        super().__init_subclass__(**kwargs)
+        if "credit" in vars(cls) and "descend" not in vars(cls):
+            cls.descend = CreditRule.descend  # type: ignore[method-assign]
+        elif "descend" in vars(cls) and "credit" not in vars(cls):
+            cls.credit = _ascending(cls.descend)  # type: ignore[method-assign, assignment]
+
     def begin_epoch(self, epoch: int, epochs: int) -> None:
         """Called before each training epoch (1..epochs of the schedule): warm-up, annealing."""
 
@@ -137,6 +149,14 @@ class CreditRule:
         """Take back what `state` gave."""
 
 
+def _ascending(descend: Callable[[Any, CreditBatch], Iterator[Tensor]]) -> Callable[[Any, CreditBatch], list[Tensor]]:
+    def credit(self: CreditRule, batch: CreditBatch) -> list[Tensor]:
+        """[a_0, ..., a_L]."""
+        return list(descend(self, batch))[::-1]
+
+    return credit
+
+
 class CallableRule(CreditRule):
     """A user's function `(hiddens, logits, y) -> [a_0, ..., a_L]` as a rule (for measuring)."""
 
@@ -163,49 +183,76 @@ def as_rule(credit: Any) -> CreditRule | None:
 
 def credit_of(rule: CreditRule, batch: CreditBatch) -> list[Tensor]:
     """The credit of a rule, checked. What somebody's rule raises is one line with its name; the traceback stays behind it."""
-    name = rule.name or type(rule).__name__
-    try:
+    with _named(rule):
         credits = rule.credit(batch)
+    return checked(credits, batch, _name(rule))
+
+
+def descent_of(rule: CreditRule, batch: CreditBatch) -> Iterator[tuple[int, Tensor]]:
+    """(layer, credit) from L to 0, each checked when it comes: what is used at once is still in the cache."""
+    depth, credits = batch.stream.depth, rule.descend(batch)
+    for layer in reversed(range(depth + 1)):
+        with _named(rule):
+            a = next(credits, None)
+        if a is None:
+            raise _miscounted(_name(rule), depth - layer, depth)
+        check(a, layer, batch, _name(rule))
+        yield layer, a
+
+
+def _miscounted(name: str, layers: int, depth: int) -> CreditscopeError:
+    return CreditscopeError(f"credit rule {name!r} returned {layers} layers for {depth} blocks; return {depth + 1}")
+
+
+def _name(rule: CreditRule) -> str:
+    return rule.name or type(rule).__name__
+
+
+@contextmanager
+def _named(rule: CreditRule) -> Iterator[None]:
+    try:
+        yield
     except CreditscopeError:
         raise
     except Exception as error:
         told = " ".join(f"{type(error).__name__}: {error}".split())
-        raise CreditscopeError(f"credit rule {name!r} raised {told}") from error
-    return checked(credits, batch, name)
+        raise CreditscopeError(f"credit rule {_name(rule)!r} raised {told}") from error
 
 
 def checked(credits: Any, batch: CreditBatch, name: str) -> list[Tensor]:
-    """Refuse credit with the wrong number of layers, the wrong shape, a graph attached, or NaN; one line names rule and layer.
-
-    Where the network itself has diverged (its states or logits are not finite), non-finite credit is let through: that is
-    a finding about the network, not a mistake of the rule.
-    """
+    """Refuse credit with the wrong number of layers, or that `check` refuses at one."""
     depth = batch.stream.depth
     if not isinstance(credits, Sequence):
         raise CreditscopeError(f"credit rule {name!r} returned {type(credits).__name__}; return a list [a_0, ..., a_L]")
     if len(credits) != depth + 1:
-        raise CreditscopeError(
-            f"credit rule {name!r} returned {len(credits)} layers for {depth} blocks; return {depth + 1}"
-        )
-    n = len(batch.y)
+        raise _miscounted(name, len(credits), depth)
     for layer, a in enumerate(credits):
-        if not isinstance(a, Tensor):
-            raise CreditscopeError(f"credit rule {name!r} returned {type(a).__name__} at layer {layer}; return tensors")
-        read = (n, batch.stream.widths[layer])
-        native = tuple(batch.hiddens[layer].shape)
-        if tuple(a.shape) not in (read, native):
-            raise CreditscopeError(
-                f"credit rule {name!r} returned shape {list(a.shape)} at layer {layer}; expected {list(read)} or {list(native)}"
-            )
-        if a.requires_grad:
-            raise CreditscopeError(
-                f"credit rule {name!r} returned credit with a graph attached at layer {layer}; detach it"
-            )
-        if not is_finite(a) and all(map(is_finite, _given(batch))):
-            raise CreditscopeError(
-                f"credit rule {name!r} returned NaN or Inf at layer {layer} although the network's states are finite"
-            )
+        check(a, layer, batch, name)
     return list(credits)
+
+
+def check(a: Any, layer: int, batch: CreditBatch, name: str) -> None:
+    """Refuse credit of the wrong shape, with a graph attached, or NaN; one line names rule and layer.
+
+    Where the network itself has diverged (its states or logits are not finite), non-finite credit is let through: that is
+    a finding about the network, not a mistake of the rule.
+    """
+    if not isinstance(a, Tensor):
+        raise CreditscopeError(f"credit rule {name!r} returned {type(a).__name__} at layer {layer}; return tensors")
+    read = (len(batch.y), batch.stream.widths[layer])
+    if a.shape != read and a.shape != batch.hiddens[layer].shape:
+        native = list(batch.hiddens[layer].shape)
+        raise CreditscopeError(
+            f"credit rule {name!r} returned shape {list(a.shape)} at layer {layer}; expected {list(read)} or {native}"
+        )
+    if a.requires_grad:
+        raise CreditscopeError(
+            f"credit rule {name!r} returned credit with a graph attached at layer {layer}; detach it"
+        )
+    if not is_finite(a) and all(map(is_finite, _given(batch))):
+        raise CreditscopeError(
+            f"credit rule {name!r} returned NaN or Inf at layer {layer} although the network's states are finite"
+        )
 
 
 def is_finite(t: Tensor) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -31,10 +31,6 @@ class DFA(CreditRule):
 
     def attach(self, stream: Stream) -> None:
         require_shapes(self.name, [b.shape[1] for b in self.B], list(stream.feedback_widths))
-
-    def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
-        e = batch.error
-        return [(e @ b.to(e)).flatten(1) for b in self.B]
 
     def descend(self, batch: CreditBatch) -> Iterator[Tensor]:
         e = batch.error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -79,9 +79,6 @@ class FA(CreditRule):
             out = torch.func.functional_call(twin, {_kernel_name(twin): b}, (zero,))
             (back,) = torch.autograd.grad(out, zero, a.reshape(out.shape))
         return back.flatten(1)
-
-    def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
-        return list(self.descend(batch))[::-1]
 
     def exact_layers(self, depth: int) -> tuple[int, ...]:
         return (depth,)

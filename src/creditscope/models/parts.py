@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from creditscope.models.local import LocalBlock, Pull, linear_behind, unchanged
 
-class FlatLinear(nn.Module):
+
+class FlatLinear(LocalBlock):
     """Linear map of the flattened input: [B, ...] -> [B, width]."""
 
     def __init__(self, n_in: int, width: int) -> None:
@@ -16,6 +18,10 @@ class FlatLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.linear(x.flatten(1))
         return out
+
+    def local(self, x: Tensor) -> tuple[Tensor, Pull] | None:
+        linear = self.linear
+        return linear_behind(x.flatten(1), (), linear) if unchanged([(self, FlatLinear), (linear, nn.Linear)]) else None
 
 
 def small_output(linear: nn.Linear, std: float = 0.01) -> None:

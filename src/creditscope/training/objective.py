@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from creditscope.credit.base import CreditBatch, CreditRule, credit_of, rms_normalised
+from creditscope.credit.base import CreditBatch, CreditRule, descent_of, rms_normalised
 from creditscope.models.local import Pull, local_branch
 from creditscope.stream import InterfaceStream
 
@@ -69,8 +69,8 @@ class Objective:
     def _local(self, x: Tensor, y: Tensor) -> Tensor:
         stream, n = self.stream, len(y)
         with self._cast():
-            h0 = stream.embed(x)
-            hiddens = [h0.detach().to(x.dtype)]
+            embedded = self._known(stream.embedding, x) or (stream.embed(x), None)
+            hiddens = [embedded[0].detach().to(x.dtype)]
             branches: list[tuple[Tensor, Pull | None]] = []
             for layer in range(stream.depth):
                 f, pull = self._branch(layer, hiddens[-1])
@@ -85,21 +85,21 @@ class Objective:
         output_grad = stream.read_grad(top.grad) * n
         batch = CreditBatch(stream, [h.detach() for h in hiddens], logits.detach(), y, output_grad)
         self.rule.learn(batch)
-        credits = credit_of(self.rule, batch)
-        shift = 1 if self.credit_site == "output" else 0
-        roots, pushes = [h0], [self._push(credits[0], 0, n, h0)]
-        for layer in reversed(range(self.first_trained, stream.depth)):  # what was computed last is still in the cache
-            f, pull = branches[layer]
-            # plain stages have no state of their own shape but the next one, so their credit lives at their output
-            at = layer + (1 if stream.kind == "plain" else shift)
-            push = self._push(credits[at], at, n, f)
-            if self.penalty:
-                push = push + f.detach() * (2 * self.penalty / n)
-            if pull is not None:
-                pull(push)
-            else:
-                roots.append(f)
-                pushes.append(push)
+        # plain stages have no state of their own shape but the next one, so their credit lives at their output
+        shift = 1 if stream.kind == "plain" or self.credit_site == "output" else 0
+        roots: list[Tensor] = []
+        pushes: list[Tensor] = []
+        for at, a in descent_of(self.rule, batch):
+            led = [(branches[at - shift], self.penalty)] if self.first_trained <= at - shift < stream.depth else []
+            for (f, pull), penalty in led if at else [*led, (embedded, 0.0)]:
+                push = self._push(a, at, n, f)
+                if penalty:
+                    push = push + f.detach() * (2 * penalty / n)
+                if pull is not None:
+                    pull(push)
+                else:
+                    roots.append(f)
+                    pushes.append(push)
         torch.autograd.backward(roots, pushes)
         return loss.detach()
 
@@ -108,8 +108,10 @@ class Objective:
         if layer < self.first_trained:
             with torch.no_grad():
                 return self.stream.branch(layer, h), None
-        known = local_branch(self.stream.blocks[layer], h) if self.precision == "fp32" else None
-        return known or (self.stream.branch(layer, h), None)
+        return self._known(self.stream.blocks[layer], h) or (self.stream.branch(layer, h), None)
+
+    def _known(self, module: nn.Module | None, h: Tensor) -> tuple[Tensor, Pull] | None:
+        return local_branch(module, h) if module is not None and self.precision == "fp32" else None
 
     def _push(self, a: Tensor, layer: int, n: int, like: Tensor) -> Tensor:
         """Gradient of the mean over the batch of <output, a> with respect to the output, in its native shape."""
