@@ -144,6 +144,30 @@ def test_the_lessons_follow_the_numbers():
     assert "3.0 pp" in dict(lessons(with_nulls))["Two frozen-blocks nulls"]
 
 
+def test_lessons_compare_over_the_seeds_that_all_have():
+    growth = {("fa", "none"): 10.0, ("fa", "rms"): 1000.0, ("dfa", "none"): 20.0, ("dfa", "rms"): 3000.0}
+    runs = [
+        run(make("paper", m, 42), 0.3, growth=growth[m["method"], m["credit_norm"]])
+        for m in (FA, FA_RMS, DFA_NONE, DFA)
+    ]
+    more = [*runs, run(make("paper", FA, 123), 0.3, growth=5000.0)]
+    told = dict(lessons(more))["Normalisation of the credit"]
+    assert "(n=2)" in told
+    assert "Over the seed that all have (42), from none to rms the growth changes by a factor 100 (FA)" in told
+    null = [run(make("paper", m, 42).null("matched"), a) for m, a in ((FA, 0.35), (DFA, 0.32))]
+    told = dict(lessons([*null, run(make("paper", FA, 123).null("matched"), 0.95)]))["Two frozen-blocks nulls"]
+    assert "over the seed that all have (42): 3.0 pp" in told
+    apart = [
+        *runs[:3],
+        run(make("paper", DFA, 456), 0.3, growth=1.0),
+        null[0],
+        run(null[1].spec.model_copy(update={"seed": 7}), 0.3),
+    ]
+    everything = dict(lessons(apart))
+    assert "No seed has all four" in everything["Normalisation of the credit"]
+    assert "No seed has all of them" in everything["Two frozen-blocks nulls"]
+
+
 def test_the_floor_moves_with_the_batch_size():
     runs = [run(make("paper", DFA, 42), 0.3, g_128=4e-7), run(make("paper", FA, 42), 0.3, g_128=1e-5)]
     told = dict(lessons(runs))["Batch size behind ‖g_L‖"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from creditscope.render.numbers import num, signed
 from creditscope.studies.audit import Group, audit
@@ -58,13 +59,31 @@ def credit_norm(runs: Sequence[Run]) -> str:
     cells = _cells(runs, 100, "input")
     if len(cells) < 4:
         return ""
-    by_norm, by_method = contrasts({k: mean(g.values("growth")) for k, g in cells.items()})
+    told = "; ".join(_cell(g) for g in cells.values())
+    shared = _shared({k: g.seeds for k, g in cells.items()})
+    if not shared:
+        return f"{told}. No seed has all four, so their ratios are not stated."
+    growth = {k: _over(shared, g.seeds, g.values("growth")) for k, g in cells.items()}
+    by_norm, by_method = contrasts(growth)
     by = [num(x, 2) for x in (*by_norm, *by_method)]
     return (
-        f"{'; '.join(_cell(g) for g in cells.values())}. From none to rms the growth changes by a factor {by[0]} (FA) and "
-        f"{by[1]} (DFA); from FA to DFA by {by[2]} (none) and {by[3]} (rms). The published contrast between FA and DFA compares "
-        "two methods whose normalisation the text does not state."
+        f"{told}. Over {_named(shared)}, from none to rms the growth changes by a factor {by[0]} (FA) and {by[1]} (DFA); from FA "
+        f"to DFA by {by[2]} (none) and {by[3]} (rms). The published contrast between FA and DFA compares two methods whose "
+        "normalisation the text does not state."
     )
+
+
+def _shared(seeds: Mapping[Any, Iterable[int]]) -> list[int]:
+    """The seeds that all have."""
+    return sorted(set.intersection(*map(set, seeds.values())))
+
+
+def _over(shared: Sequence[int], seeds: Sequence[int], values: Sequence[float]) -> float:
+    return mean([value for seed, value in zip(seeds, values, strict=True) if seed in shared])
+
+
+def _named(shared: Sequence[int]) -> str:
+    return f"the seed{'s' if len(shared) > 1 else ''} that all have ({', '.join(map(str, shared))})"
 
 
 def credit_site(runs: Sequence[Run]) -> str:
@@ -88,17 +107,20 @@ def credit_site(runs: Sequence[Run]) -> str:
 
 
 def nulls(runs: Sequence[Run]) -> str:
-    found: dict[str, list[float]] = {}
+    found: dict[str, dict[int, float]] = {}
     for run in runs:
         if run.spec.frozen and _primary(run):
-            found.setdefault(run.spec.label, []).append(run.accuracy)
+            found.setdefault(run.spec.label, {})[run.spec.seed] = run.accuracy
     if len(found) < 2:
         return ""
-    told = "; ".join(f"{label} {mean(v):.3f} (n={len(v)})" for label, v in sorted(found.items()))
-    spread = 100 * (max(map(mean, found.values())) - min(map(mean, found.values())))
+    told = "; ".join(f"{label} {mean(list(v.values())):.3f} (n={len(v)})" for label, v in sorted(found.items()))
+    start = f"The blocks are at their random initialisation in all of these; only the credit of the embedding differs: {told}."
+    if not (shared := _shared(found)):
+        return f"{start} No seed has all of them, so their spread is not stated."
+    means = [_over(shared, list(v), list(v.values())) for v in found.values()]
     return (
-        f"The blocks are at their random initialisation in all of these; only the credit of the embedding differs: {told}. "
-        f"Largest minus smallest: {spread:.1f} pp, so a margin means little without the name of its null."
+        f"{start} Largest minus smallest over {_named(shared)}: {100 * (max(means) - min(means)):.1f} pp, so a margin means "
+        "little without the name of its null."
     )
 
 
