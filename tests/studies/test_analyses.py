@@ -215,7 +215,7 @@ def test_depth_ladder_and_credit_norm():
     result = depth.analyse(list(by_depth.values()))
     assert "fa +7.0 pp from L=2 to L=4" in result.conclusion
     rungs = [run(make("paper", BP, 42, train_last=k), a) for k, a in ((0, 0.39), (2, 0.55), (4, 0.61))]
-    assert ladder.analyse(rungs).conclusion == "bp is best with 4 trained blocks (+22.0 pp over 0)."
+    assert ladder.analyse(rungs).conclusion == "bp is best with 4 trained blocks (of 0, 2, 4; +22.0 pp over 0)."
     grown = [(m, 0.3, 0.2, {"growth": g}) for m, g in ((FA, 2.0), (FA_RMS, 60.0), (DFA_NONE, 4.0), (DFA, 100.0))]
     assert (
         "by 30 (FA) and 25 (DFA); DFA instead of FA by 2 (none) and 1.7 (rms): the normalisation decides."

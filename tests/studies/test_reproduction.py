@@ -11,10 +11,10 @@ from tests.studies.test_analyses import line, run
 from creditscope.render.reproduction import audit_page
 from creditscope.studies.audit import audit
 from creditscope.studies.catalogue import NAMES, get_study
-from creditscope.studies.grid import DFA, DFA_NONE, EP, FA, FA_RMS, make
+from creditscope.studies.grid import DFA, DFA_NONE, EP, FA, FA_RMS, SB, make
 from creditscope.studies.learned import lessons
 from creditscope.studies.published_claims import claims
-from creditscope.studies.reproduction import Outcome, held_against, outcomes, state
+from creditscope.studies.reproduction import ONE_RUN, Outcome, held_against, ours_text, outcomes, published_text, state
 from creditscope.studies.result import NotMeasured, Run
 
 
@@ -45,26 +45,28 @@ def test_the_spread_over_seeds_widens_what_counts():
     """Published .306 ± .008; ours .34 with sample std .02: 2 sqrt(.008² + .02²) = .0431 > .034."""
     wide = [run(make("paper", DFA, s), a) for s, a in ((42, 0.32), (123, 0.34), (456, 0.36))]
     tight = [run(make("paper", DFA, s), a) for s, a in ((42, 0.339), (123, 0.34), (456, 0.341))]
-    assert outcome("DFA: accuracy", wide).kind == "reproduced"
+    assert outcome("DFA: accuracy", wide).kind == ONE_RUN
     assert outcome("DFA: accuracy", tight).kind == "not reproduced"
 
 
 def test_orders_of_magnitude_need_a_factor_of_three_and_the_sign():
     near = [run(make("paper", DFA, 42), 0.3, growth=700.0)]
-    far = [run(make("paper", DFA, 42), 0.3, growth=600.0)]  # 1856 / 600 = 3.09
+    far = [run(make("paper", DFA, 42), 0.3, growth=570.0)]  # (2043 · 979 · 2545)^(1/3) / 570 = 3.02
     assert outcome("DFA: growth", near).statement == "reproduced with credit_norm=rms; the other was not run"
     assert outcome("DFA: growth", far).statement == "not reproduced (only credit_norm=rms was run)"
     good = [run(make("paper", FA, 42, penalty=1e-2, intervention=True), 0.3, nudge=-1e-4)]
     bad = [run(make("paper", FA, 42, penalty=1e-2, intervention=True), 0.3, nudge=+1e-4)]
-    assert outcome("FA: nudging", good).kind == "reproduced"
+    assert outcome("FA: nudging", good).kind == ONE_RUN
     assert outcome("FA: nudging", bad).kind == "not reproduced"
 
 
 def test_other_lengths_of_training_are_not_comparable_and_nothing_is_not_run():
     short = [run(make("reduced", EP, 42), 0.316)]
     assert outcome("EP: accuracy", short).statement == (
-        "not comparable because ours trained 30 epochs, the published 100"
+        "not comparable because ours trained 30 epochs, the published 100 (within the tolerance all the same)"
     )
+    far = outcome("EP: accuracy", [run(make("reduced", EP, 42), 0.57)]).statement
+    assert far.endswith("the published 100 (outside the tolerance all the same)")
     assert outcome("EP: accuracy", []).statement == "not run"
 
 
@@ -76,7 +78,9 @@ def falling(seed: int, at: int | None) -> Run:
 
 def test_an_event_must_happen_in_every_seed():
     what = "DFA: ‖g_L‖ first under 1e-7 at B = 1024, epoch"
-    assert outcome(what, [falling(42, 4), falling(123, 5), falling(456, 3)]).kind == "reproduced"
+    assert outcome(what, [falling(42, 4), falling(123, 5), falling(456, 3)]).kind == ONE_RUN
+    assert outcome(what, [falling(42, 6), falling(123, 1), falling(456, 1)]).kind == ONE_RUN  # 3 to 4, and 2 more
+    assert outcome(what, [falling(42, 4), falling(123, 9), falling(456, 3)]).kind == "not reproduced"
     assert outcome(what, [falling(42, 4), falling(123, None), falling(456, 3)]).kind == "not reproduced"
     assert outcome(what, [falling(42, None)]).statement == "not reproduced: it does not happen in our runs"
 
@@ -111,7 +115,28 @@ def test_a_run_without_level_full_leaves_its_claims_unmeasured():
 
     bare = dataclasses.replace(run(make("paper", FA, 42, penalty=1e-2, intervention=True), 0.37), full=nothing)
     assert outcome("FA: nudging", [bare]).kind == "not comparable"
-    assert outcome("FA λ = 0.01: accuracy", [bare]).kind == "reproduced"
+    assert outcome("FA λ = 0.01: accuracy", [bare]).kind == ONE_RUN
+
+
+def test_a_range_counts_from_its_nearer_end():
+    """Published .297 to .308 after epoch 5: .327 is within 2 pp of the upper end, .329 is not."""
+
+    def after_five(accuracy: float) -> list[Run]:
+        lines = [line(e, accuracy) for e in range(101)]
+        return [run(make("paper", DFA, 42), accuracy, trajectory=lines)]
+
+    assert outcome("DFA: accuracy after epoch 5", after_five(0.327)).kind == ONE_RUN
+    assert outcome("DFA: accuracy after epoch 5", after_five(0.329)).kind == "not reproduced"
+    assert published_text(outcome("DFA: accuracy after epoch 5", []).claim) == "0.297 to 0.308"
+
+
+def test_orders_of_magnitude_are_averaged_by_their_exponents():
+    """Published 1720: seeds 300, 3000, 90000 have the geometric mean 4327 (reproduced) and the mean 31100 (it would not be)."""
+    runs = [run(make("paper", DFA, s), 0.3, growth=g) for s, g in ((42, 300.0), (123, 3000.0), (456, 90000.0))]
+    found = outcome("DFA: growth", runs)
+    assert found.kind == ONE_RUN
+    assert ours_text(found) == "rms: 4327 (300 to 9.0e+04) (n=3)"
+    assert outcome("DFA: growth", runs[2:]).kind == "not reproduced"
 
 
 def test_runs_of_another_kind_do_not_count():
@@ -218,3 +243,10 @@ def test_every_claim_is_about_some_run_of_the_plan(preset):
     """Otherwise it would say "not run" for ever."""
     planned = [Run(spec, [], {}) for name in NAMES for spec in get_study(name).specs(preset)]
     assert [f"{c.table}: {c.what}" for c in claims() if not any(map(c.about, planned))] == []
+
+
+def test_nudging_is_held_against_what_a_step_can_change():
+    """SB: published 1.93e-3 / (.01 · 128 · 1.8e-4) = 8.4; ours 2e-4 / (.01 · 128 · 1e-4) = 1.56."""
+    made = run(make("paper", SB, 42, penalty=1e-2, intervention=True), 0.45, nudge=-2e-4, g_128=1e-4)
+    told = dict(lessons([made]))["The length of the nudging step"]
+    assert "SB rms 8.4 (published) and 1.6 (ours)" in told

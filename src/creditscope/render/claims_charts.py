@@ -8,11 +8,14 @@ from creditscope.render.charts import Dots, Level, Row
 from creditscope.studies.reproduction import ABSOLUTE, FACTOR, NOT_COMPARABLE, Ours, Outcome, close
 
 KINDS = {
-    "accuracy": ("Accuracy", f"within {100 * ABSOLUTE['accuracy']:g} pp or the spread of the seeds"),
-    "order": ("Norms, growth and nudging", f"within a factor {FACTOR:g}"),
-    "cosine": ("Cosine and ρ", f"within {ABSOLUTE['cosine']:g} or the spread of the seeds"),
+    "accuracy": (
+        "Accuracy, published and ours",
+        f"{100 * ABSOLUTE['accuracy']:g} pp, or twice the spread of the seeds",
+    ),
+    "order": ("Norms, growth and nudging, ours divided by the published", f"a factor {FACTOR:g}"),
+    "cosine": ("Cosine and ρ, published and ours", f"{ABSOLUTE['cosine']:g}, or twice the spread of the seeds"),
 }
-"""Kind of claim: what it is called, and what counts as reproduced."""
+"""Kind of claim: what it is called, and its tolerance."""
 IMPLIED = (": accuracy", " (ours at B = 128)", " (all layers)")
 """Words of a claim that the figure does without."""
 OURS, PUBLISHED = "ours, one per seed", "published"
@@ -36,7 +39,7 @@ def _dots(held: Sequence[Outcome], kind: str) -> Dots:
     ]
     return Dots(
         f"claims-{kind}",
-        f"{title}, published and ours; ✗: not reproduced ({tolerance})",
+        f"{title}; ✗: outside the tolerance ({tolerance})",
         "one dot per seed",
         "ours / published" if ratio else "cosine or ρ" if kind == "cosine" else kind,
         rows,
@@ -54,11 +57,13 @@ def _row(outcome: Outcome, ours: Ours, ratio: bool) -> Row:
     name = claim.what
     for words in IMPLIED:
         name = name.replace(words, "")
-    if ours.norm:
-        about, colon, quantity = name.partition(": ")
-        name = f"{about} ({ours.norm}){colon}{quantity}"
+    about, colon, quantity = name.partition(": ")
+    if (penalty := claim.runs.get("penalty")) and "λ" not in about:
+        about += f" λ = {penalty:g}"
+    name = f"{about} ({ours.norm}){colon}{quantity}" if ours.norm else f"{about}{colon}{quantity}"
     if not close(claim, ours):
         name = f"✗ {name}"
     values = [v / said for v in ours.values] if ratio else ours.values
     marks = [(f"seed {seed}", value) for seed, value in zip(ours.seeds, values, strict=True)]
-    return Row(name, marks, hollow=[] if ratio else [(PUBLISHED, said)])
+    ends = claim.published.span or (said,)
+    return Row(name, marks, hollow=[] if ratio else [(PUBLISHED, end) for end in ends])

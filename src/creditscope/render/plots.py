@@ -174,7 +174,7 @@ def _dots(axes: Axes, dots: Dots, before: int, first: bool) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(5))
         if dots.zero:
             axes.axvline(0, color="0.75", lw=0.8, zorder=0)
-    axes.set_yticks(range(len(dots.rows)), [short(r.name, 42) if first else "" for r in dots.rows])
+    axes.set_yticks(range(len(dots.rows)), [short(r.name, 48) if first else "" for r in dots.rows])
     axes.set_ylim(len(dots.rows) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(dots.x)

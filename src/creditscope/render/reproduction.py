@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from creditscope.credit.registry import make_rule
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.render.markdown import escape, table
 from creditscope.render.study import study_markdown
@@ -15,7 +16,9 @@ from creditscope.studies.learned import lessons
 from creditscope.studies.published import audit_accuracy
 from creditscope.studies.reproduction import (
     KINDS,
+    NOT_REPRODUCED,
     ONE_NORM,
+    ONE_RUN,
     REPRODUCED,
     TOLERANCE,
     Outcome,
@@ -225,19 +228,32 @@ def _summary(held: Sequence[Outcome]) -> str:
 
 
 def _headline(held: Sequence[Outcome]) -> str:
-    tested = [o for o in held if o.kind in KINDS[:3]]
-    good = sum(o.kind == REPRODUCED for o in tested)
+    tested = [o for o in held if o.kind in (REPRODUCED, ONE_RUN, ONE_NORM, NOT_REPRODUCED)]
+    counts = Counter(o.kind for o in tested)
     norm = Counter(o.statement.partition("credit_norm=")[2] for o in tested if o.kind == ONE_NORM)
-    told = "".join(f", {n} only with credit_norm={name}" for name, n in norm.most_common())
-    bad = len(tested) - good - norm.total()
-    return f"**Of {len(tested)} claims that our runs can test, {good} are reproduced{told}, and {bad} are not.**"
+    told = f", {counts[ONE_RUN]} with the one credit_norm that was run" if counts[ONE_RUN] else ""
+    told += "".join(f", {n} only with credit_norm={name}" for name, n in norm.most_common())
+    single = sum(any(len(mine.values) == 1 for mine in o.ours) for o in tested)
+    return (
+        f"**Of {len(tested)} claims that our runs can test, {counts[REPRODUCED]} are reproduced{told}, and "
+        f"{counts[NOT_REPRODUCED]} are not.** In {single} of them a value of ours is from a single seed."
+    )
 
 
 def _how_to_read() -> str:
     rules = "; ".join(f"{kind}: {rule}" for kind, rule in TOLERANCE.items())
     return (
-        f"Reproduced means, by kind of quantity: {rules}. Ours: mean ± sample standard deviation over n seeds, final checkpoint "
-        "unless an epoch is named; ‖g_L‖ is the mean per-sample norm divided by 128; × is ours divided by the published value."
+        f"Reproduced means, by kind of quantity: {rules}; where a range was published, from its nearer end. A published cosine "
+        "smaller than .10 is therefore also met by 0. Ours: mean ± sample standard deviation over n seeds (orders of magnitude: "
+        "geometric mean, smallest to largest), final checkpoint unless an epoch is named; ‖g_L‖ is the mean per-sample norm "
+        f"divided by 128; × is ours divided by the published value. The rules have their default options: {_options()}."
+    )
+
+
+def _options() -> str:
+    chosen = {name: make_rule(name, {}).options.model_dump() for name in ("ep", "cb", "sb")}
+    return "; ".join(
+        f"{name.upper()} {', '.join(f'{k} = {v}' for k, v in own.items())}" for name, own in chosen.items()
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from creditscope.studies.audit import audit
 from creditscope.studies.compared import compared
@@ -27,16 +28,29 @@ def contrasts(growth: Mapping[tuple[str, str], float]) -> tuple[list[float], lis
     return by_norm, [growth["dfa", n] / growth["fa", n] for n in ("none", "rms")]
 
 
+def shared_seeds(seeds: Mapping[Any, Iterable[int]]) -> list[int]:
+    """The seeds that all have."""
+    return sorted(set.intersection(*map(set, seeds.values())))
+
+
+def over(shared: Sequence[int], seeds: Sequence[int], values: Sequence[float]) -> float:
+    return mean([value for seed, value in zip(seeds, values, strict=True) if seed in shared])
+
+
+def named(shared: Sequence[int]) -> str:
+    return f"the seed{'s' if len(shared) > 1 else ''} that all have ({', '.join(map(str, shared))})"
+
+
 def analyse(runs: Sequence[Run]) -> StudyResult:
     groups = audit(runs)
     longest = max((g.spec.epochs or 0 for g in groups), default=0)
-    growth = {
-        (g.spec.method, str(g.spec.credit_norm)): mean(g.values("growth"))
+    cells = {
+        (g.spec.method, str(g.spec.credit_norm)): g
         for g in groups
         if g.spec.credit_site == "input" and g.spec.epochs == longest
     }
-    if len(growth) == 4:
-        by_norm, by_method = contrasts(growth)
+    if len(cells) == 4 and (shared := shared_seeds({k: g.seeds for k, g in cells.items()})):
+        by_norm, by_method = contrasts({k: over(shared, g.seeds, g.values("growth")) for k, g in cells.items()})
         larger = (
             "the normalisation"
             if min(by_norm) > max(by_method)
@@ -45,11 +59,11 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
             else "neither alone"
         )
         conclusion = (
-            f"rms instead of none multiplies growth by {by_norm[0]:.2g} (FA) and {by_norm[1]:.2g} (DFA); DFA instead of FA by "
-            f"{by_method[0]:.2g} (none) and {by_method[1]:.2g} (rms): {larger} decides."
+            f"over {named(shared)}, rms instead of none multiplies growth by {by_norm[0]:.2g} (FA) and {by_norm[1]:.2g} (DFA); "
+            f"DFA instead of FA by {by_method[0]:.2g} (none) and {by_method[1]:.2g} (rms): {larger} decides."
         )
     else:
-        conclusion = f"{len(growth)} of the 4 cells are there; the comparison needs all."
+        conclusion = f"{len(cells)} of the 4 cells are there; the comparison needs all, with a seed in common."
     return compared(
         "credit-norm",
         QUESTION,

@@ -83,5 +83,8 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         "checks that fire",
     ]
     figure = {"kind": "lines", "points": points, "limit": limit}
-    convention = f"epochs 1-{EPOCHS}; share = |cos_l| / Σ|cos|; published DFA: layer 0 .42-.44 from the start, deep ≈ 0"
+    convention = (
+        f"epochs 1-{EPOCHS}; share = |cos_l| / Σ|cos|, layers that are exact by construction (FA: L) included; published DFA: "
+        "layer 0 .42-.44 from the start, deep ≈ 0"
+    )
     return StudyResult("early", QUESTION, header, rows, figure, conclusion, convention)

@@ -48,8 +48,9 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
             points.append({"method": name, "trained_blocks": k, "accuracy": accuracies})
         lowest = min(steps)
         gain = 100 * (mean([r.accuracy for r in steps[best]]) - mean([r.accuracy for r in steps[lowest]]))
-        parts.append(f"{name} is best with {best} trained blocks ({signed(gain, 1)} pp over {lowest})")
-    header = ["method", "trained blocks", "accuracy", "published", "difference", "gain of the last one (pp)"]
+        tried = "" if len(steps) > 4 else f"of {', '.join(map(str, sorted(steps)))}; "
+        parts.append(f"{name} is best with {best} trained blocks ({tried}{signed(gain, 1)} pp over {lowest})")
+    header = ["method", "trained blocks", "accuracy", "published", "difference", "gain over the rung before (pp)"]
     conclusion = f"{'; '.join(parts) or 'no finished runs'}."
     convention = "0 = frozen-blocks null trained by the same rule; mean ± sample standard deviation over seeds"
     return StudyResult("ladder", QUESTION, header, rows, {"kind": "lines", "points": points}, conclusion, convention)

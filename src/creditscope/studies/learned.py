@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from creditscope.render.numbers import num, signed
 from creditscope.studies.audit import Group, audit
-from creditscope.studies.credit_norm import contrasts
+from creditscope.studies.credit_norm import contrasts, named, over, shared_seeds
+from creditscope.studies.published_claims import NUDGING, claims
+from creditscope.studies.reproduction import held_against
 from creditscope.studies.result import Run, known, mean
 from creditscope.studies.seeds import TEN, share_interval
 
 FLOOR = 1e-7
 """The published floor of ‖g_L‖, stated for the batch-mean gradient at B = 128."""
 LARGE_BATCH = 1024
+ETA, LAMBDA = 0.01, 1e-2
+"""Step of the nudging, and the penalty under which it was published."""
+G_L = "‖g_L‖ (ours at B = 128)"
 
 
 def lessons(runs: Sequence[Run]) -> list[tuple[str, str]]:
@@ -25,6 +29,7 @@ def lessons(runs: Sequence[Run]) -> list[tuple[str, str]]:
         ("Two frozen-blocks nulls", nulls),
         ("Batch size behind ‖g_L‖", batch_size),
         ("The exact layer in FA's deep cosine", exact_layer),
+        ("The length of the nudging step", nudging_step),
         ("Selection of seeds", seeds),
     ]
     return [(title, make(runs) or "The runs for this comparison are not there yet.") for title, make in made]
@@ -60,30 +65,17 @@ def credit_norm(runs: Sequence[Run]) -> str:
     if len(cells) < 4:
         return ""
     told = "; ".join(_cell(g) for g in cells.values())
-    shared = _shared({k: g.seeds for k, g in cells.items()})
+    shared = shared_seeds({k: g.seeds for k, g in cells.items()})
     if not shared:
         return f"{told}. No seed has all four, so their ratios are not stated."
-    growth = {k: _over(shared, g.seeds, g.values("growth")) for k, g in cells.items()}
+    growth = {k: over(shared, g.seeds, g.values("growth")) for k, g in cells.items()}
     by_norm, by_method = contrasts(growth)
     by = [num(x, 2) for x in (*by_norm, *by_method)]
     return (
-        f"{told}. Over {_named(shared)}, from none to rms the growth changes by a factor {by[0]} (FA) and {by[1]} (DFA); from FA "
+        f"{told}. Over {named(shared)}, from none to rms the growth changes by a factor {by[0]} (FA) and {by[1]} (DFA); from FA "
         f"to DFA by {by[2]} (none) and {by[3]} (rms). The published contrast between FA and DFA compares two methods whose "
         "normalisation the text does not state."
     )
-
-
-def _shared(seeds: Mapping[Any, Iterable[int]]) -> list[int]:
-    """The seeds that all have."""
-    return sorted(set.intersection(*map(set, seeds.values())))
-
-
-def _over(shared: Sequence[int], seeds: Sequence[int], values: Sequence[float]) -> float:
-    return mean([value for seed, value in zip(seeds, values, strict=True) if seed in shared])
-
-
-def _named(shared: Sequence[int]) -> str:
-    return f"the seed{'s' if len(shared) > 1 else ''} that all have ({', '.join(map(str, shared))})"
 
 
 def credit_site(runs: Sequence[Run]) -> str:
@@ -115,11 +107,11 @@ def nulls(runs: Sequence[Run]) -> str:
         return ""
     told = "; ".join(f"{label} {mean(list(v.values())):.3f} (n={len(v)})" for label, v in sorted(found.items()))
     start = f"The blocks are at their random initialisation in all of these; only the credit of the embedding differs: {told}."
-    if not (shared := _shared(found)):
+    if not (shared := shared_seeds(found)):
         return f"{start} No seed has all of them, so their spread is not stated."
-    means = [_over(shared, list(v), list(v.values())) for v in found.values()]
+    means = [over(shared, list(v), list(v.values())) for v in found.values()]
     return (
-        f"{start} Largest minus smallest over {_named(shared)}: {100 * (max(means) - min(means)):.1f} pp, so a margin means "
+        f"{start} Largest minus smallest over {named(shared)}: {100 * (max(means) - min(means)):.1f} pp, so a margin means "
         "little without the name of its null."
     )
 
@@ -154,6 +146,27 @@ def exact_layer(runs: Sequence[Run]) -> str:
     if not parts:
         return ""
     return f"FA's credit at h_L is the gradient itself, cosine 1 by construction. Deep cosine: {'; '.join(parts)}."
+
+
+def nudging_step(runs: Sequence[Run]) -> str:
+    """Published loss changes against η‖g_L‖ of the same published table, and ours against our own."""
+    known_claims = {c.what: c for c in claims()}
+    parts = []
+    for method, change in NUDGING.items():
+        reference = known_claims[f"{method.upper()} λ = {LAMBDA:g}: {G_L}"].published.value
+        published = abs(change) / (ETA * 128 * reference)
+        for o in held_against(known_claims[f"{method.upper()}: nudging"], runs):
+            mine = [r for r in runs if r.spec.hash in o.hashes and r.spec.seed in o.seeds]
+            if o.values:
+                ours = abs(mean(o.values)) / (ETA * 128 * mean([r.facts.reference.batch_mean_128[-1] for r in mine]))
+                parts.append(f"{method.upper()} {o.norm} {num(published, 2)} (published) and {num(ours, 2)} (ours)")
+    if not parts:
+        return ""
+    return (
+        f"A step of length η = {ETA:g} changes the loss by at most η‖g‖ to first order. Nudging under λ = {LAMBDA:g}, divided by "
+        f"η times the per-sample ‖g_L‖ of the same networks: {'; '.join(parts)}. Above 1, the step is longer than the one "
+        "defined here, the gradient is larger at other layers than at h_L, or ‖g_L‖ was taken by another convention."
+    )
 
 
 def seeds(runs: Sequence[Run]) -> str:

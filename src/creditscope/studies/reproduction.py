@@ -15,7 +15,7 @@ from creditscope.studies.result import NotMeasured, Run, mean
 TOLERANCE = {
     "accuracy": "within 2 pp, or within twice the two standard deviations together",
     "cosine": "within .10, or within twice the two standard deviations together",
-    "order": "same sign and within a factor 3",
+    "order": "same sign and within a factor 3 (geometric mean over seeds)",
     "epochs": "within 2 epochs, in every seed",
     "at most": "not above the published bound",
     "at least": "not below the published bound",
@@ -54,13 +54,14 @@ class Outcome:
     claim: Claim
     ours: tuple[Ours, ...]
     kind: str
-    """reproduced | reproduced with one norm | not reproduced | not comparable | not run"""
+    """One of KINDS."""
     statement: str
 
 
-REPRODUCED, ONE_NORM, NOT_REPRODUCED, NOT_COMPARABLE, NOT_RUN = KINDS = (
+REPRODUCED, ONE_RUN, ONE_NORM, NOT_REPRODUCED, NOT_COMPARABLE, NOT_RUN = KINDS = (
     "reproduced",
-    "reproduced with one norm",
+    "reproduced with the one norm that was run",
+    "reproduced with one norm and not with the other",
     "not reproduced",
     "not comparable",
     "not run",
@@ -70,15 +71,27 @@ REPRODUCED, ONE_NORM, NOT_REPRODUCED, NOT_COMPARABLE, NOT_RUN = KINDS = (
 def close(claim: Claim, ours: Ours) -> bool:
     if not ours.values or (claim.closeness == "epochs" and not ours.measured):
         return False
-    said, value = claim.published.value, mean(ours.values)
+    value = centre(claim, ours.values)
+    low, high = claim.published.span or (claim.published.value, claim.published.value)
     if claim.closeness == "order":
-        return said * value > 0 and 1 / FACTOR <= value / said <= FACTOR
+        near, far = sorted((abs(low), abs(high)))
+        return low * value > 0 and near / FACTOR <= abs(value) <= far * FACTOR
     if claim.closeness == "at most":
-        return value <= said
+        return value <= high
     if claim.closeness == "at least":
-        return value >= said
+        return value >= low
+    if claim.closeness == "epochs":
+        return all(low - ABSOLUTE["epochs"] <= v <= high + ABSOLUTE["epochs"] for v in ours.values)
     spread = 2 * math.hypot(claim.published.std or 0.0, ours.std or 0.0)
-    return abs(value - said) <= max(ABSOLUTE[claim.closeness], spread if claim.closeness != "epochs" else 0.0)
+    return max(low - value, value - high) <= max(ABSOLUTE[claim.closeness], spread)
+
+
+def centre(claim: Claim, values: Sequence[float]) -> float:
+    """Mean over seeds; of orders of magnitude the geometric mean, where all have one sign."""
+    signs = {math.copysign(1.0, v) for v in values if v}
+    if claim.closeness != "order" or len(signs) != 1 or not all(values):
+        return mean(values)
+    return signs.pop() * math.exp(mean([math.log(abs(v)) for v in values]))
 
 
 def held_against(claim: Claim, runs: Iterable[Run]) -> list[Ours]:
@@ -126,7 +139,14 @@ def state(claim: Claim, ours: Sequence[Ours]) -> tuple[str, str]:
     comparable = [o for o in ours if o.trained == claim.epochs]
     if not comparable:
         lengths = " and ".join(sorted({str(o.trained) for o in ours}))
-        return NOT_COMPARABLE, f"not comparable because ours trained {lengths} epochs, the published {claim.epochs}"
+        within = {close(claim, o) for o in ours if o.values}
+        told = (
+            f" ({'within' if within == {True} else 'outside'} the tolerance all the same)" if len(within) == 1 else ""
+        )
+        return (
+            NOT_COMPARABLE,
+            f"not comparable because ours trained {lengths} epochs, the published {claim.epochs}{told}",
+        )
     if not any(o.values for o in comparable):
         if claim.closeness == "epochs":
             return NOT_REPRODUCED, "not reproduced: it does not happen in our runs"
@@ -137,7 +157,7 @@ def state(claim: Claim, ours: Sequence[Ours]) -> tuple[str, str]:
         alone = f" (only credit_norm={norms.pop()} was run)" if norms in ({"none"}, {"rms"}) else ""
         return NOT_REPRODUCED, NOT_REPRODUCED + alone
     if norms in ({"none"}, {"rms"}):
-        return REPRODUCED, f"reproduced with credit_norm={norms.pop()}; the other was not run"
+        return ONE_RUN, f"reproduced with credit_norm={norms.pop()}; the other was not run"
     if len(agree) < len(comparable):
         return ONE_NORM, f"reproduced only with credit_norm={' and '.join(o.norm for o in agree)}"
     return REPRODUCED, REPRODUCED
@@ -166,10 +186,12 @@ def published_text(claim: Claim) -> str:
     """The value, with what stands behind it: a range, "at most", the other versions."""
     p = claim.published
     std = f" ± {p.std:.3f}" if p.std is not None else ""
+    number = " to ".join(_number(claim, v) for v in p.span) if p.span else _number(claim, p.value)
+    number = {"at most": "≤ ", "at least": "≥ "}.get(claim.closeness, "") + number
     detail = p.source.partition("; ")[2] or (p.source if p.source not in RECIPES and "=" not in p.source else "")
     parts = [detail] if detail else []
     parts += [f"contested: {p.contested}"] if p.contested else []
-    return _number(claim, p.value) + std + (f" ({'; '.join(parts)})" if parts else "")
+    return number + std + (f" ({'; '.join(parts)})" if parts else "")
 
 
 def ours_text(outcome: Outcome) -> str:
@@ -180,7 +202,9 @@ def ours_text(outcome: Outcome) -> str:
             parts.append(f"{name}not there (n={len(o.hashes)})")
             continue
         std = f" ± {num(o.std, 2)}" if o.std is not None else ""
-        parts.append(f"{name}{_number(outcome.claim, mean(o.values))}{std} (n={len(o.values)})")
+        if std and outcome.claim.closeness == "order":
+            std = f" ({' to '.join(_number(outcome.claim, v) for v in (min(o.values), max(o.values)))})"
+        parts.append(f"{name}{_number(outcome.claim, centre(outcome.claim, o.values))}{std} (n={len(o.values)})")
     return "; ".join(parts) or "–"
 
 
@@ -191,7 +215,7 @@ def difference_text(outcome: Outcome) -> str:
         if not o.values:
             continue
         name = f"{o.norm}: " if o.norm else ""
-        value = mean(o.values)
+        value = centre(outcome.claim, o.values)
         if outcome.claim.closeness in ("order", "at most", "at least"):
             parts.append(f"{name}× {num(value / said, 2)}" if said * value > 0 else f"{name}other sign")
         else:

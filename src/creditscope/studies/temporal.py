@@ -31,6 +31,7 @@ def timing(run: Run) -> dict[str, Any]:
     gain = None if at is None else round(100 * (run.accuracy - at), 9)
     return {
         "label": run.spec.label,
+        "epochs": epochs,
         "seed": run.spec.seed,
         "D1": d1,
         "D2": d2,
@@ -61,6 +62,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     rows = [
         [
             t["label"],
+            str(t["epochs"]),
             str(t["seed"]),
             *("–" if t[k] is None else str(t[k]) for k in ("D1", "D2", "both")),
             num(t["accuracy_at_firing"]),
@@ -72,6 +74,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     ]
     header = [
         "method",
+        "epochs",
         "seed",
         "D1 from epoch",
         "D2",

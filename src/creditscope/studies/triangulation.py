@@ -67,9 +67,8 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     told = [f"{n} {signed(c, 2)} / {signed(r, 2)}" for n, (c, r) in values.items()]
     ranked = {n: r for n, (_, r) in values.items() if r is not None}
     best = max(ranked, key=lambda n: ranked[n], default="none")
-    conclusion = (
-        f"deep cosine / ρ of DFA: {', '.join(told)}; the credit predicts loss changes best in the {best} state."
-    )
+    conclusion = f"deep cosine / ρ of DFA: {', '.join(told)}"
+    conclusion += f"; the credit predicts loss changes best in the {best} state." if len(ranked) > 1 else "."
     header = ["state", "deep cosine", "published", "difference", "deep ρ", "published", "difference"]
     convention = (
         f"early = after epoch {EARLY}; penalised: λ = {PENALTY:g}; layers 1..L, mean over seeds; ρ with controls"
