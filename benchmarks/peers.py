@@ -102,7 +102,7 @@ def run(rounds: int) -> list[Row]:
     cases = {f"BioTorch, {m.upper()}": theirs(m, x, y) for m in ("fa", "dfa")}
     cases |= {f"ours, {m.upper()}": ours(m, x, y) for m in ("bp", "fa", "dfa")}
     cases[BOUND] = bound()
-    times = interleaved(cases, 4 * rounds, repeat=2)
+    times = interleaved(cases, 10 * rounds, repeat=2)
     group = "9-layer MLP d=256, against BioTorch"
     return [
         ratio(group, times, "ours, FA", "BioTorch, FA", 1.05, at_least=True),

@@ -84,6 +84,8 @@ class CreditRule:
     """Whether credit_norm and credit_site apply to this rule."""
     objective: ClassVar[str] = "local"
     """`local`: blocks minimise <f_l(h_l), a>; `exact`: backpropagation end to end; `own`: the rule's own `backward`."""
+    linear: ClassVar[bool] = False
+    """True if the credit is linear in `output_grad`: twice the gradient, twice the credit. Not inherited with another credit."""
     Options: ClassVar[type[Options]] = Options
 
     def __init__(self, **options: Any) -> None:
@@ -114,6 +116,8 @@ class CreditRule:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Of `credit` and `descend` a class writes one; the other says the same, and never what a parent said."""
         super().__init_subclass__(**kwargs)
+        if "linear" not in vars(cls) and vars(cls).keys() & {"credit", "descend"}:
+            cls.linear = False
         if "credit" in vars(cls) and "descend" not in vars(cls):
             cls.descend = CreditRule.descend  # type: ignore[method-assign]
         elif "descend" in vars(cls) and "credit" not in vars(cls):

@@ -23,6 +23,7 @@ class FA(CreditRule):
     """
 
     name = "fa"
+    linear = True
     summary = "feedback alignment: the exact output gradient sent back through fixed random matrices, layer by layer"
 
     def __init__(self, **options: Any) -> None:

@@ -82,7 +82,10 @@ class Objective:
         loss = F.cross_entropy(logits, y)
         loss.backward()
         assert top.grad is not None
-        output_grad = stream.read_grad(top.grad) * n
+        # a mean over 2^k samples can be taken before a linear rule as well as after it, to the bit, and costs nothing there
+        early = self.rule.linear and self.credit_norm != "rms" and n & (n - 1) == 0
+        output_grad = stream.read_grad(top.grad)
+        output_grad = output_grad if early else output_grad * n
         batch = CreditBatch(stream, [h.detach() for h in hiddens], logits.detach(), y, output_grad)
         self.rule.learn(batch)
         # plain stages have no state of their own shape but the next one, so their credit lives at their output
@@ -92,7 +95,7 @@ class Objective:
         for at, a in descent_of(self.rule, batch):
             led = [(branches[at - shift], self.penalty)] if self.first_trained <= at - shift < stream.depth else []
             for (f, pull), penalty in led if at else [*led, (embedded, 0.0)]:
-                push = self._push(a, at, n, f)
+                push = self._push(a, at, 1 if early else n, f)
                 if penalty:
                     push = push + f.detach() * (2 * penalty / n)
                 if pull is not None:
@@ -100,7 +103,8 @@ class Objective:
                 else:
                     roots.append(f)
                     pushes.append(push)
-        torch.autograd.backward(roots, pushes)
+        if roots:
+            torch.autograd.backward(roots, pushes)
         return loss.detach()
 
     def _branch(self, layer: int, h: Tensor) -> tuple[Tensor, Pull | None]:
@@ -118,7 +122,8 @@ class Objective:
         a = self.stream.read_grad(a) if a.dim() > 2 else a
         if self.credit_norm == "rms":
             a = rms_normalised(a)
-        push = self.stream.write_credit(a, layer) / n
+        push = self.stream.write_credit(a, layer)
+        push = push if n == 1 else push / n
         return push if (push.dtype, push.shape) == (like.dtype, like.shape) else push.to(like.dtype).expand_as(like)
 
 
