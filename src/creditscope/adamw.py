@@ -21,7 +21,7 @@ class AdamW:
         self.lr, self.weight_decay = lr, weight_decay
         self._params = dict(params)
         self._steps = dict.fromkeys(params, 0)
-        self._moments = {name: (torch.zeros_like(p), torch.zeros_like(p)) for name, p in params.items()}
+        self._moments = {name: _zeros(p) for name, p in params.items()}
 
     def zero_grad(self) -> None:
         for p in self._params.values():
@@ -71,10 +71,12 @@ class AdamW:
             known = f"step.{name}" in state
             self._steps[name] = int(state[f"step.{name}"]) if known else 0
             self._moments[name] = (
-                (state[f"exp_avg.{name}"].clone(), state[f"exp_avg_sq.{name}"].clone())
-                if known
-                else (torch.zeros_like(p), torch.zeros_like(p))
+                (state[f"exp_avg.{name}"].clone(), state[f"exp_avg_sq.{name}"].clone()) if known else _zeros(p)
             )
+
+
+def _zeros(p: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.zeros_like(p), torch.zeros_like(p)
 
 
 def _count(step: int, device: torch.device) -> Tensor:

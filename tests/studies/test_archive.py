@@ -68,7 +68,7 @@ def test_runs_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
     [
         (["rm", "0"], "is an archive of results, without weights; this needs a store"),
         (["export", "--format", "archive", "--out", "x"], "this needs a store"),
-        (["list", "--rebuild"], "has no index to build again"),
+        (["list", "--rebuild"], "is an archive of results, without weights; this needs a store"),
         (["show", "zz"], "no run in .* with a hash that starts with 'zz'"),
     ],
 )

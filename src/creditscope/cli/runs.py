@@ -94,16 +94,13 @@ def run(args: Sequence[str]) -> int:
 
 def run_list(args: Sequence[str]) -> int:
     flags = parse(List, args, "runs list", "One line per run of a store.", "creditscope runs list --store runs/store")
-    from creditscope.errors import CreditscopeError
     from creditscope.render.numbers import num, printable
     from creditscope.studies.archive import open_source
     from creditscope.studies.store import Store
 
+    if flags.rebuild:
+        _store(flags.store).rebuild()
     source = open_source(flags.store)
-    if flags.rebuild and not isinstance(source, Store):
-        raise CreditscopeError(f"{flags.store} is an archive and has no index to build again; leave out --rebuild")
-    if flags.rebuild and isinstance(source, Store):
-        source.rebuild()
     rows = source.rows()
     lines = [
         f"{'run':<10}  {'method':<24} {'dataset':<10} {'arch':<10} {'d':>4} {'L':>3} {'epochs':>6} {'seed':>6} accuracy  growth"

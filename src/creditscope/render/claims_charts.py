@@ -8,12 +8,9 @@ from creditscope.render.charts import Dots, Level, Row
 from creditscope.studies.reproduction import ABSOLUTE, FACTOR, NOT_COMPARABLE, Ours, Outcome, close
 
 KINDS = {
-    "accuracy": (
-        "Accuracy, published and ours",
-        f"{100 * ABSOLUTE['accuracy']:g} pp, or twice the spread of the seeds",
-    ),
-    "order": ("Norms, growth and nudging, ours divided by the published", f"a factor {FACTOR:g}"),
-    "cosine": ("Cosine and ρ, published and ours", f"{ABSOLUTE['cosine']:g}, or twice the spread of the seeds"),
+    "accuracy": ("Accuracy", f"{100 * ABSOLUTE['accuracy']:g} pp or twice the seeds' spread"),
+    "order": ("Ours / published", f"a factor {FACTOR:g}"),
+    "cosine": ("Cosine and ρ", f"{ABSOLUTE['cosine']:g} or twice the seeds' spread"),
 }
 """Kind of claim: what it is called, and its tolerance."""
 IMPLIED = (": accuracy", " (ours at B = 128)", " (all layers)")
@@ -39,7 +36,7 @@ def _dots(held: Sequence[Outcome], kind: str) -> Dots:
     ]
     return Dots(
         f"claims-{kind}",
-        f"{title}; ✗: outside the tolerance ({tolerance})",
+        f"{title}; ✗: outside {tolerance}",
         "one dot per seed",
         "ours / published" if ratio else "cosine or ρ" if kind == "cosine" else kind,
         rows,

@@ -81,7 +81,7 @@ class Archive:
 
     def runs(self) -> list[Run]:
         """Every run of the archive, by hash."""
-        return [read_run(path) for path in sorted((self.root / "runs").glob("*.json"))]
+        return [self.read(key) for key in self.hashes()]
 
     def full_reports(self) -> list[DiagnosticReport]:
         """The reports of level full of final networks."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from creditscope.studies.audit import audit
 from creditscope.studies.compared import compared
 from creditscope.studies.grid import DFA, DFA_NONE, FA, FA_RMS, make, seeds_of, with_nulls
 from creditscope.studies.published import audit_accuracy
-from creditscope.studies.result import Run, StudyResult, mean
+from creditscope.studies.result import Run, StudyResult, named, over, shared_seeds
 from creditscope.training.spec import RunSpec
 
 QUESTION = "is the contrast between FA and DFA one of methods or of normalisations?"
@@ -26,19 +25,6 @@ def contrasts(growth: Mapping[tuple[str, str], float]) -> tuple[list[float], lis
     """Factors of growth from none to rms (FA, DFA), and from FA to DFA (none, rms)."""
     by_norm = [growth[m, "rms"] / growth[m, "none"] for m in ("fa", "dfa")]
     return by_norm, [growth["dfa", n] / growth["fa", n] for n in ("none", "rms")]
-
-
-def shared_seeds(seeds: Mapping[Any, Iterable[int]]) -> list[int]:
-    """The seeds that all have."""
-    return sorted(set.intersection(*map(set, seeds.values())))
-
-
-def over(shared: Sequence[int], seeds: Sequence[int], values: Sequence[float]) -> float:
-    return mean([value for seed, value in zip(seeds, values, strict=True) if seed in shared])
-
-
-def named(shared: Sequence[int]) -> str:
-    return f"the seed{'s' if len(shared) > 1 else ''} that all have ({', '.join(map(str, shared))})"
 
 
 def analyse(runs: Sequence[Run]) -> StudyResult:

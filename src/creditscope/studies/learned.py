@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from creditscope.render.numbers import num, signed
 from creditscope.studies.audit import Group, audit
-from creditscope.studies.credit_norm import contrasts, named, over, shared_seeds
+from creditscope.studies.credit_norm import contrasts
 from creditscope.studies.published_claims import NUDGING, claims
 from creditscope.studies.reproduction import held_against
-from creditscope.studies.result import Run, known, mean
+from creditscope.studies.result import Run, known, mean, named, over, shared_seeds
 from creditscope.studies.seeds import TEN, share_interval
 
 FLOOR = 1e-7

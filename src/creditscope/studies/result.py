@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -131,6 +131,19 @@ def _measure(store: Store, spec: RunSpec, epoch: int | None, data_dir: str | Pat
 
 def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
+
+
+def shared_seeds(seeds: Mapping[Any, Iterable[int]]) -> list[int]:
+    """The seeds that all have."""
+    return sorted(set.intersection(*map(set, seeds.values())))
+
+
+def over(shared: Sequence[int], seeds: Sequence[int], values: Sequence[float]) -> float:
+    return mean([value for seed, value in zip(seeds, values, strict=True) if seed in shared])
+
+
+def named(shared: Sequence[int]) -> str:
+    return f"the seed{'s' if len(shared) > 1 else ''} that all have ({', '.join(map(str, shared))})"
 
 
 def pm(values: Sequence[float], digits: int = 3) -> str:

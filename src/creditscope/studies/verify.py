@@ -57,8 +57,10 @@ class Verification:
 def pick(source: Store | Archive, prefix: str | None) -> Run:
     """The run whose hash starts with `prefix`; any, by chance, where None is given."""
     if prefix is None:
-        usable = (str(row["hash"]) for row in source.rows() if not row["problem"])
-        found = source.hashes() if isinstance(source, Archive) else list(usable)  # a damaged record is a finding
+        if isinstance(source, Archive):
+            found = source.hashes()  # a damaged record is a finding
+        else:
+            found = [str(row["hash"]) for row in source.rows() if not row["problem"]]
         if not found:
             raise CreditscopeError(
                 f"{source.root} has no finished run that can be read; `creditscope runs list --store {source.root}` says why"
@@ -107,12 +109,11 @@ def verify(
     beyond = [d for d in differences if not _comparable(d)]
     beyond += [d for d in _unequal(recorded[0], lines[0]) if d not in beyond and not _rounded(d)]
     beyond += [d for d in _unequal(recorded[-1], lines[-1]) if d not in beyond and not _within(d)]
-    if spec == run.spec and (found := _of_report(run.report, report, len(lines) - 1)):
-        differences += found
-        if not beyond and len(differences) == len(
-            found
-        ):  # trained to the same bits, and another report: not by rounding
+    if spec == run.spec:
+        found = _of_report(run.report, report, len(lines) - 1)
+        if not differences:  # trained to the same bits, and another report: not by rounding
             beyond += found
+        differences += found
     return Verification(run, len(lines) - 1, bundle.versions, tuple(differences), tuple(beyond))
 
 
