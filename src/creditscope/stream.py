@@ -140,7 +140,7 @@ class Stream(ABC):
         """[B, d] -> something that broadcasts to the native shape of h_l (token models: every token gets the same credit)."""
         if len(self.shapes[layer]) == 2 and self.read in ("cls", "last", "mean"):
             return a.unsqueeze(0 if self.batch_dim else 1)
-        return a.reshape(len(a), *self.shapes[layer])
+        return a.reshape(a.shape[0], *self.shapes[layer])
 
 
 class InterfaceStream(Stream):

@@ -190,6 +190,9 @@ def test_rms_normalisation_is_the_stated_formula():
     a = rng.standard_normal((5, 7)) * np.array([[1.0], [1e3], [1e-3], [1e-7], [0.0]])
     expected = np.stack([row / (np.sqrt(np.mean(row * row)) + 1e-6) for row in a])
     np.testing.assert_allclose(rms_normalised(torch.from_numpy(a)).numpy(), expected, rtol=1e-12)
+    np.testing.assert_allclose(rms_normalised(torch.from_numpy(a), 3).numpy(), expected / 3, rtol=1e-12)
+    single = torch.from_numpy(a).float()
+    assert torch.equal(rms_normalised(single, 128), rms_normalised(single) / 128)  # a power of two: to the bit
 
 
 def test_exact_layers_are_all_for_bp_the_last_for_fa_none_for_dfa():

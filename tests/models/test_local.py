@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from creditscope.models.local import local_branch
+from creditscope.models import local
 from creditscope.models.resmlp import MLPBranch
 
 
@@ -20,6 +20,9 @@ def branch(ratio: int = 1) -> MLPBranch:
         for p in made.parameters():
             p.normal_()
     return made
+
+
+local_branch = torch.no_grad()(local.local_branch)  # as the objective calls it
 
 
 def pulled(made: nn.Module, h: Tensor, push: Tensor, seed: int = 0) -> None:

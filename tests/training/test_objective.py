@@ -46,11 +46,11 @@ MODELS: dict[str, tuple[Any, tuple[int, ...]]] = {
 N = 5
 
 
-def prepared(name: str) -> tuple[Any, Any, InterfaceStream, Tensor, Tensor]:
+def prepared(name: str, n: int = N) -> tuple[Any, Any, InterfaceStream, Tensor, Tensor]:
     """(model, an untouched twin, the model's stream, x, y) in double."""
     make, shape = MODELS[name]
     model = shaken(make(), std=0.4).double()
-    x, y = batch(shape, n=N)
+    x, y = batch(shape, n=n)
     stream = InterfaceStream(model.eval(), x.double()[:3])
     model.train()
     return model, copy.deepcopy(model), stream, x.double(), y
@@ -64,13 +64,13 @@ def stated_objective(
     model: Any, x: Tensor, y: Tensor, a: list[Tensor], norm: str, site: str, penalty: float, first: int
 ) -> Tensor:
     """Σ over the trained parts of ⟨output, a⟩ + λ‖f_l‖², sums over features, means over the batch, plus the readout's loss."""
-    plain = model.stream_kind == "plain"
+    plain, n = model.stream_kind == "plain", len(y)
 
     def inner(out: Tensor, credit: Tensor) -> Tensor:
         credit = normalised(credit, norm)
         if out.dim() == 3:  # every token gets the credit of the read token
-            return torch.einsum("btd,bd->", out, credit) / N
-        return (out.reshape(N, -1) * credit).sum() / N
+            return torch.einsum("btd,bd->", out, credit) / n
+        return (out.reshape(n, -1) * credit).sum() / n
 
     h0 = model.embed(x)
     total = inner(h0, a[0])
@@ -79,7 +79,7 @@ def stated_objective(
         f = block(h.detach())
         if layer >= first:
             total = total + inner(f, a[layer + 1 if plain or site == "output" else layer])
-            total = total + penalty * (f**2).sum() / N
+            total = total + penalty * (f**2).sum() / n
         h = (f if plain else h + f).detach()
     return total + F.cross_entropy(model.readout(h), y)
 
@@ -97,8 +97,9 @@ def compare(model: Any, twin: Any) -> None:
 @pytest.mark.parametrize("site", ["input", "output"])
 @pytest.mark.parametrize("penalty", [0.0, 0.3])
 @pytest.mark.parametrize("name", ["resmlp", "vit", "small-cnn"])
-def test_local_gradients_equal_autograd_of_the_stated_objective(name, penalty, site, norm):
-    model, twin, stream, x, y = prepared(name)
+@pytest.mark.parametrize("n", [5, 8])  # the mean over 2^k is taken elsewhere
+def test_local_gradients_equal_autograd_of_the_stated_objective(n, name, penalty, site, norm):
+    model, twin, stream, x, y = prepared(name, n)
     rule = Fixed()
     loss = Objective(stream, rule, norm, site, penalty, 0).backward(x, y)
     stated_objective(twin, x, y, rule.a, norm, site, penalty, 0).backward()
@@ -133,16 +134,18 @@ def test_native_credit_of_a_token_model_is_read_before_it_is_broadcast():
     compare(model, twin)
 
 
-@pytest.mark.parametrize("name", ["resmlp", "student", "vit"])
+@pytest.mark.parametrize("name", ["resmlp", "student", "vit", "small-cnn"])
 def test_no_gradient_crosses_a_block_boundary(name):
-    # zero credit everywhere: only the readout may have a gradient, although the loss depends on every block
+    # credit at the last block alone: only it and the readout may have a gradient, although both depend on every block
     model, _, stream, x, y = prepared(name)
-    rule = Fixed()
-    rule.credit = lambda batch: [torch.zeros_like(h) for h in batch.hiddens]  # type: ignore[method-assign]
-    Objective(stream, rule, "none", "input", 0.0, 0).backward(x, y)
+    rule, last = Fixed(), stream.depth - 1
+    rule.credit = lambda batch: [  # type: ignore[method-assign]
+        torch.randn_like(h) if layer > last else torch.zeros_like(h) for layer, h in enumerate(batch.hiddens)
+    ]
+    Objective(stream, rule, "none", "output", 0.0, 0).backward(x, y)
     for part, p in model.named_parameters():
         assert p.grad is not None
-        assert bool(p.grad.any()) == part.startswith("out_"), part
+        assert bool(p.grad.any()) == part.startswith(("out_", f"blocks.{last}.")), part
 
 
 def test_readout_gets_the_exact_gradient_of_the_mean_loss():

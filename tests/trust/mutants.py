@@ -161,6 +161,7 @@ CREDIT = [
      FEEDBACK + "test_error_is_softmax_minus_one_hot"),
     ("base", "(a * a).mean(dim=1, keepdim=True)", "(a * a).mean(dim=0, keepdim=True)", "RMS is per sample",
      FEEDBACK + "test_rms_normalisation_is_the_stated_formula"),
+    ("base", "rms if n == 1 else rms.mul_(n)", "rms", "the mean over 2^k samples is taken with the RMS", LOCAL),
     ("base", "cls.descend = CreditRule.descend", "pass", "a changed credit descends with its own",
      "credit/test_fa_dfa.py::test_a_rule_that_changes_a_parents_credit_descends_with_its_own"),
     ("base", "cls.linear = False", "pass", "another credit is not linear because its parent was",
@@ -204,9 +205,7 @@ CREDIT = [
 ]  # fmt: skip
 
 TRAINING = [
-    ("objective", "[embedded[0].detach().to(x.dtype)]", "[embedded[0].to(x.dtype)]", "no gradient crosses a block boundary",
-     OBJECTIVE + "test_no_gradient_crosses_a_block_boundary"),
-    ("objective", "state = f.detach().to(x.dtype)", "state = f.to(x.dtype)", "no gradient crosses a block boundary",
+    ("objective", "else f.detach().to(dtype)", "else f.to(dtype)", "no gradient crosses a block boundary",
      OBJECTIVE + "test_no_gradient_crosses_a_block_boundary"),
     ("objective", "output_grad if early else output_grad * n", "output_grad", "rules see the per-sample gradient",
      OBJECTIVE + "test_rule_is_given_the_per_sample_gradient_at_the_last_state"),

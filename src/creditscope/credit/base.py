@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -187,8 +186,12 @@ def as_rule(credit: Any) -> CreditRule | None:
 
 def credit_of(rule: CreditRule, batch: CreditBatch) -> list[Tensor]:
     """The credit of a rule, checked. What somebody's rule raises is one line with its name; the traceback stays behind it."""
-    with _named(rule):
+    try:
         credits = rule.credit(batch)
+    except CreditscopeError:
+        raise
+    except Exception as error:
+        raise _raised(rule, error) from error
     return checked(credits, batch, _name(rule))
 
 
@@ -196,8 +199,12 @@ def descent_of(rule: CreditRule, batch: CreditBatch) -> Iterator[tuple[int, Tens
     """(layer, credit) from L to 0, each checked when it comes: what is used at once is still in the cache."""
     depth, credits = batch.stream.depth, rule.descend(batch)
     for layer in reversed(range(depth + 1)):
-        with _named(rule):
+        try:
             a = next(credits, None)
+        except CreditscopeError:
+            raise
+        except Exception as error:
+            raise _raised(rule, error) from error
         if a is None:
             raise _miscounted(_name(rule), depth - layer, depth)
         check(a, layer, batch, _name(rule))
@@ -212,15 +219,9 @@ def _name(rule: CreditRule) -> str:
     return rule.name or type(rule).__name__
 
 
-@contextmanager
-def _named(rule: CreditRule) -> Iterator[None]:
-    try:
-        yield
-    except CreditscopeError:
-        raise
-    except Exception as error:
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        raise CreditscopeError(f"credit rule {_name(rule)!r} raised {told}") from error
+def _raised(rule: CreditRule, error: Exception) -> CreditscopeError:
+    told = " ".join(f"{type(error).__name__}: {error}".split())
+    return CreditscopeError(f"credit rule {_name(rule)!r} raised {told}")
 
 
 def checked(credits: Any, batch: CreditBatch, name: str) -> list[Tensor]:
@@ -243,7 +244,7 @@ def check(a: Any, layer: int, batch: CreditBatch, name: str) -> None:
     """
     if not isinstance(a, Tensor):
         raise CreditscopeError(f"credit rule {name!r} returned {type(a).__name__} at layer {layer}; return tensors")
-    read = (len(batch.y), batch.stream.widths[layer])
+    read = (batch.y.shape[0], batch.stream.widths[layer])
     if a.shape != read and a.shape != batch.hiddens[layer].shape:
         native = list(batch.hiddens[layer].shape)
         raise CreditscopeError(
@@ -270,9 +271,10 @@ def _given(batch: CreditBatch) -> list[Tensor]:
     return [batch.logits, *batch.hiddens, *([] if batch.output_grad is None else [batch.output_grad])]
 
 
-def rms_normalised(a: Tensor) -> Tensor:
-    """a / (RMS(a) + 1e-6) per sample; [B, d] -> [B, d]."""
-    return a / (a * a).mean(dim=1, keepdim=True).sqrt_().add_(RMS_EPS)
+def rms_normalised(a: Tensor, n: int = 1) -> Tensor:
+    """a / (RMS(a) + 1e-6) / n per sample; [B, d] -> [B, d]."""
+    rms = (a * a).mean(dim=1, keepdim=True).sqrt_().add_(RMS_EPS)
+    return a / (rms if n == 1 else rms.mul_(n))
 
 
 def gaussian(shape: tuple[int, ...], scale: float, generator: torch.Generator) -> Tensor:

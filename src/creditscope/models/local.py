@@ -26,7 +26,7 @@ gelu_backward = torch.ops.aten.gelu_backward.default
 
 
 class LocalBlock(nn.Module, ABC):
-    """A block that knows its gradients; `local` is called without grad mode (by `local_branch`)."""
+    """A block that knows its gradients; `local` is called without grad mode."""
 
     @abstractmethod
     def local(self, h: Tensor) -> tuple[Tensor, Pull] | None:
@@ -35,17 +35,16 @@ class LocalBlock(nn.Module, ABC):
 
 def local_branch(block: nn.Module, h: Tensor) -> tuple[Tensor, Pull] | None:
     """f_l(h) without a graph and its `Pull`, of a block that knows them or is a linear map behind modules without parameters
-    (ReLU, Linear: a stage of a plain MLP); None: leave it to autograd."""
-    with torch.no_grad():
-        if isinstance(block, LocalBlock):
-            return block.local(h)
-        if type(block) is not nn.Sequential or h.dim() != 2:
-            return None
-        *before, last = block._modules.values() or (block,)
-        if not isinstance(last, nn.Linear) or any(m._parameters or m._modules for m in before):
-            return None
-        parts = [(block, nn.Sequential), *((m, type(m)) for m in before), (last, nn.Linear)]
-        return linear_behind(h, before, last) if unchanged(parts) else None
+    (ReLU, Linear: a stage of a plain MLP); None: leave it to autograd. Called without grad mode."""
+    if isinstance(block, LocalBlock):
+        return block.local(h)
+    if type(block) is not nn.Sequential or h.dim() != 2:
+        return None
+    *before, last = block._modules.values() or (block,)
+    if not isinstance(last, nn.Linear) or any(m._parameters or m._modules for m in before):
+        return None
+    parts = [(block, nn.Sequential), *((m, type(m)) for m in before), (last, nn.Linear)]
+    return linear_behind(h, before, last) if unchanged(parts) else None
 
 
 def unchanged(modules: Sequence[tuple[nn.Module, type[nn.Module]]]) -> bool:
@@ -93,9 +92,8 @@ def linear_behind(h: Tensor, before: Sequence[nn.Module], linear: nn.Linear) -> 
         h = module(h)
 
     def pull(push: Tensor) -> None:
-        with torch.no_grad():
-            _add(weight, push.t() @ h)
-            _add(bias, push.sum(0))
+        _add(weight, push.t() @ h)
+        _add(bias, push.sum(0))
 
     return F.linear(h, weight, bias), pull
 

@@ -7,8 +7,10 @@ exact gradient of the loss on detached h_L. No gradient crosses a block boundary
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -69,24 +71,24 @@ class Objective:
     def _local(self, x: Tensor, y: Tensor) -> Tensor:
         stream, n = self.stream, len(y)
         with self._cast():
-            embedded = self._known(stream.embedding, x) or (stream.embed(x), None)
-            hiddens = [embedded[0].detach().to(x.dtype)]
-            branches: list[tuple[Tensor, Pull | None]] = []
-            for layer in range(stream.depth):
-                f, pull = self._branch(layer, hiddens[-1])
-                branches.append((f, pull))
-                state = f.detach().to(x.dtype)
-                hiddens.append(state if stream.kind == "plain" else hiddens[-1] + state)
-            top = hiddens[-1].requires_grad_()
+            with torch.no_grad():
+                embedded = self._known(stream.embedding, x) or _graphed(stream.embed, x)
+                hiddens = [_state(embedded, x.dtype)]
+                branches: list[tuple[Tensor, Pull | None]] = []
+                for layer in range(stream.depth):
+                    branches.append(self._branch(layer, hiddens[-1]))
+                    state = _state(branches[-1], x.dtype)
+                    hiddens.append(state if stream.kind == "plain" else hiddens[-1] + state)
+            top = hiddens[-1].detach().requires_grad_()
             logits = stream.readout(top).to(x.dtype)
         loss = F.cross_entropy(logits, y)
         loss.backward()
         assert top.grad is not None
         # a mean over 2^k samples can be taken before a linear rule as well as after it, to the bit, and costs nothing there
-        early = self.rule.linear and self.credit_norm != "rms" and n & (n - 1) == 0
+        early = self.rule.linear and self.credit_norm != "rms" and _power_of_two(n)
         output_grad = stream.read_grad(top.grad)
         output_grad = output_grad if early else output_grad * n
-        batch = CreditBatch(stream, [h.detach() for h in hiddens], logits.detach(), y, output_grad)
+        batch = CreditBatch(stream, hiddens, logits.detach(), y, output_grad)
         self.rule.learn(batch)
         # plain stages have no state of their own shape but the next one, so their credit lives at their output
         shift = 1 if stream.kind == "plain" or self.credit_site == "output" else 0
@@ -108,11 +110,10 @@ class Objective:
         return loss.detach()
 
     def _branch(self, layer: int, h: Tensor) -> tuple[Tensor, Pull | None]:
-        """f_l(h): with a graph, or (blocks that know their gradients) with the way from the credit to them."""
+        """f_l(h): with a graph, or (blocks that know their gradients) with the way from the credit to them. Without grad mode."""
         if layer < self.first_trained:
-            with torch.no_grad():
-                return self.stream.branch(layer, h), None
-        return self._known(self.stream.blocks[layer], h) or (self.stream.branch(layer, h), None)
+            return self.stream.branch(layer, h), None
+        return self._known(self.stream.blocks[layer], h) or _graphed(self.stream.branch, layer, h)
 
     def _known(self, module: nn.Module | None, h: Tensor) -> tuple[Tensor, Pull] | None:
         return local_branch(module, h) if module is not None and self.precision == "fp32" else None
@@ -121,10 +122,26 @@ class Objective:
         """Gradient of the mean over the batch of <output, a> with respect to the output, in its native shape."""
         a = self.stream.read_grad(a) if a.dim() > 2 else a
         if self.credit_norm == "rms":
-            a = rms_normalised(a)
+            over = n if _power_of_two(n) else 1  # then the division is that of the RMS too, to the bit
+            a, n = rms_normalised(a, over), n // over
         push = self.stream.write_credit(a, layer)
         push = push if n == 1 else push / n
         return push if (push.dtype, push.shape) == (like.dtype, like.shape) else push.to(like.dtype).expand_as(like)
+
+
+def _graphed(forward: Callable[..., Tensor], *args: Any) -> tuple[Tensor, None]:
+    with torch.enable_grad():
+        return forward(*args), None
+
+
+def _state(output: tuple[Tensor, Pull | None], dtype: torch.dtype) -> Tensor:
+    """The output without its graph, in the dtype of the states."""
+    f, pull = output
+    return f if pull is not None else f.detach().to(dtype)
+
+
+def _power_of_two(n: int) -> bool:
+    return n & (n - 1) == 0
 
 
 def freeze_first(stream: InterfaceStream, train_last: int | None) -> int:
