@@ -11,10 +11,20 @@ from tests.studies.test_analyses import line, run
 from creditscope.render.reproduction import audit_page
 from creditscope.studies.audit import audit
 from creditscope.studies.catalogue import NAMES, get_study
-from creditscope.studies.grid import DFA, DFA_NONE, EP, FA, FA_RMS, SB, make
+from creditscope.studies.claims import dfa_null
+from creditscope.studies.grid import BP, DFA, DFA_NONE, EP, FA, FA_RMS, SB, make
 from creditscope.studies.learned import lessons
 from creditscope.studies.published_claims import claims
-from creditscope.studies.reproduction import ONE_RUN, Outcome, held_against, ours_text, outcomes, published_text, state
+from creditscope.studies.reproduction import (
+    ONE_RUN,
+    Outcome,
+    difference_text,
+    held_against,
+    ours_text,
+    outcomes,
+    published_text,
+    state,
+)
 from creditscope.studies.result import NotMeasured, Run
 
 
@@ -233,16 +243,42 @@ def test_the_page_shows_every_claim_with_its_numbers():
         "reproduced only with credit\\_norm=rms | "
     ) in page
     assert all(f"| {c.what.split(':')[0]}" in page for c in claims())
-    tables = page.split("## Published tables")[1].split("## Verdicts by")[0]
+    tables = page.split("## Published tables")[1].split("### Published verdicts")[0]
     rows = sum(line.startswith("| ") for line in tables.splitlines())
     assert rows == len(outcomes(runs)) + len({c.table for c in claims()})  # a line each, and the headers
 
 
 @pytest.mark.parametrize("preset", ["paper", "reduced"])
 def test_every_claim_is_about_some_run_of_the_plan(preset):
-    """Otherwise it would say "not run" for ever."""
+    """Otherwise it would say "not run" for ever; of what no study plans, the page says so by that."""
     planned = [Run(spec, [], {}) for name in NAMES for spec in get_study(name).specs(preset)]
-    assert [f"{c.table}: {c.what}" for c in claims() if not any(map(c.about, planned))] == []
+    outside = {c.what.split(":")[0] for c in claims() if not any(map(c.about, planned))}
+    assert outside == {f"small-cnn, {m}" for m in ("SB", "EP", "CB")}
+
+
+def test_margins_are_to_the_null_of_the_same_seed():
+    """.620 - .350 and .610 - .360: 27 and 25 pp, mean 26, sample standard deviation sqrt(2)."""
+    trained = {42: 0.620, 123: 0.610, 456: 0.900}
+    nulls = {42: 0.350, 123: 0.360}
+    runs = [run(make("paper", BP, seed), acc) for seed, acc in trained.items()]
+    runs += [run(dfa_null(make("paper", BP, seed)), acc) for seed, acc in nulls.items()]
+    found = outcome("BP minus frozen(dfa, rms), pp", runs)
+    assert ours_text(found) == "+26.0 ± 1.4 (n=2)"  # a seed without its null has no margin
+    assert difference_text(found) == "-0.6"
+    assert found.statement == "reproduced"
+    assert len(found.ours[0].hashes) == 5
+    assert outcome("FA minus frozen(dfa, rms), pp", [run(make("paper", FA, 42), 0.4), *runs]).statement == (
+        "reproduced with credit_norm=none; the other was not run"
+    )
+    worse = [run(make("paper", FA_RMS, 42), 0.36), *runs]
+    assert outcome("FA minus frozen(dfa, rms), pp", worse).statement == (
+        "not reproduced (only credit_norm=rms was run)"
+    )
+
+
+def test_the_published_null_is_that_of_dfa_with_rms():
+    null = dfa_null(make("paper", FA, 7, penalty=1e-2))
+    assert null == make("paper", DFA, 7).null("matched")
 
 
 def test_nudging_is_held_against_what_a_step_can_change():

@@ -16,11 +16,14 @@ from creditscope.studies.learned import lessons
 from creditscope.studies.published import audit_accuracy
 from creditscope.studies.reproduction import (
     KINDS,
+    NOT_COMPARABLE,
     NOT_REPRODUCED,
+    NOT_RUN,
     ONE_NORM,
     ONE_RUN,
     REPRODUCED,
     TOLERANCE,
+    Ours,
     Outcome,
     difference_text,
     ours_text,
@@ -28,6 +31,7 @@ from creditscope.studies.reproduction import (
     published_text,
 )
 from creditscope.studies.result import Run, StudyResult, beside, pm, span
+from creditscope.studies.verdicts import INCONCLUSIVE, Judged, VerdictOutcome, verdict_outcomes
 from creditscope.training.spec import RunSpec
 
 ORDER = ("bp", "ep", "fa", "dfa", "cb", "sb")
@@ -44,6 +48,10 @@ POLICIES = (
     "Policy three-check fails a network on D1 and D2 together or on D3; four-diagnostic on any of (a) scale, (b) reference, (d) "
     "depth. D3 uses the matched null where it is there, else the bp null; an interval that straddles 2 pp is inconclusive; with "
     "one seed the interval is binomial and speaks of this network only."
+)
+VERDICTS = (
+    "A published verdict is passes or fails, of the whole protocol (ours: three-check) or of one check; inconclusive: our seeds "
+    "disagree, or the interval of a margin straddles its threshold."
 )
 PLANNED = (
     "The grid of preset `reduced`, nulls included, and what of it was run; runs that studies share are counted in each."
@@ -63,19 +71,21 @@ def audit_page(
     plan: for every study the hashes of the runs that belong to it. figures: name -> address, as `report --figures` names them.
     """
     plan, figures = plan or {}, figures or {}
-    held = outcomes(runs)
+    held, verdicts = outcomes(runs), verdict_outcomes(runs)
     parts = [
         "# The real audit: published claims next to our own runs",
         _intro(runs, source),
         "## Summary",
         _summary(held),
         _headline(held),
+        _verdict_line(verdicts),
         *(f"![{told}]({figures[name]})" for name, told in OVERVIEW.items() if name in figures),
         "## Published tables, line by line",
         _how_to_read(),
     ]
     for name in dict.fromkeys(o.claim.table for o in held):
         parts += [f"### {name}", _table([o for o in held if o.claim.table == name])]
+    parts += ["### Published verdicts", VERDICTS, _published_verdicts(verdicts)]
     parts += ["## Verdicts by both policies and both nulls", POLICIES, _verdicts(runs)]
     parts.append("## What we learned")
     parts += [f"**{escape(title)}.** {escape(text, None)}" for title, text in lessons(runs)]
@@ -96,6 +106,26 @@ def audit_page(
         "\n".join(table(["run", "method", "network", "epochs", "seed", "accuracy"], _every(runs))),
     ]
     return "\n\n".join(p.strip("\n") for p in parts) + "\n"
+
+
+def _published_verdicts(held: Sequence[VerdictOutcome]) -> str:
+    rows = [
+        [
+            escape(o.said.what),
+            escape(o.said.text),
+            escape("; ".join(f"{j.norm}: {j.text}" if j.norm else j.text for j in o.ours) or "–"),
+            escape(o.statement),
+            _hashes(o.ours),
+        ]
+        for o in held
+    ]
+    return "\n".join(table(["verdict on", "published", "ours", "statement", "runs"], rows))
+
+
+def _verdict_line(held: Sequence[VerdictOutcome]) -> str:
+    counts = Counter(o.kind for o in held if o.kind not in (NOT_RUN, NOT_COMPARABLE))
+    told = ", ".join(f"{counts[kind]} {kind}" for kind in (*KINDS, INCONCLUSIVE) if counts[kind])
+    return f"Of {sum(counts.values())} published verdicts that our runs can test: {told or 'none'}."
 
 
 def _verdicts(runs: Sequence[Run]) -> str:
@@ -257,6 +287,10 @@ def _options() -> str:
     )
 
 
+def _hashes(ours: Iterable[Ours | Judged]) -> str:
+    return " ".join(f"`{key[:6]}`" for mine in ours for key in mine.hashes) or "–"
+
+
 def _table(held: Sequence[Outcome]) -> str:
     rows = [
         [
@@ -264,7 +298,7 @@ def _table(held: Sequence[Outcome]) -> str:
                 escape(c)
                 for c in (o.claim.what, published_text(o.claim), ours_text(o), difference_text(o), o.statement)
             ),
-            " ".join(f"`{key[:6]}`" for ours in o.ours for key in ours.hashes) or "–",
+            _hashes(o.ours),
         ]
         for o in held
     ]

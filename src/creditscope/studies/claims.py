@@ -6,7 +6,7 @@ do not state the credit norm, so a claim about FA, DFA or a bridge is held again
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,8 +14,9 @@ from creditscope.credit.registry import make_rule
 from creditscope.studies.published import Published
 from creditscope.studies.result import Run
 from creditscope.studies.temporal import first_epoch
+from creditscope.training.spec import RunSpec, make_spec
 
-Closeness = Literal["accuracy", "cosine", "order", "epochs", "at most", "at least"]
+Closeness = Literal["accuracy", "margin", "cosine", "order", "epochs", "at most", "at least"]
 """How close counts as reproduced: see `reproduction.TOLERANCE`."""
 
 Value = Callable[[Run], "float | None"]
@@ -39,18 +40,38 @@ class Claim:
     """Changes to PRIMARY."""
     because: str = ""
     """Why it cannot be compared, though both numbers are there."""
+    null: Callable[[RunSpec], RunSpec] | None = None
+    """A margin: the run whose value is subtracted, by that of the claim's run; the difference is in percentage points."""
 
     def about(self, run: Run) -> bool:
-        """True if the claim is about this run (the rule at its default options), the number of epochs aside."""
-        wanted = {**PRIMARY, **self.runs}
-        wanted.pop("epochs")
-        if run.spec.options != make_rule(run.spec.method, {}).options.model_dump():
-            return False
-        return all(matches(getattr(run.spec, name), value) for name, value in wanted.items())
+        return about(self.runs, run.spec)
 
     @property
     def epochs(self) -> int:
-        return int(self.runs.get("epochs", PRIMARY["epochs"]))
+        return epochs(self.runs)
+
+
+def about(runs: Mapping[str, Any], spec: RunSpec) -> bool:
+    """Is this one of the `runs` (changes to PRIMARY; the rule at its default options), the number of epochs aside?"""
+    wanted = {**PRIMARY, **runs}
+    wanted.pop("epochs")
+    if spec.options != make_rule(spec.method, {}).options.model_dump():
+        return False
+    return all(matches(getattr(spec, name), value) for name, value in wanted.items())
+
+
+def epochs(runs: Mapping[str, Any]) -> int:
+    """How long `runs` (changes to PRIMARY) are trained."""
+    return int(runs.get("epochs", PRIMARY["epochs"]))
+
+
+NULL = "frozen(dfa, rms)"
+
+
+def dfa_null(spec: RunSpec) -> RunSpec:
+    """The null that the published margins name: frozen blocks, embedding trained by DFA (here with rms), same seed and recipe."""
+    change = {"method": "dfa", "credit_norm": "rms", "credit_site": "input"}
+    return make_spec({**spec.null("bp").model_dump(), **change})
 
 
 def matches(value: Any, wanted: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from creditscope.render.numbers import num, signed
@@ -14,6 +14,7 @@ from creditscope.studies.result import NotMeasured, Run, mean
 
 TOLERANCE = {
     "accuracy": "within 2 pp, or within twice the two standard deviations together",
+    "margin": "within 2 pp, or within twice our standard deviation over seeds",
     "cosine": "within .10, or within twice the two standard deviations together",
     "order": "same sign and within a factor 3 (geometric mean over seeds)",
     "epochs": "within 2 epochs, in every seed",
@@ -23,7 +24,7 @@ TOLERANCE = {
 """What counts as reproduced, by kind of quantity; printed on the page."""
 RECIPES = (AUDIT, INTERVENTION)
 FACTOR = 3.0
-ABSOLUTE = {"accuracy": 0.02, "cosine": 0.10, "epochs": 2.0}
+ABSOLUTE = {"accuracy": 0.02, "margin": 2.0, "cosine": 0.10, "epochs": 2.0}
 EARLY = ("first", "after epoch")
 """Quantities of the course of training: comparable wherever the schedule is, though fewer epochs were run."""
 
@@ -97,8 +98,10 @@ def centre(claim: Claim, values: Sequence[float]) -> float:
 def held_against(claim: Claim, runs: Iterable[Run]) -> list[Ours]:
     """The claim's quantity in our runs, by norm; of several lengths of training the one nearest to the published."""
     early = any(word in claim.what for word in EARLY)
+    pool = list(runs)
+    by_hash = {run.spec.hash: run for run in pool} if claim.null else {}
     by_norm: dict[str, dict[int, list[Run]]] = {}
-    for run in runs:
+    for run in pool:
         if claim.about(run):
             trained = (run.spec.schedule_epochs if early else run.spec.epochs) or 0
             by_norm.setdefault(run.spec.credit_norm or "", {}).setdefault(trained, []).append(run)
@@ -108,14 +111,14 @@ def held_against(claim: Claim, runs: Iterable[Run]) -> list[Ours]:
         # one run per seed: the longest, where a schedule was run for different numbers of epochs or kept other checkpoints
         longest = {r.spec.seed: r for r in sorted(by_length[nearest], key=lambda r: r.spec.epochs or 0)}
         mine = [longest[seed] for seed in sorted(longest)]
-        read = [(r, _value(claim, r)) for r in mine]
+        read = [(r, _value(claim, r, by_hash)) for r in mine]
         kept = [(r, float(v)) for r, v in read if v is not None and math.isfinite(v)]
         found.append(
             Ours(
                 norm,
                 tuple(v for _, v in kept),
                 tuple(r.spec.seed for r, _ in kept),
-                tuple(r.spec.hash for r in mine),
+                tuple(dict.fromkeys(h for r in mine for h in (r.spec.hash, *_null_of(claim, r, by_hash)))),
                 len(kept) == len(mine),
                 nearest,
             )
@@ -123,11 +126,21 @@ def held_against(claim: Claim, runs: Iterable[Run]) -> list[Ours]:
     return found
 
 
-def _value(claim: Claim, run: Run) -> float | None:
+def _value(claim: Claim, run: Run, by_hash: Mapping[str, Run]) -> float | None:
     try:
-        return claim.value(run)
+        value = claim.value(run)
     except NotMeasured:
         return None
+    if claim.null is None or value is None:
+        return value
+    null = next((claim.value(by_hash[key]) for key in _null_of(claim, run, by_hash)), None)
+    return None if null is None else 100 * (value - null)
+
+
+def _null_of(claim: Claim, run: Run, by_hash: Mapping[str, Run]) -> tuple[str, ...]:
+    """Hash of the null's run, where the claim is a margin and the run is there."""
+    key = claim.null(run.spec).hash if claim.null else ""
+    return (key,) if key in by_hash else ()
 
 
 def state(claim: Claim, ours: Sequence[Ours]) -> tuple[str, str]:
@@ -179,6 +192,8 @@ def _number(claim: Claim, value: float) -> str:
         return f"{value:.3f}"
     if claim.closeness == "cosine":
         return signed(value)
+    if claim.closeness == "margin":
+        return signed(value, 1)
     return f"{value:.1f}" if claim.closeness == "epochs" else num(value, 3 if claim.closeness.startswith("at ") else 2)
 
 
@@ -219,5 +234,5 @@ def difference_text(outcome: Outcome) -> str:
         if outcome.claim.closeness in ("order", "at most", "at least"):
             parts.append(f"{name}× {num(value / said, 2)}" if said * value > 0 else f"{name}other sign")
         else:
-            parts.append(name + signed(value - said, 1 if outcome.claim.closeness == "epochs" else 3))
+            parts.append(name + signed(value - said, 1 if outcome.claim.closeness in ("epochs", "margin") else 3))
     return "; ".join(parts) or "–"

@@ -1,0 +1,158 @@
+"""Published verdicts held against ours: passes or fails, of a network as a whole or of one check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from creditscope.studies.audit import Group, audit
+from creditscope.studies.claims import about, epochs
+from creditscope.studies.published_elsewhere import BARE, CNN, HUNDRED, STUDENT, VIT, WIDE
+from creditscope.studies.reproduction import NOT_COMPARABLE, NOT_REPRODUCED, NOT_RUN, ONE_NORM, ONE_RUN, REPRODUCED
+from creditscope.studies.result import Run
+
+INCONCLUSIVE = "inconclusive"
+WORDS = {"pass": "passes", "fail": "fails", "inconclusive": "inconclusive"}
+
+
+@dataclass(frozen=True)
+class PublishedVerdict:
+    what: str
+    passes: bool
+    runs: dict[str, Any]
+    """Changes to the runs of the primary audit."""
+    check: str = ""
+    """D1 or D2; "" for the whole network under three-check."""
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        return ("passes" if self.passes else "fails") + (f" ({self.note})" if self.note else "")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Our networks under one credit norm ("" where none applies), one per seed."""
+
+    norm: str
+    answers: tuple[str, ...]
+    hashes: tuple[str, ...]
+    trained: int
+
+    def agrees(self, passes: bool) -> bool | None:
+        """True if every seed says so, False if every seed says the contrary, else None."""
+        wanted, other = ("pass", "fail") if passes else ("fail", "pass")
+        return {frozenset([wanted]): True, frozenset([other]): False}.get(frozenset(self.answers))
+
+    @property
+    def text(self) -> str:
+        told = {a: WORDS.get(a, "not measured") for a in dict.fromkeys(self.answers)}
+        n = len(self.answers)
+        if len(told) == 1:
+            return f"{next(iter(told.values()))} (n={n})"
+        return ", ".join(f"{word} in {self.answers.count(a)} of {n} seeds" for a, word in told.items())
+
+
+def published_verdicts() -> list[PublishedVerdict]:
+    """The primary audit, the other tasks and networks, and the table of D1 and D2 by architecture (FA and DFA)."""
+    early = "an early version; no check of depth"
+    mild = "Mode 1 is not found, +5.2 pp over frozen blocks"
+    whole = {
+        "bp": (True, ""),
+        "ep": (True, early),
+        "fa": (True, mild),
+        "dfa": (False, ""),
+        "cb": (False, ""),
+        "sb": (False, ""),
+    }
+    found = [PublishedVerdict(m.upper(), passes, {"method": m}, "", note) for m, (passes, note) in whole.items()]
+    chosen = "seeds 1, 2, 5 of 10"
+    others = [("d = 512, L = 2", WIDE, chosen), ("CIFAR-100", HUNDRED, "")]
+    for name, network, note in others:
+        for m, passes in {"bp": True, "fa": False, "dfa": False}.items():
+            found.append(PublishedVerdict(f"{m.upper()}, {name}", passes, {**network, "method": m}, note=note))
+    found += [PublishedVerdict(f"{m.upper()}, ViT-Mini", False, {**VIT, "method": m}) for m in ("fa", "dfa")]
+    contested = "contested: growth ≈ 6.9 after correction"
+    by_architecture: list[tuple[str, dict[str, Any], tuple[bool, bool], tuple[bool, bool]]] = [
+        ("ResMLP", {}, (False, False), (True, False)),
+        ("ResMLP without LayerNorm", BARE, (False, False), (True, True)),
+        ("ViT-Mini", VIT, (False, False), (False, False)),
+        ("StudentNet", STUDENT, (False, False), (True, True)),
+    ]
+    for name, network, scale, reference in by_architecture:
+        for check, answers in (("D1", scale), ("D2", reference)):
+            for m, passes in zip(("fa", "dfa"), answers, strict=True):
+                note = contested if network is STUDENT and (check, m) == ("D1", "dfa") else ""
+                what = f"{m.upper()}, {name}: {check}"
+                found.append(PublishedVerdict(what, passes, {**network, "method": m}, check, note))
+    for m in ("bp", "dfa"):
+        found.append(PublishedVerdict(f"{m.upper()}, SmallCNN: D2", True, {**CNN, "method": m}, "D2", "never fires"))
+    return found
+
+
+def judged(said: PublishedVerdict, groups: Sequence[Group]) -> list[Judged]:
+    """Our networks that the verdict is about, by norm; of several lengths of training the one nearest to the published."""
+    nearest: dict[str, Group] = {}
+    for g in groups:
+        norm = g.spec.credit_norm or ""
+        if about(said.runs, g.spec) and (norm not in nearest or _far(said, g) < _far(said, nearest[norm])):
+            nearest[norm] = g
+    return [
+        Judged(
+            norm,
+            tuple(r.checks[said.check].answer if said.check else r.status for r in g.reports),
+            tuple(b.spec.hash for b in g.bundles),
+            g.spec.epochs or 0,
+        )
+        for norm, g in sorted(nearest.items())
+    ]
+
+
+def _far(said: PublishedVerdict, group: Group) -> int:
+    return abs((group.spec.epochs or 0) - epochs(said.runs))
+
+
+def state(said: PublishedVerdict, ours: Sequence[Judged]) -> tuple[str, str]:
+    """(kind, statement): from the answers alone."""
+    if not ours:
+        return NOT_RUN, NOT_RUN
+    wanted = epochs(said.runs)
+    comparable = [o for o in ours if o.trained == wanted]
+    if not comparable:
+        lengths = " and ".join(sorted({str(o.trained) for o in ours}))
+        answers = {o.agrees(said.passes) for o in ours}
+        told = (
+            " (the same all the same)" if answers == {True} else " (another all the same)" if answers == {False} else ""
+        )
+        return NOT_COMPARABLE, f"not comparable because ours trained {lengths} epochs, the published {wanted}{told}"
+    by_answer: dict[bool | None, list[str]] = {}
+    for o in comparable:
+        by_answer.setdefault(o.agrees(said.passes), []).append(o.norm)
+    norms = [o.norm for o in comparable]
+    if len(by_answer) == 1:
+        (answer,) = by_answer
+        if answer and norms in (["none"], ["rms"]):
+            return ONE_RUN, f"reproduced with credit_norm={norms[0]}; the other was not run"
+        kind = {True: REPRODUCED, False: NOT_REPRODUCED, None: INCONCLUSIVE}[answer]
+        return kind, kind + (f" (only credit_norm={norms[0]} was run)" if norms in (["none"], ["rms"]) else "")
+    kind = ONE_NORM if True in by_answer else INCONCLUSIVE
+    words = {True: "reproduced", None: "inconclusive", False: "not reproduced"}
+    return kind, "; ".join(f"{word} with credit_norm={by_answer[a][0]}" for a, word in words.items() if a in by_answer)
+
+
+@dataclass(frozen=True)
+class VerdictOutcome:
+    said: PublishedVerdict
+    ours: tuple[Judged, ...]
+    kind: str
+    statement: str
+
+
+def verdict_outcomes(runs: Sequence[Run]) -> list[VerdictOutcome]:
+    groups = audit(runs)
+    found = []
+    for said in published_verdicts():
+        ours = judged(said, groups)
+        found.append(VerdictOutcome(said, tuple(ours), *state(said, ours)))
+    return found

@@ -1,0 +1,82 @@
+"""Published verdicts against networks made by hand, whose verdict is known."""
+
+from __future__ import annotations
+
+import pytest
+from tests.studies.test_analyses import BROKEN, Item, pool
+
+from creditscope.render.reproduction import audit_page
+from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, FA_RMS
+from creditscope.studies.reproduction import NOT_RUN, ONE_NORM, ONE_RUN, REPRODUCED
+from creditscope.studies.verdicts import INCONCLUSIVE, Judged, VerdictOutcome, verdict_outcomes
+
+HEALTHY: Item = (FA, 0.401, 0.35, {})
+UNUSED: Item = (FA_RMS, 0.351, 0.35, {})
+"""As good as its null: D3 fails."""
+DEGENERATE: Item = (DFA, 0.306, 0.35, BROKEN)
+
+
+def found(what: str, *items: Item, **change: int) -> VerdictOutcome:
+    return next(o for o in verdict_outcomes(pool(*items, **change)) if o.said.what == what)
+
+
+def test_a_whole_verdict_is_that_of_three_check():
+    exact = {"cosines": (1.0,) * 5}
+    bp = found("BP", (BP, 0.615, 0.35, exact))
+    assert (bp.kind, bp.ours[0].text) == (REPRODUCED, "passes (n=3)")
+    fa = found("FA", HEALTHY, UNUSED)
+    assert (fa.kind, fa.statement) == (
+        ONE_NORM,
+        "reproduced with credit_norm=none; not reproduced with credit_norm=rms",
+    )
+    dfa = found("DFA", DEGENERATE)
+    assert (dfa.kind, dfa.statement) == (ONE_RUN, "reproduced with credit_norm=rms; the other was not run")
+    assert found("DFA", (DFA_NONE, 0.5, 0.35, {})).statement == "not reproduced (only credit_norm=none was run)"
+
+
+def test_a_check_is_held_against_that_check():
+    grown: Item = (FA, 0.401, 0.35, {"growth": 2000.0})  # D1 without D2: three-check passes it
+    assert found("FA", grown).ours[0].answers == ("pass",) * 3
+    assert found("FA, ResMLP: D1", grown).ours[0].answers == ("fail",) * 3
+    assert found("FA, ResMLP: D2", grown).ours[0].answers == ("pass",) * 3
+
+
+def test_another_network_or_length_is_another_verdict():
+    assert found("FA, CIFAR-100", HEALTHY).kind == NOT_RUN
+    assert (
+        found("FA, d = 512, L = 2", HEALTHY, width=512, depth=2).statement
+        == "not reproduced (only credit_norm=none was run)"
+    )
+    assert found("FA", HEALTHY, width=512, depth=2).kind == NOT_RUN
+    short = found("FA", HEALTHY, epochs=30)
+    assert short.statement == "not comparable because ours trained 30 epochs, the published 100 (the same all the same)"
+
+
+@pytest.mark.parametrize(
+    ("answers", "agrees", "text"),
+    [
+        (("fail", "fail"), True, "fails (n=2)"),
+        (("pass",), False, "passes (n=1)"),
+        (("pass", "fail", "fail"), None, "passes in 1 of 3 seeds, fails in 2 of 3 seeds"),
+        (("inconclusive",), None, "inconclusive (n=1)"),
+        (("not measured",), None, "not measured (n=1)"),
+    ],
+)
+def test_seeds_must_agree(answers, agrees, text):
+    ours = Judged("rms", answers, ("a",), 100)
+    assert ours.agrees(passes=False) is agrees
+    assert ours.text == text
+
+
+def test_an_interval_over_its_threshold_is_inconclusive():
+    edge: Item = (FA, 0.3705, 0.35, {})
+    runs = [r for r in pool(edge) if r.spec.seed == 42]  # one network: the interval is binomial, +-1.3 pp
+    o = next(o for o in verdict_outcomes(runs) if o.said.what == "FA")
+    assert (o.kind, o.statement) == (INCONCLUSIVE, "inconclusive (only credit_norm=none was run)")
+
+
+def test_the_page_shows_them_and_counts_what_was_tested():
+    page = audit_page(pool(HEALTHY, UNUSED), [], [], "results")
+    assert "| DFA | fails | – | not run | – |" in page
+    tested = [o for o in verdict_outcomes(pool(HEALTHY, UNUSED)) if o.ours]
+    assert f"Of {len(tested)} published verdicts that our runs can test: " in page
