@@ -14,6 +14,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,10 @@ def seconds(call: Callable[[], None]) -> float:
     return time.process_time() - start
 
 
-def measured(
-    depth: int, how: str, credit: str, rounds: int, width: int = WIDTH, batches: int = BATCHES
-) -> dict[str, Any]:
+def prepared(
+    depth: int, how: str, credit: str, width: int = WIDTH, batches: int = BATCHES
+) -> tuple[Batches, Callable[[Batches], None], Callable[[Batches], None]]:
+    """(batches, plain forward + backward over batches, diagnose over them) of one network."""
     torch.manual_seed(0)
     model = ResMLP(INPUTS, CLASSES, width=width, depth=depth)
     data = [(torch.randn(BATCH, INPUTS), torch.randint(0, CLASSES, (BATCH,))) for _ in range(batches)]
@@ -72,8 +74,15 @@ def measured(
     def ours(batches: Batches) -> None:
         diagnose(model, batches, credit=rule, blocks=blocks)
 
-    memory = [peak_bytes(lambda: plain(model, data[:1])), peak_bytes(lambda: ours(data[:1]))]
-    pairs = [(seconds(lambda: plain(model, data)), seconds(lambda: ours(data))) for _ in range(rounds + 1)][1:]
+    return data, partial(plain, model), ours
+
+
+def measured(
+    depth: int, how: str, credit: str, rounds: int, width: int = WIDTH, batches: int = BATCHES
+) -> dict[str, Any]:
+    data, passes, ours = prepared(depth, how, credit, width, batches)
+    memory = [peak_bytes(lambda: passes(data[:1])), peak_bytes(lambda: ours(data[:1]))]
+    pairs = [(seconds(lambda: passes(data)), seconds(lambda: ours(data))) for _ in range(rounds + 1)][1:]
     theirs, own = zip(*pairs, strict=True)
     return {
         "depth": depth,

@@ -112,7 +112,8 @@ def run(rounds: int) -> list[Row]:
         }
         if base.arch == "resmlp":
             cases["matrix products alone"] = gemm_step(gemms(base))
-        times = interleaved(cases, rounds if base.arch == "vit-mini" else 10 * rounds, repeat=2)
+        long = base.arch == "vit-mini"  # half a second for a step
+        times = interleaved(cases, (2 if long else 10) * rounds, repeat=1 if long else 2)
         wanted = TARGETS if base.arch == "resmlp" else {"ours, BP": 1.05}
         rows += [ratio(name, times, rule, "plain loop", wanted.get(rule)) for rule in RULES]
         if base.arch == "resmlp":
