@@ -266,6 +266,27 @@ STREAM = [
      "stream/test_interface.py::test_read_state_read_grad_and_write_credit_are_consistent"),
 ]  # fmt: skip
 
+CLAIMS = "studies/test_reproduction.py::"
+VERDICTS = "studies/test_verdicts.py::"
+STUDIES = [
+    ("reproduction", "100 * (value - null)", "100 * value", "a margin is over its null",
+     CLAIMS + "test_margins_are_to_the_null_of_the_same_seed"),
+    ("reproduction", "low * value > 0 and ", "", "an order of magnitude has a sign",
+     CLAIMS + "test_orders_of_magnitude_need_a_factor_of_three_and_the_sign"),
+    ("reproduction", "claim.published.std or 0.0, ours.std or 0.0", "0.0, 0.0", "the spread of the seeds counts",
+     CLAIMS + "test_the_spread_over_seeds_widens_what_counts"),
+    ("reproduction", "if o.trained == claim.epochs", "if o.trained", "another length of training is not comparable",
+     CLAIMS + "test_other_lengths_of_training_are_not_comparable_and_nothing_is_not_run"),
+    ("claims", '"credit_norm": "rms", "credit_site": "input"}', '"credit_norm": "none", "credit_site": "input"}',
+     "the published null", CLAIMS + "test_the_published_null_is_that_of_dfa_with_rms"),
+    ("verdicts", "r.checks[said.check].answer if said.check else r.status", "r.status", "a verdict of one check",
+     VERDICTS + "test_a_check_is_held_against_that_check"),
+    ("verdicts", "if o.trained == wanted", "if o.trained", "another length of training is not comparable",
+     VERDICTS + "test_another_network_or_length_is_another_verdict"),
+    ("verdicts", 'ONE_NORM if True in by_answer', 'ONE_NORM if None in by_answer', "which norm reproduces it",
+     VERDICTS + "test_a_whole_verdict_is_that_of_three_check"),
+]  # fmt: skip
+
 MUTANTS = [
     Mutant(f"{room}{name}.py", old, new, breaks, test)
     for room, rows in (
@@ -275,6 +296,7 @@ MUTANTS = [
         ("training/", TRAINING),
         ("models/", MODELS),
         ("", STREAM),
+        ("studies/", STUDIES),
     )
     for name, old, new, breaks, test in rows
 ]
