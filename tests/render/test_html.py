@@ -20,13 +20,16 @@ from creditscope.render.audit import audit_markdown, caption, cells
 from creditscope.render.axes import linear_axis, log_axis, whole_ticks
 from creditscope.render.charts import Chart, Level, Series, missing
 from creditscope.render.html import Network, html_page, networks
+from creditscope.render.html.overview import told_apart
 from creditscope.render.html.section import section
 from creditscope.render.numbers import signed
 from creditscope.render.svg import chart_svg
-from creditscope.studies.audit import audit
+from creditscope.studies.audit import Group, audit
+from creditscope.studies.grid import FA
 from creditscope.studies.result import Run
 
 from ..protocol.factory import make_facts
+from ..studies.test_analyses import pool
 from .pages import HOSTILE, renamed, trained, unpacked
 from .test_report import report
 
@@ -284,3 +287,13 @@ def test_the_audit_table_says_over_how_many_layers_gamma_is(groups):
 def test_the_caption_of_the_markdown_table_is_whole(groups):
     assert caption(groups)[-20:] in audit_markdown(groups, "title")
     assert len(caption(groups)) > 500
+
+
+def test_groups_of_one_name_are_told_apart_by_what_differs_on_the_same_task_and_shape():
+    def group(**change: object) -> Group:
+        return audit(pool((FA, 0.4, 0.35, {}), **change))[0]
+
+    whole, bare = group(), group(terminal_norm=False)
+    elsewhere = group(dataset="cifar100", terminal_norm=False)
+    assert told_apart(bare, [whole, bare, elsewhere]) == "terminal_norm False"
+    assert told_apart(elsewhere, [whole, bare, elsewhere]) == ""

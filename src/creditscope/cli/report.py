@@ -88,7 +88,7 @@ def run(args: Sequence[str]) -> int:
 
 def _pictures(flags: Report, sources: Sources, groups: Sequence[Group]) -> None:
     from creditscope.files import write_atomic
-    from creditscope.studies.stored import full_reports, stored_studies
+    from creditscope.studies.stored import full_reports, stored_runs, stored_studies
 
     studies: list[tuple[str, StudyResult]] = []
     begun: list[str] = []
@@ -99,11 +99,14 @@ def _pictures(flags: Report, sources: Sources, groups: Sequence[Group]) -> None:
         begun += [where + line for line in stored.begun]
     if flags.html:
         from creditscope.render.html import html_page, networks
+        from creditscope.render.html.published import published_section
 
         runs = {b.spec.hash for b in sources.bundles}
         extra = [r for root in sources.stores for r in full_reports(root) if r.run in runs]
         shown = networks(groups, sources.bundles, [*extra, *(r for _, r in sources.reports)])
-        write_atomic(flags.html, html_page(groups, shown, studies=studies, begun=begun).encode())
+        finished = [r for root in sources.stores for r in stored_runs(root, [b.spec for b in sources.bundles])]
+        page = html_page(groups, shown, studies=studies, begun=begun, published=published_section(finished))
+        write_atomic(flags.html, page.encode())
     if flags.figures:
         from creditscope.render.figures import write_figures
         from creditscope.render.study_charts import study_charts

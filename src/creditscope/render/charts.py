@@ -117,6 +117,8 @@ class Dots:
     """What a filled mark is, for a legend."""
     hollow: str = ""
     """What an open mark is."""
+    wide: bool = False
+    """Long names: drawn over the whole width of the page."""
 
 
 @dataclass(frozen=True)

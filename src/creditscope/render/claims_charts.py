@@ -46,6 +46,7 @@ def _dots(held: Sequence[Outcome], kind: str) -> Dots:
         log=ratio,
         marks=OURS,
         hollow="" if ratio else PUBLISHED,
+        wide=True,
     )
 
 

@@ -35,6 +35,7 @@ from creditscope.studies.verdicts import INCONCLUSIVE, Judged, VerdictOutcome, v
 from creditscope.training.spec import RunSpec
 
 ORDER = ("bp", "ep", "fa", "dfa", "cb", "sb")
+VERDICT_HEADER = ["verdict on", "published", "ours", "statement", "runs"]
 HEADER = ["quantity", "published", "ours", "difference", "statement", "runs"]
 OVERVIEW = {
     "claims-accuracy": "Published accuracies and ours",
@@ -77,11 +78,11 @@ def audit_page(
         _intro(runs, source),
         "## Summary",
         _summary(held),
-        _headline(held),
-        _verdict_line(verdicts),
+        "**{}** {}".format(*claims_lines(held)),
+        verdicts_line(verdicts),
         *(f"![{told}]({figures[name]})" for name, told in OVERVIEW.items() if name in figures),
         "## Published tables, line by line",
-        _how_to_read(),
+        how_to_read(),
     ]
     for name in dict.fromkeys(o.claim.table for o in held):
         parts += [f"### {name}", _table([o for o in held if o.claim.table == name])]
@@ -109,20 +110,17 @@ def audit_page(
 
 
 def _published_verdicts(held: Sequence[VerdictOutcome]) -> str:
-    rows = [
-        [
-            escape(o.said.what),
-            escape(o.said.text),
-            escape("; ".join(f"{j.norm}: {j.text}" if j.norm else j.text for j in o.ours) or "–"),
-            escape(o.statement),
-            _hashes(o.ours),
-        ]
-        for o in held
-    ]
-    return "\n".join(table(["verdict on", "published", "ours", "statement", "runs"], rows))
+    rows = [[*map(escape, verdict_cells(o)), _hashes(o.ours)] for o in held]
+    return "\n".join(table(VERDICT_HEADER, rows))
 
 
-def _verdict_line(held: Sequence[VerdictOutcome]) -> str:
+def verdict_cells(o: VerdictOutcome) -> list[str]:
+    """What, published, ours, statement."""
+    ours = "; ".join(f"{j.norm}: {j.text}" if j.norm else j.text for j in o.ours)
+    return [o.said.what, o.said.text, ours or "–", o.statement]
+
+
+def verdicts_line(held: Sequence[VerdictOutcome]) -> str:
     counts = Counter(o.kind for o in held if o.kind not in (NOT_RUN, NOT_COMPARABLE))
     told = ", ".join(f"{counts[kind]} {kind}" for kind in (*KINDS, INCONCLUSIVE) if counts[kind])
     return f"Of {sum(counts.values())} published verdicts that our runs can test: {told or 'none'}."
@@ -257,7 +255,8 @@ def _summary(held: Sequence[Outcome]) -> str:
     return "\n".join(table(["statement", "claims"], rows))
 
 
-def _headline(held: Sequence[Outcome]) -> str:
+def claims_lines(held: Sequence[Outcome]) -> tuple[str, str]:
+    """What came out, in two sentences."""
     tested = [o for o in held if o.kind in (REPRODUCED, ONE_RUN, ONE_NORM, NOT_REPRODUCED)]
     counts = Counter(o.kind for o in tested)
     norm = Counter(o.statement.partition("credit_norm=")[2] for o in tested if o.kind == ONE_NORM)
@@ -265,12 +264,13 @@ def _headline(held: Sequence[Outcome]) -> str:
     told += "".join(f", {n} only with credit_norm={name}" for name, n in norm.most_common())
     single = sum(any(len(mine.values) == 1 for mine in o.ours) for o in tested)
     return (
-        f"**Of {len(tested)} claims that our runs can test, {counts[REPRODUCED]} are reproduced{told}, and "
-        f"{counts[NOT_REPRODUCED]} are not.** In {single} of them a value of ours is from a single seed."
+        f"Of {len(tested)} claims that our runs can test, {counts[REPRODUCED]} are reproduced{told}, and "
+        f"{counts[NOT_REPRODUCED]} are not.",
+        f"In {single} of them a value of ours is from a single seed.",
     )
 
 
-def _how_to_read() -> str:
+def how_to_read() -> str:
     rules = "; ".join(f"{kind}: {rule}" for kind, rule in TOLERANCE.items())
     return (
         f"Reproduced means, by kind of quantity: {rules}; where a range was published, from its nearer end. A published cosine "
@@ -292,14 +292,10 @@ def _hashes(ours: Iterable[Ours | Judged]) -> str:
 
 
 def _table(held: Sequence[Outcome]) -> str:
-    rows = [
-        [
-            *(
-                escape(c)
-                for c in (o.claim.what, published_text(o.claim), ours_text(o), difference_text(o), o.statement)
-            ),
-            _hashes(o.ours),
-        ]
-        for o in held
-    ]
+    rows = [[*map(escape, claim_cells(o)), _hashes(o.ours)] for o in held]
     return "\n".join(table(HEADER, rows))
+
+
+def claim_cells(o: Outcome) -> list[str]:
+    """What, published, ours, difference, statement."""
+    return [o.claim.what, published_text(o.claim), ours_text(o), difference_text(o), o.statement]

@@ -13,6 +13,7 @@ from creditscope.render.charts import Chart, Dots, Figure, Matrix, Row, summary,
 from creditscope.render.numbers import printable
 
 WIDTH, HEIGHT = 400, 236
+WIDE = 820
 LEFT, RIGHT, BOTTOM = 52, 14, 38
 LINE = 14
 """Height of a line of text."""
@@ -157,7 +158,8 @@ def _legend(chart: Chart) -> list[tuple[str, float, float]]:
 
 
 def dots_svg(dots: Dots) -> Markup:
-    name_width = min(180.0, 12 + LETTER * max((len(r.name) for r in dots.rows), default=0))
+    width, most = (WIDE, 340.0) if dots.wide else (WIDTH, 180.0)
+    name_width = min(most, 12 + LETTER * max((len(r.name) for r in dots.rows), default=0))
     left, top, row_height = name_width + 8, 10, 26 if len(dots.rows) <= 14 else 20
     height = top + row_height * len(dots.rows) + 40 + (LINE if dots.levels else 0)
     bottom = top + row_height * len(dots.rows)
@@ -168,9 +170,9 @@ def dots_svg(dots: Dots) -> Markup:
 
     def at_x(v: float) -> float:
         v, a, b = (math.log10(v), math.log10(low), math.log10(high)) if dots.log else (v, low, high)
-        return left + 8 + (WIDTH - RIGHT - left - 16) * (v - a) / (b - a)
+        return left + 8 + (width - RIGHT - left - 16) * (v - a) / (b - a)
 
-    out = [_open(dots, WIDTH, height)]
+    out = [_open(dots, width, height)]
     for tick in ticks:
         x = at_x(tick)
         out.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom}"/>')
@@ -181,10 +183,10 @@ def dots_svg(dots: Dots) -> Markup:
         x = at_x(level.value)
         out.append(f'<line class="level" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{bottom + 4}"/>')
         out.append(
-            f'<text class="note" x="{min(x, WIDTH - 70):.1f}" y="{bottom + 30}" text-anchor="middle">{text(level.label)}</text>'
+            f'<text class="note" x="{min(x, width - 70):.1f}" y="{bottom + 30}" text-anchor="middle">{text(level.label)}</text>'
         )
     unit = f"{dots.x} (log scale)" if dots.log else dots.x
-    out.append(f'<text class="axis-name" x="{WIDTH - RIGHT}" y="{height - 4}" text-anchor="end">{text(unit)}</text>')
+    out.append(f'<text class="axis-name" x="{width - RIGHT}" y="{height - 4}" text-anchor="end">{text(unit)}</text>')
     longest = int((name_width - 6) / LETTER)
     for k, row in enumerate(dots.rows):
         y = top + row_height * (k + 0.5)

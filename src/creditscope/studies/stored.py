@@ -16,6 +16,7 @@ from creditscope.studies.catalogue import NAMES, Study, get_study
 from creditscope.studies.grid import PRESETS
 from creditscope.studies.result import NotMeasured, Run, StudyResult, runs_of
 from creditscope.studies.store import Store
+from creditscope.training.spec import RunSpec
 
 ENOUGH = 0.5
 """Share of a study's trained networks from which it is shown although nobody planned it."""
@@ -72,6 +73,13 @@ def stored_studies(root: str | Path, full: bool = False, data_dir: str | Path | 
             notes = [f"{len(runs)} of {len(specs)} runs are finished"] if len(runs) < len(specs) else []
             results.append((preset, dataclasses.replace(result, notes=[*notes, *([note] if note else []), *problems])))
     return Stored(tuple(results), tuple(begun))
+
+
+def stored_runs(root: str | Path, specs: Sequence[RunSpec]) -> list[Run]:
+    """The finished runs of a store among `specs`, or every run of an archive; the full level is read and never measured."""
+    if is_archive(Path(root)):
+        return Archive(root).runs()
+    return runs_of(Measured(root), specs)[0]
 
 
 def _analysed(study: Study, runs: Sequence[Run]) -> tuple[StudyResult | None, str]:

@@ -54,10 +54,15 @@ def _group_status(group: Group) -> str:
 
 
 def told_apart(group: Group, groups: Sequence[Group]) -> str:
-    """What differs between groups of the same name, beside task and shape: "epochs 30, checkpoint_epochs 1"."""
-    seen = {"seed", "dataset", "arch", "width", "depth", "options", "schedule_epochs"}
+    """What differs between groups of the same name, task and shape: "epochs 30, checkpoint_epochs 1"."""
+    shape = {"dataset", "arch", "width", "depth"}
+    seen = {"seed", "options", "schedule_epochs", *shape}
+
+    def alike(g: Group) -> bool:
+        return g.label == group.label and g.spec.model_dump(include=shape) == group.spec.model_dump(include=shape)
+
     mine = group.spec.model_dump(exclude=seen)
-    others = [g.spec.model_dump(exclude=seen) for g in groups if g.label == group.label and g is not group]
+    others = [g.spec.model_dump(exclude=seen) for g in groups if g is not group and alike(g)]
     differing = [name for name, value in mine.items() if any(o[name] != value for o in others)]
     values = {name: ", ".join(map(str, v)) or "none" if isinstance(v := mine[name], tuple) else v for name in differing}
     return ", ".join(f"{name} {value}" for name, value in values.items())

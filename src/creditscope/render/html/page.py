@@ -41,10 +41,12 @@ def html_page(
     thresholds: DiagnosticThresholds | None = None,
     studies: Sequence[tuple[str, StudyResult]] = (),
     begun: Sequence[str] = (),
+    published: dict[str, Any] | None = None,
 ) -> str:
     """The page: the audit table over seeds (where there are groups), the overview, the studies, one section per network.
 
-    `studies` are (preset, result); `begun` are lines on studies that cannot be shown yet.
+    `studies` are (preset, result); `begun` are lines on studies that cannot be shown yet; `published` is a
+    `published_section`.
     """
     limits = thresholds or DiagnosticThresholds()
     styles, script = _asset("page.css"), _asset("page.js")
@@ -77,6 +79,8 @@ def html_page(
             networks=sections,
             studies=[study_section(preset, result) for preset, result in studies],
             begun=begun,
+            published=published,
+            keys={n.report.run: n.key for n in shown if n.report.run},
             n_nulls=sum(n.null for n in shown),
             methods=sorted({s["method"] for s in sections}),
             statuses=list(dict.fromkeys(s["status"] for s in sections)),

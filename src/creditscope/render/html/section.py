@@ -7,7 +7,7 @@ from typing import Any
 
 from creditscope.measure.facts import Facts
 from creditscope.protocol.thresholds import DiagnosticThresholds
-from creditscope.render.charts import Chart, Figure, Matrix, missing
+from creditscope.render.charts import Chart, Dots, Figure, Matrix, missing
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.html.network import Network
 from creditscope.render.html.network_charts import charts, first_fired, run_name
@@ -149,5 +149,5 @@ def figure_of(chart: Figure) -> dict[str, Any]:
         "svg": draw(chart),
         "note": note,
         "epochs": isinstance(chart, Chart) and chart.x == "epoch",
-        "wide": isinstance(chart, Matrix) and len(chart.columns) > 4,
+        "wide": chart.wide if isinstance(chart, Dots) else isinstance(chart, Matrix) and len(chart.columns) > 4,
     }

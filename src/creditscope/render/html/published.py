@@ -1,0 +1,84 @@
+"""The section with every published value, margin and verdict next to ours, and what was learned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from markupsafe import escape
+
+from creditscope.render.claims_charts import claims_charts
+from creditscope.render.html.section import figure_of
+from creditscope.render.reproduction import (
+    HEADER,
+    VERDICT_HEADER,
+    VERDICTS,
+    claim_cells,
+    claims_lines,
+    how_to_read,
+    verdict_cells,
+    verdicts_line,
+)
+from creditscope.studies.learned import lessons
+from creditscope.studies.reproduction import (
+    NOT_COMPARABLE,
+    NOT_REPRODUCED,
+    NOT_RUN,
+    ONE_NORM,
+    ONE_RUN,
+    REPRODUCED,
+    Outcome,
+    outcomes,
+)
+from creditscope.studies.result import Run
+from creditscope.studies.verdicts import INCONCLUSIVE, VerdictOutcome, verdict_outcomes
+
+BADGES = {
+    REPRODUCED: ("pass", "✓"),
+    ONE_RUN: ("pass", "✓"),
+    ONE_NORM: ("inconclusive", "◐"),
+    INCONCLUSIVE: ("inconclusive", "?"),
+    NOT_REPRODUCED: ("fail", "✗"),
+    NOT_COMPARABLE: ("none", "≠"),
+    NOT_RUN: ("none", "–"),
+}
+"""Kind of statement: its colour, and a mark for those who do not see it."""
+
+
+def published_section(runs: Sequence[Run]) -> dict[str, Any] | None:
+    """None where no published value is about any of the runs."""
+    held, verdicts = outcomes(runs), verdict_outcomes(runs)
+    if not any(o.ours for o in held):
+        return None
+    tables = [
+        _table(name, HEADER, [o for o in held if o.claim.table == name])
+        for name in dict.fromkeys(o.claim.table for o in held)
+    ]
+    return {
+        "lines": [" ".join(claims_lines(held)), verdicts_line(verdicts)],
+        "figures": [figure_of(panel) for panels in claims_charts(held).values() for panel in panels],
+        "how": escape(how_to_read()),
+        "tables": [*tables, _table("Published verdicts", VERDICT_HEADER, verdicts, VERDICTS)],
+        "lessons": [(title, escape(text)) for title, text in lessons(runs)],
+    }
+
+
+def _table(
+    name: str, header: Sequence[str], held: Sequence[Outcome] | Sequence[VerdictOutcome], note: str = ""
+) -> dict[str, Any]:
+    counts = Counter(o.kind for o in held)
+    return {
+        "name": name,
+        "header": header,
+        "note": note,
+        "counts": ", ".join(f"{counts[kind]} {kind}" for kind in BADGES if counts[kind]),
+        "rows": [_row(o) for o in held],
+    }
+
+
+def _row(o: Outcome | VerdictOutcome) -> dict[str, Any]:
+    *cells, statement = claim_cells(o) if isinstance(o, Outcome) else verdict_cells(o)
+    status, mark = BADGES[o.kind]
+    runs = [key for ours in o.ours for key in ours.hashes]
+    return {"cells": cells, "statement": statement, "status": status, "mark": mark, "runs": list(dict.fromkeys(runs))}
