@@ -34,7 +34,7 @@ class AdamW:
         for name, p in self._params.items():
             if p.grad is not None:
                 self._steps[name] += 1
-                groups[self._steps[name], p.dtype, p.device].append((p, p.grad, *self._moments[name]))
+                groups[self._steps[name], p.dtype, p.device].append((p, _laid_out(p.grad, p), *self._moments[name]))
         for (step, _, device), moved in groups.items():
             params, grads, exp_avgs, exp_avg_sqs = map(list, zip(*moved, strict=True))
             torch._fused_adamw_(
@@ -70,9 +70,15 @@ class AdamW:
         for name, p in self._params.items():
             known = f"step.{name}" in state
             self._steps[name] = int(state[f"step.{name}"]) if known else 0
-            self._moments[name] = (
-                (state[f"exp_avg.{name}"].clone(), state[f"exp_avg_sq.{name}"].clone()) if known else _zeros(p)
-            )
+            self._moments[name] = _zeros(p)
+            if known:
+                for moment, kind in zip(self._moments[name], ("exp_avg", "exp_avg_sq"), strict=True):
+                    moment.copy_(state[f"{kind}.{name}"])
+
+
+def _laid_out(grad: Tensor, p: Tensor) -> Tensor:
+    """The gradient in the order of the parameter's memory, which is how the kernel walks over both."""
+    return grad if grad.stride() == p.stride() else torch.empty_like(p).copy_(grad)
 
 
 def _zeros(p: Tensor) -> tuple[Tensor, Tensor]:

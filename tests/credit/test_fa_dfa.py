@@ -97,6 +97,59 @@ def test_a_rule_that_changes_a_parents_credit_descends_with_its_own():
         torch.testing.assert_close(left, right / 2, msg=f"layer {layer}")
 
 
+class Sign:
+    """A mixin that knows nothing of rules."""
+
+    def credit(self, batch: CreditBatch) -> list[Tensor]:
+        return [a.sign() for a in super().credit(batch)]  # type: ignore[misc]
+
+
+class SignedFA(Sign, FA):
+    pass
+
+
+def test_a_mixin_is_descended_with_too():
+    rule, b = setting(SignedFA())
+    for (_, left), right in zip(descent_of(rule, b), reversed(credit_of(rule, b)), strict=True):
+        assert torch.equal(left, right)
+        assert left.abs().max() == 1
+
+
+def test_a_credit_that_was_put_on_the_object_is_descended_with():
+    rule, b = setting(FA())
+    whole = rule.credit(b)
+    rule.credit = lambda batch: [3 * a for a in whole]
+    for (layer, left), right in zip(descent_of(rule, b), reversed(whole), strict=True):
+        assert torch.equal(left, 3 * right), layer
+
+
+class Backless(FA):
+    """Another way back, and not a linear one."""
+
+    def _back(self, layer: int, a: Tensor, batch: CreditBatch) -> Tensor:
+        return super()._back(layer, a, batch).sign()
+
+
+def test_linear_is_said_anew_by_every_class():
+    assert FA.linear
+    assert not Backless.linear
+    assert not Doubled.linear
+
+
+class WithoutGrad(FA):
+    def descend(self, batch: CreditBatch) -> Iterator[Tensor]:
+        with torch.no_grad():
+            yield torch.zeros(2)
+
+
+def test_a_refused_descent_leaves_grad_mode_as_it_was():
+    rule, b = setting(WithoutGrad())
+    with pytest.raises(CreditscopeError) as kept:  # the traceback holds the generator
+        list(descent_of(rule, b))
+    assert torch.is_grad_enabled()
+    assert "returned shape [2]" in str(kept.value)
+
+
 class Doubled(FA):
     def descend(self, batch: CreditBatch) -> Iterator[Tensor]:
         return (2 * a for a in super().descend(batch))
@@ -123,6 +176,7 @@ class Descending(FA):
     ("rule", "says"),
     [
         (Descending(2), "'fa' returned 2 layers for 3 blocks; return 4"),
+        (Descending(4, lambda: torch.zeros(6, D)), "'fa' returned 5 layers for 3 blocks; return 4"),
         (Descending(1, lambda: 1 / 0), "'fa' raised ZeroDivisionError: division by zero"),
         (Descending(1, lambda: torch.zeros(2)), "'fa' returned shape [2] at layer 2"),
         (Descending(3, lambda: torch.full((6, D), math.nan)), "'fa' returned NaN or Inf at layer 0"),

@@ -59,6 +59,17 @@ class Twice(nn.Module):
         return 2 * weight
 
 
+def by_columns(module: Any) -> None:
+    module.weight = nn.Parameter(module.weight.data.t().contiguous().t())
+
+
+def masked(module: Any) -> None:
+    """The weight as pruning leaves it: a tensor, made from a parameter of another name."""
+    weight = module._parameters.pop("weight")
+    module.register_parameter("whole", weight)
+    module.weight = weight * 0.5
+
+
 def own_forward(module: nn.Module) -> None:
     before = module.forward
     module.forward = lambda x: 2 * before(x)
@@ -85,6 +96,22 @@ def test_a_changed_branch_has_no_short_way(how, which):
         pytest.skip("GELU has no parameters")
     assert local_branch(made, torch.randn(7, 6).double()) is not None
     CHANGES[how](module)
+    assert local_branch(made, torch.randn(7, 6).double()) is None
+
+
+@pytest.mark.parametrize("how", [by_columns, masked])
+@pytest.mark.parametrize("which", ["linear1", "linear2"])
+def test_nor_with_a_weight_that_lies_otherwise_or_is_no_parameter(which, how):
+    made = branch()
+    how(getattr(made, which))
+    assert local_branch(made, torch.randn(7, 6).double()) is None
+
+
+@pytest.mark.parametrize("kind", [nn.Linear, nn.LayerNorm, type(branch())])
+def test_nor_where_a_class_was_changed(kind, monkeypatch):
+    made = branch()
+    before = kind.forward
+    monkeypatch.setattr(kind, "forward", lambda self, x: 2 * before(self, x))
     assert local_branch(made, torch.randn(7, 6).double()) is None
 
 

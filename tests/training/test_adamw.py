@@ -64,6 +64,26 @@ def test_it_follows_the_formula():
     torch.testing.assert_close(params["w"].double(), w, rtol=1e-5, atol=1e-6)
 
 
+def test_memory_may_be_in_any_order():
+    """The kernel walks over memory: parameter, gradient and moments must lie alike, also after a state came back."""
+    rows, columns = (weights()["w"].detach() for _ in range(2))
+    columns = columns.t().contiguous().t()
+    found = []
+    for w in (rows, columns):
+        p = {"w": w.requires_grad_()}
+        optimizer = AdamW(p, 0.01, 0.1)
+        for step in range(4):
+            if step == 2:
+                state = {name: t.contiguous() for name, t in optimizer.state().items()}
+                optimizer = AdamW(p, 0.01, 0.1)
+                optimizer.load(state)
+            give_gradients(p, step)
+            optimizer.step()
+        found.append(w.detach())
+    assert found[1].stride() == (1, 7)
+    assert torch.equal(*found)
+
+
 def test_what_state_gave_goes_on_to_the_same_bits():
     whole, first = weights(), weights()
     one, two = AdamW(whole, 0.01, 0.1), AdamW(first, 0.01, 0.1)

@@ -231,6 +231,62 @@ def test_fp32_stays_fp32_inside_a_callers_autocast():
     compare(model, twin)
 
 
+class Reader(FA):
+    """Learns from what it is given; linear, as FA is."""
+
+    linear = True
+    seen: Tensor
+
+    def learn(self, batch: CreditBatch) -> None:
+        assert batch.output_grad is not None
+        self.seen = batch.output_grad
+
+
+@pytest.mark.parametrize("n", [5, 8])
+def test_what_a_rule_learns_from_is_the_gradient_of_each_sample(n):
+    _, twin, stream, x, y = prepared("resmlp", n)
+    rule = Reader()
+    rule.setup(stream, C, torch.Generator().manual_seed(11))
+    Objective(stream, rule, "none", "output", 0.0, 0).backward(x, y)
+    top = twin.hidden_states(x)[-1].detach().requires_grad_()
+    (g,) = torch.autograd.grad(F.cross_entropy(twin.readout(top), y, reduction="sum"), top)
+    torch.testing.assert_close(rule.seen, g)
+
+
+@pytest.mark.parametrize("part", ["embed", "blocks.1"])
+@pytest.mark.parametrize("name", ["resmlp", "vit"])
+def test_what_somebody_froze_is_left_alone(name, part):
+    model, twin, stream, x, y = prepared(name)
+    model.get_submodule(part).requires_grad_(False)
+    rule = Fixed()
+    Objective(stream, rule, "none", "output", 0.0, 0).backward(x, y)
+    stated_objective(twin, x, y, rule.a, "none", "output", 0.0, 0).backward()
+    for (n, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
+        if n.startswith(part):
+            assert p.grad is None, n
+        else:
+            torch.testing.assert_close(p.grad, q.grad, rtol=1e-8, atol=1e-10, msg=n)
+
+
+class Marking(Fixed):
+    """Looks at the states with autograd, which is nobody's business but its own."""
+
+    def credit(self, batch: CreditBatch) -> list[Tensor]:
+        for h in batch.hiddens:
+            h.requires_grad_()
+        return super().credit(batch)
+
+
+@pytest.mark.parametrize("name", ["resmlp", "student"])
+def test_gradients_have_no_graph_whatever_is_marked(name):
+    model, twin, stream, x, y = prepared(name)
+    rule = Marking()
+    Objective(stream, rule, "none", "output", 0.2, 0).backward(x.requires_grad_(), y)
+    stated_objective(twin, x.detach(), y, rule.a, "none", "output", 0.2, 0).backward()
+    compare(model, twin)
+    assert not any(p.grad is not None and p.grad.requires_grad for p in model.parameters())
+
+
 class Late(FA):
     """FA that does not say that it is linear."""
 

@@ -13,7 +13,7 @@ from tests.trust.mutants import MUTANTS
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("room", ["measure", "protocol", "credit", "training"])
+@pytest.mark.parametrize("room", ["measure", "protocol", "credit", "training", "models", "studies"])
 def test_every_defect_has_its_place_and_its_test(room):
     for m in (m for m in MUTANTS if m.file.startswith(room) or "/" not in m.file):
         assert (ROOT / "src/creditscope" / m.file).read_text().count(m.old) == 1, (m.file, m.old)

@@ -8,7 +8,7 @@ A rule may also return the native shape of h_l.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -84,7 +84,7 @@ class CreditRule:
     objective: ClassVar[str] = "local"
     """`local`: blocks minimise <f_l(h_l), a>; `exact`: backpropagation end to end; `own`: the rule's own `backward`."""
     linear: ClassVar[bool] = False
-    """True if the credit is linear in `output_grad`: twice the gradient, twice the credit. Not inherited with another credit."""
+    """True if the credit is linear in `output_grad`: twice the gradient, twice the credit. A subclass says it anew."""
     Options: ClassVar[type[Options]] = Options
 
     def __init__(self, **options: Any) -> None:
@@ -113,13 +113,16 @@ class CreditRule:
         yield from reversed(credit_of(self, batch))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Of `credit` and `descend` a class writes one; the other says the same, and never what a parent said."""
+        """Of `credit` and `descend` a class (or a mixin) writes one; the other says the same, and never what a parent said."""
         super().__init_subclass__(**kwargs)
-        if "linear" not in vars(cls) and vars(cls).keys() & {"credit", "descend"}:
+        if "linear" not in vars(cls):
             cls.linear = False
-        if "credit" in vars(cls) and "descend" not in vars(cls):
+        credit, descend = (
+            next(k for k, parent in enumerate(cls.__mro__) if name in vars(parent)) for name in ("credit", "descend")
+        )
+        if credit < descend:
             cls.descend = CreditRule.descend  # type: ignore[method-assign]
-        elif "descend" in vars(cls) and "credit" not in vars(cls):
+        elif descend < credit:
             cls.credit = _ascending(cls.descend)  # type: ignore[method-assign, assignment]
 
     def begin_epoch(self, epoch: int, epochs: int) -> None:
@@ -197,18 +200,25 @@ def credit_of(rule: CreditRule, batch: CreditBatch) -> list[Tensor]:
 
 def descent_of(rule: CreditRule, batch: CreditBatch) -> Iterator[tuple[int, Tensor]]:
     """(layer, credit) from L to 0, each checked when it comes: what is used at once is still in the cache."""
-    depth, credits = batch.stream.depth, rule.descend(batch)
-    for layer in reversed(range(depth + 1)):
-        try:
-            a = next(credits, None)
-        except CreditscopeError:
-            raise
-        except Exception as error:
-            raise _raised(rule, error) from error
-        if a is None:
-            raise _miscounted(_name(rule), depth - layer, depth)
-        check(a, layer, batch, _name(rule))
-        yield layer, a
+    # a credit() that was put on the object itself is newer than any descend()
+    credits = CreditRule.descend(rule, batch) if "credit" in vars(rule) else rule.descend(batch)
+    depth = batch.stream.depth
+    try:
+        for layer in reversed(range(-1, depth + 1)):
+            try:
+                a = next(credits, None)
+            except CreditscopeError:
+                raise
+            except Exception as error:
+                raise _raised(rule, error) from error
+            if (a is None) != (layer < 0):
+                raise _miscounted(_name(rule), depth - layer + (a is not None), depth)
+            if a is not None:
+                check(a, layer, batch, _name(rule))
+                yield layer, a
+    finally:
+        if isinstance(credits, Generator):
+            credits.close()  # what it holds open (a grad mode) ends here
 
 
 def _miscounted(name: str, layers: int, depth: int) -> CreditscopeError:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,10 +24,18 @@ Pull = Callable[[Tensor], None]
 """pull(push) adds the gradients of <f, push> to the .grad of the block's parameters."""
 
 gelu_backward = torch.ops.aten.gelu_backward.default
+FORMULA: dict[type[nn.Module], Any] = {
+    module: module.forward for module in (nn.Linear, nn.LayerNorm, nn.GELU, nn.Sequential)
+}
+"""What the short way computes without calling it."""
 
 
 class LocalBlock(nn.Module, ABC):
     """A block that knows its gradients; `local` is called without grad mode."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        FORMULA[cls] = cls.forward
 
     @abstractmethod
     def local(self, h: Tensor) -> tuple[Tensor, Pull] | None:
@@ -49,17 +58,23 @@ def local_branch(block: nn.Module, h: Tensor) -> tuple[Tensor, Pull] | None:
 
 def unchanged(modules: Sequence[tuple[nn.Module, type[nn.Module]]]) -> bool:
     """Is calling them nothing but their formula, with all parameters trained? Not so if somebody has put another module, a
-    parametrization, a hook or a forward of its own in the place of one, has frozen it, or has left out weight or bias."""
+    parametrization, a hook or a forward of its own in the place of one, has frozen it, has left out weight or bias or put a
+    tensor in its place, or has a weight that does not lie in memory row by row (its gradient would)."""
     if has_any_global_hook():
         return False
     for module, kind in modules:
         own = module.__dict__  # at every step of a training: the way through getattr is four times as long
-        if type(module) is not kind or "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]:
+        if type(module) is not kind or "forward" in own or FORMULA.get(kind, kind.forward) is not kind.forward:
             return False
-        if own["_backward_hooks"] or own["_backward_pre_hooks"]:
+        if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
             return False
-        for p in own["_parameters"].values():
+        params = own["_parameters"]
+        if (kind is nn.Linear or kind is nn.LayerNorm) and not ("weight" in params and "bias" in params):
+            return False
+        for p in params.values():
             if p is None or not p.requires_grad or p._backward_hooks or p._post_accumulate_grad_hooks:
+                return False
+            if not p.is_contiguous():
                 return False
     return True
 
@@ -90,6 +105,7 @@ def linear_behind(h: Tensor, before: Sequence[nn.Module], linear: nn.Linear) -> 
     weight, bias = linear.weight, linear.bias
     for module in before:
         h = module(h)
+    h = h.detach()  # whatever a rule does with the state that it sees
 
     def pull(push: Tensor) -> None:
         _add(weight, push.t() @ h)

@@ -85,7 +85,8 @@ class Objective:
         loss.backward()
         assert top.grad is not None
         # a mean over 2^k samples can be taken before a linear rule as well as after it, to the bit, and costs nothing there
-        early = self.rule.linear and self.credit_norm != "rms" and _power_of_two(n)
+        learns = getattr(self.rule.learn, "__func__", None) is not CreditRule.learn
+        early = self.rule.linear and not learns and self.credit_norm != "rms" and _power_of_two(n)
         output_grad = stream.read_grad(top.grad)
         output_grad = output_grad if early else output_grad * n
         batch = CreditBatch(stream, hiddens, logits.detach(), y, output_grad)
@@ -102,7 +103,7 @@ class Objective:
                     push = push + f.detach() * (2 * penalty / n)
                 if pull is not None:
                     pull(push)
-                else:
+                elif f.requires_grad:  # it has something to train
                     roots.append(f)
                     pushes.append(push)
         if roots:
