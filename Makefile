@@ -74,7 +74,7 @@ format: $(DEV_READY) ## settle questions of style
 
 .PHONY: bench
 bench: $(DEV_READY) ## run the benchmarks (arguments: BENCH_ARGS)
-	@$(PIP) install --no-deps --target $(VENV)/peers biotorch==0.0.16 2>/dev/null || \
+	@[ -d $(VENV)/peers/biotorch ] || $(PIP) install --no-deps --target $(VENV)/peers biotorch==0.0.16 2>/dev/null || \
 		echo "creditscope: BioTorch could not be installed; the comparison with it is left out"
 	$(ONE_THREAD) PYTHONPATH=$(VENV)/peers $(BIN)/python -W ignore -m benchmarks $(BENCH_ARGS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +31,7 @@ def main() -> None:
         "startup": lambda rounds: startup.run(max(3, rounds // 3)),
         "bf16": steps.run_bf16,
     }
-    parser.add_argument("--only", nargs="*", choices=list(parts), default=list(parts))
+    parser.add_argument("--only", nargs="+", choices=list(parts), default=list(parts))
     options = parser.parse_args()
     torch.set_num_threads(1)
     for name in options.only:
@@ -39,16 +40,25 @@ def main() -> None:
         kept = keep(options.json, name, found, list(parts), options.rounds)
         if options.page:
             before, _, rest = options.page.read_text().partition(START)
-            options.page.write_text(f"{before}{START}\n\n{markdown(kept)}\n\n{END}{rest.partition(END)[2]}")
+            where = f"torch {machine()['torch']}, {machine()['machine']}, {options.rounds} rounds (`--rounds`)."
+            options.page.write_text(f"{before}{START}\n\n{markdown(kept)}\n\n{where}\n\n{END}{rest.partition(END)[2]}")
     missed = [row for row in kept if row.holds is False]
     print(
         f"\n{sum(row.holds is True for row in kept)} targets hold, {len(missed)} are missed; written to {options.json}"
     )
 
 
+def machine() -> dict[str, str]:
+    cores = f"{os.cpu_count()} cores"
+    return {
+        "torch": torch.__version__,
+        "machine": f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}, {cores}",
+    }
+
+
 def keep(path: Path, part: str, rows: list[Row], order: list[str], rounds: int) -> list[Row]:
     """Write the rows of this part beside those of the others that were measured here before; all rows, in order."""
-    here = {"torch": torch.__version__, "machine": platform.machine()}
+    here = machine()
     before = json.loads(path.read_text()) if path.exists() else {}
     same = all(before.get(key) == value for key, value in here.items())
     content = before.get("parts", {}) if same else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from functools import partial
@@ -12,10 +13,13 @@ from benchmarks.bench_diagnose import BATCHES, CLASSES, INPUTS, WIDTH, Batches, 
 from benchmarks.harness import Row, interleaved, ratio
 from creditscope import diagnose
 from creditscope.credit import DFA, FA
+from creditscope.measure.perturbation import DIRECTIONS
 from creditscope.models import ResMLP
 from creditscope.training.build import build_stream
 
 FULL = 12.0
+SAMPLES, ROWS = 256, 2048
+MOVED = "the moved passes of ρ alone"
 
 
 def run(rounds: int) -> list[Row]:
@@ -61,13 +65,31 @@ def exponent(group: str, credit: str, rounds: int) -> Row:
 
 
 def full(rounds: int) -> list[Row]:
-    torch.manual_seed(0)
-    model = ResMLP(INPUTS, CLASSES, width=WIDTH, depth=4)
-    data: Batches = [(torch.randn(128, INPUTS), torch.randint(0, CLASSES, (128,))) for _ in range(BATCHES)]
-    cases: dict[str, Callable[[], object]] = {"forward + backward": lambda: plain(model, data)}
-    for rule in (DFA(), FA()):
-        rule.setup(build_stream(model, data[0][0][:3]), CLASSES, torch.Generator().manual_seed(0))
-        cases[f"level full, {rule.name}"] = partial(diagnose, model, data, credit=rule, level="full")
-    times = interleaved(cases, rounds)
-    group = "diagnose, level full, L=4"
-    return [ratio(group, times, name, "forward + backward", FULL) for name in cases if name != "forward + backward"]
+    """Level full is quadratic in L by definition: ρ moves the state of every layer and reads the loss behind all later blocks."""
+    rows: list[Row] = []
+    for depth, rules in ((4, (DFA(), FA())), (8, (DFA(),))):
+        torch.manual_seed(0)
+        model = ResMLP(INPUTS, CLASSES, width=WIDTH, depth=depth)
+        data: Batches = [(torch.randn(128, INPUTS), torch.randint(0, CLASSES, (128,))) for _ in range(BATCHES)]
+        cases: dict[str, Callable[[], object]] = {"forward + backward": partial(plain, model, data)}
+        for rule in rules:
+            rule.setup(build_stream(model, data[0][0][:3]), CLASSES, torch.Generator().manual_seed(0))
+            cases[f"level full, {rule.name}"] = partial(diagnose, model, data, credit=rule, level="full")
+        cases[MOVED] = partial(moved_passes, copy.deepcopy(model).double().eval())
+        times = interleaved(cases, rounds)
+        group, target = f"diagnose, level full, L={depth}", FULL if depth == 4 else None
+        for name in (f"level full, {rule.name}" for rule in rules):
+            rows.append(ratio(group, times, name, "forward + backward", target))
+            rows.append(ratio(group, times, name, MOVED))
+    return rows
+
+
+@torch.no_grad()
+def moved_passes(model: ResMLP) -> None:
+    """What ρ cannot do without: from every layer on, 32 moved states of 256 samples through the blocks behind it, in float64."""
+    for layer in range(len(model.blocks) + 1):
+        for _ in range(SAMPLES * DIRECTIONS // ROWS):
+            h = torch.randn(ROWS, WIDTH, dtype=torch.float64)
+            for block in model.blocks[layer:]:
+                h = h + block(h)
+            model.readout(h)

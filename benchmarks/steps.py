@@ -11,12 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.harness import Row, interleaved, ratio
+from benchmarks.products import BATCH, products, products_alone
 from creditscope.data.dataset import Dataset
 from creditscope.training.build import build_model
 from creditscope.training.loop import _Run
 from creditscope.training.spec import RunSpec, make_spec
 
-BATCH = 128
 SHAPES: dict[str, dict[str, Any]] = {
     "ResMLP d=256 L=4": {"width": 256},
     "ResMLP d=512 L=4": {"width": 512},
@@ -39,6 +39,10 @@ TARGETS = {
     "ours, DFA rms": 1.03,
     "ours, frozen(dfa)": 0.75,
     "ours, frozen(bp)": 0.90,
+}
+PRODUCTS = {
+    rule: f"its products alone ({rule.removeprefix('ours, ')})"
+    for rule in ("ours, BP", "ours, FA none", "ours, DFA none", "ours, frozen(dfa)", "ours, frozen(bp)")
 }
 GEMM_TARGETS = {"ResMLP d=256 L=4": 1.6, "ResMLP d=512 L=4": 1.35}
 
@@ -77,28 +81,6 @@ def plain_step(spec: RunSpec, x: Tensor, y: Tensor) -> Callable[[], None]:
     return step
 
 
-def gemms(spec: RunSpec) -> list[tuple[int, int, int]]:
-    """(m, k, n) of every matrix product of one backpropagation step of a ResMLP."""
-    d, depth = spec.width or 0, spec.depth or 0
-    return with_backward([(BATCH, 3072, d), *[(BATCH, d, d)] * (2 * depth), (BATCH, d, 10)])
-
-
-def with_backward(forward: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """The products of the forward pass, those of the weights' gradients, and those that carry the error back (by the weights or
-    by feedback matrices of their shape; the input of the first map needs none)."""
-    return forward + [(n, m, k) for m, k, n in forward] + [(m, n, k) for m, k, n in forward[1:]]
-
-
-def gemm_step(shapes: list[tuple[int, int, int]]) -> Callable[[], None]:
-    made = [(torch.randn(m, k), torch.randn(k, n), torch.empty(m, n)) for m, k, n in shapes]
-
-    def step() -> None:
-        for a, b, out in made:
-            torch.mm(a, b, out=out)
-
-    return step
-
-
 def run(rounds: int) -> list[Row]:
     rows: list[Row] = []
     data = random_cifar()
@@ -110,14 +92,15 @@ def run(rounds: int) -> list[Row]:
         cases |= {
             rule: our_step(make_spec({"dataset": "cifar10", **shape, **s}), data, x, y) for rule, s in RULES.items()
         }
-        if base.arch == "resmlp":
-            cases["matrix products alone"] = gemm_step(gemms(base))
+        for rule, alone in PRODUCTS.items():
+            of = make_spec({"dataset": "cifar10", **shape, **RULES[rule]})
+            cases[alone] = products_alone(products(of))
         long = base.arch == "vit-mini"  # half a second for a step
         times = interleaved(cases, (2 if long else 10) * rounds, repeat=1 if long else 2)
-        wanted = TARGETS if base.arch == "resmlp" else {"ours, BP": 1.05}
-        rows += [ratio(name, times, rule, "plain loop", wanted.get(rule)) for rule in RULES]
-        if base.arch == "resmlp":
-            rows.append(ratio(name, times, "ours, BP", "matrix products alone", GEMM_TARGETS[name]))
+        rows += [ratio(name, times, rule, "plain loop", TARGETS[rule]) for rule in RULES]
+        for rule, alone in PRODUCTS.items():
+            target = GEMM_TARGETS.get(name) if rule == "ours, BP" else None
+            rows.append(ratio(name, times, rule, alone, target))
     return rows
 
 
