@@ -99,7 +99,7 @@ def test_audit_counts_failures_and_shows_published_values():
         "1 of 3 methods fail the protocol (dfa(rms)); accuracy and Γ alone would have praised 1"
     )
     row = next(r for r in result.rows if r[0] == "dfa(rms)")
-    assert row[2:4] == ["0.306 ± 0.008", "+0.001"]
+    assert row[2:4] == ["0.306 ± 0.008!", "+0.001"]
     assert "walk-back" in row[-1]
     assert row[7].startswith("-4.4")
 

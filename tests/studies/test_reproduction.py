@@ -16,6 +16,7 @@ from creditscope.studies.grid import BP, DFA, DFA_NONE, EP, FA, FA_RMS, SB, make
 from creditscope.studies.learned import lessons
 from creditscope.studies.published_claims import claims
 from creditscope.studies.reproduction import (
+    NOT_ONE_RUN,
     ONE_RUN,
     Outcome,
     difference_text,
@@ -26,6 +27,8 @@ from creditscope.studies.reproduction import (
     state,
 )
 from creditscope.studies.result import NotMeasured, Run
+
+MARGIN = "{} minus frozen blocks, pp (ours: frozen(dfa, rms))"
 
 
 def outcome(what: str, runs: list[Run]) -> Outcome:
@@ -56,7 +59,7 @@ def test_the_spread_over_seeds_widens_what_counts():
     wide = [run(make("paper", DFA, s), a) for s, a in ((42, 0.32), (123, 0.34), (456, 0.36))]
     tight = [run(make("paper", DFA, s), a) for s, a in ((42, 0.339), (123, 0.34), (456, 0.341))]
     assert outcome("DFA: accuracy", wide).kind == ONE_RUN
-    assert outcome("DFA: accuracy", tight).kind == "not reproduced"
+    assert outcome("DFA: accuracy", tight).kind == NOT_ONE_RUN
 
 
 def test_orders_of_magnitude_need_a_factor_of_three_and_the_sign():
@@ -66,8 +69,8 @@ def test_orders_of_magnitude_need_a_factor_of_three_and_the_sign():
     assert outcome("DFA: growth", far).statement == "not reproduced (only credit_norm=rms was run)"
     good = [run(make("paper", FA, 42, penalty=1e-2, intervention=True), 0.3, nudge=-1e-4)]
     bad = [run(make("paper", FA, 42, penalty=1e-2, intervention=True), 0.3, nudge=+1e-4)]
-    assert outcome("FA: nudging", good).kind == ONE_RUN
-    assert outcome("FA: nudging", bad).kind == "not reproduced"
+    assert outcome("FA: nudging (all layers)", good).kind == ONE_RUN
+    assert outcome("FA: nudging (all layers)", bad).kind == NOT_ONE_RUN
 
 
 def test_other_lengths_of_training_are_not_comparable_and_nothing_is_not_run():
@@ -90,8 +93,8 @@ def test_an_event_must_happen_in_every_seed():
     what = "DFA: ‖g_L‖ first under 1e-7 at B = 1024, epoch"
     assert outcome(what, [falling(42, 4), falling(123, 5), falling(456, 3)]).kind == ONE_RUN
     assert outcome(what, [falling(42, 6), falling(123, 1), falling(456, 1)]).kind == ONE_RUN  # 3 to 4, and 2 more
-    assert outcome(what, [falling(42, 4), falling(123, 9), falling(456, 3)]).kind == "not reproduced"
-    assert outcome(what, [falling(42, 4), falling(123, None), falling(456, 3)]).kind == "not reproduced"
+    assert outcome(what, [falling(42, 4), falling(123, 9), falling(456, 3)]).kind == NOT_ONE_RUN
+    assert outcome(what, [falling(42, 4), falling(123, None), falling(456, 3)]).kind == NOT_ONE_RUN
     assert outcome(what, [falling(42, None)]).statement == "not reproduced: it does not happen in our runs"
 
 
@@ -124,7 +127,7 @@ def test_a_run_without_level_full_leaves_its_claims_unmeasured():
         raise NotMeasured("not there")
 
     bare = dataclasses.replace(run(make("paper", FA, 42, penalty=1e-2, intervention=True), 0.37), full=nothing)
-    assert outcome("FA: nudging", [bare]).kind == "not comparable"
+    assert outcome("FA: nudging (all layers)", [bare]).kind == "not comparable"
     assert outcome("FA λ = 0.01: accuracy", [bare]).kind == ONE_RUN
 
 
@@ -136,7 +139,7 @@ def test_a_range_counts_from_its_nearer_end():
         return [run(make("paper", DFA, 42), accuracy, trajectory=lines)]
 
     assert outcome("DFA: accuracy after epoch 5", after_five(0.327)).kind == ONE_RUN
-    assert outcome("DFA: accuracy after epoch 5", after_five(0.329)).kind == "not reproduced"
+    assert outcome("DFA: accuracy after epoch 5", after_five(0.329)).kind == NOT_ONE_RUN
     assert published_text(outcome("DFA: accuracy after epoch 5", []).claim) == "0.297 to 0.308"
 
 
@@ -146,7 +149,7 @@ def test_orders_of_magnitude_are_averaged_by_their_exponents():
     found = outcome("DFA: growth", runs)
     assert found.kind == ONE_RUN
     assert ours_text(found) == "rms: 4327 (300 to 9.0e+04) (n=3)"
-    assert outcome("DFA: growth", runs[2:]).kind == "not reproduced"
+    assert outcome("DFA: growth", runs[2:]).kind == NOT_ONE_RUN
 
 
 def test_runs_of_another_kind_do_not_count():
@@ -239,8 +242,8 @@ def test_the_page_shows_every_claim_with_its_numbers():
     runs = dfa(0.4004, 0.3104, (42, 123))
     page = audit_page(runs, [], ["depth: not run"], "results")
     assert (
-        "| DFA: accuracy | 0.306 ± 0.008 | none: 0.400 ± 0 (n=2); rms: 0.310 ± 0 (n=2) | none: +0.094; rms: +0.004 | "
-        "reproduced only with credit\\_norm=rms | "
+        "| DFA: accuracy | 0.306 ± 0.008 (contested: v1: .308) | none: 0.400 ± 0 (n=2); rms: 0.310 ± 0 (n=2) | "
+        "none: +0.094; rms: +0.004 | reproduced only with credit\\_norm=rms | "
     ) in page
     assert all(f"| {c.what.split(':')[0]}" in page for c in claims())
     tables = page.split("## Published tables")[1].split("### Published verdicts")[0]
@@ -262,18 +265,16 @@ def test_margins_are_to_the_null_of_the_same_seed():
     nulls = {42: 0.350, 123: 0.360}
     runs = [run(make("paper", BP, seed), acc) for seed, acc in trained.items()]
     runs += [run(dfa_null(make("paper", BP, seed)), acc) for seed, acc in nulls.items()]
-    found = outcome("BP minus frozen(dfa, rms), pp", runs)
+    found = outcome(MARGIN.format("BP"), runs)
     assert ours_text(found) == "+26.0 ± 1.4 (n=2)"  # a seed without its null has no margin
     assert difference_text(found) == "-0.6"
     assert found.statement == "reproduced"
     assert len(found.ours[0].hashes) == 5
-    assert outcome("FA minus frozen(dfa, rms), pp", [run(make("paper", FA, 42), 0.4), *runs]).statement == (
+    assert outcome(MARGIN.format("FA"), [run(make("paper", FA, 42), 0.4), *runs]).statement == (
         "reproduced with credit_norm=none; the other was not run"
     )
     worse = [run(make("paper", FA_RMS, 42), 0.36), *runs]
-    assert outcome("FA minus frozen(dfa, rms), pp", worse).statement == (
-        "not reproduced (only credit_norm=rms was run)"
-    )
+    assert outcome(MARGIN.format("FA"), worse).statement == ("not reproduced (only credit_norm=rms was run)")
 
 
 def test_the_published_null_is_that_of_dfa_with_rms():

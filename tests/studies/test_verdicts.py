@@ -41,6 +41,25 @@ def test_a_check_is_held_against_that_check():
     assert found("FA, ResMLP: D2", grown).ours[0].answers == ("pass",) * 3
 
 
+def test_mode_1_is_both_checks():
+    grown: Item = (DFA, 0.306, 0.35, {"growth": 2000.0})
+    what = "DFA, ResMLP: D1 + D2"
+    assert found(what, grown).ours[0].answers == ("pass",) * 3
+    assert found(what, DEGENERATE).ours[0].answers == ("fail",) * 3
+
+
+def test_a_failure_names_its_checks():
+    assert found("DFA", DEGENERATE).ours[0].text == "fails (D1, D2, D3; n=3)"
+    assert found("FA", UNUSED).ours[0].text == "fails (D3; n=3)"
+
+
+def test_versions_that_contradict_each_other_are_not_held_against():
+    grown: Item = (FA, 0.401, 0.35, {"growth": 2000.0})
+    o = found("FA, ResMLP without LayerNorm: D1", grown, terminal_norm=False)
+    assert o.ours[0].answers == ("fail",) * 3
+    assert o.statement.startswith("not comparable because another sentence has FA below 10")
+
+
 def test_another_network_or_length_is_another_verdict():
     assert found("FA, CIFAR-100", HEALTHY).kind == NOT_RUN
     assert (
@@ -49,7 +68,7 @@ def test_another_network_or_length_is_another_verdict():
     )
     assert found("FA", HEALTHY, width=512, depth=2).kind == NOT_RUN
     short = found("FA", HEALTHY, epochs=30)
-    assert short.statement == "not comparable because ours trained 30 epochs, the published 100 (the same all the same)"
+    assert short.statement == "not comparable because ours trained 30 epochs, the published 100 (the same verdict)"
 
 
 @pytest.mark.parametrize(
@@ -77,6 +96,6 @@ def test_an_interval_over_its_threshold_is_inconclusive():
 
 def test_the_page_shows_them_and_counts_what_was_tested():
     page = audit_page(pool(HEALTHY, UNUSED), [], [], "results")
-    assert "| DFA | fails | – | not run | – |" in page
+    assert "| DFA | fails (D1, D2, D3) | – | not run | – |" in page
     tested = [o for o in verdict_outcomes(pool(HEALTHY, UNUSED)) if o.ours]
     assert f"Of {len(tested)} published verdicts that our runs can test: " in page

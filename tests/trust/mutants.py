@@ -290,7 +290,7 @@ STUDIES = [
      CLAIMS + "test_other_lengths_of_training_are_not_comparable_and_nothing_is_not_run"),
     ("claims", '"credit_norm": "rms", "credit_site": "input"}', '"credit_norm": "none", "credit_site": "input"}',
      "the published null", CLAIMS + "test_the_published_null_is_that_of_dfa_with_rms"),
-    ("verdicts", "r.checks[said.check].answer if said.check else r.status", "r.status", "a verdict of one check",
+    ("verdicts", "report.checks[check].answer if check else report.status", "report.status", "a verdict of one check",
      VERDICTS + "test_a_check_is_held_against_that_check"),
     ("verdicts", "if o.trained == wanted", "if o.trained", "another length of training is not comparable",
      VERDICTS + "test_another_network_or_length_is_another_verdict"),

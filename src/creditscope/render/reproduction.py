@@ -17,6 +17,7 @@ from creditscope.studies.published import audit_accuracy
 from creditscope.studies.reproduction import (
     KINDS,
     NOT_COMPARABLE,
+    NOT_ONE_RUN,
     NOT_REPRODUCED,
     NOT_RUN,
     ONE_NORM,
@@ -244,8 +245,8 @@ def _intro(runs: Sequence[Run], source: str) -> str:
         "checksums of its weights. `creditscope runs show HASH --store results` shows its report, `creditscope runs verify HASH "
         "--store results` trains it again and compares trajectory and report.\n\n"
         "The published values are those of arXiv 2606.21126, its drafts and its public change history; contested (in the tables "
-        "of the studies: an exclamation mark): the authors corrected the number, or two versions differ. The papers do not state "
-        "how the credit is normalised, so ours is shown for each setting of `credit_norm` that was run."
+        "of the studies: an exclamation mark): the authors corrected the number, or two versions differ. The papers state no "
+        "normalisation of the credit, so ours is shown for each setting of `credit_norm` that was run."
     )
 
 
@@ -257,7 +258,7 @@ def _summary(held: Sequence[Outcome]) -> str:
 
 def claims_lines(held: Sequence[Outcome]) -> tuple[str, str]:
     """What came out, in two sentences."""
-    tested = [o for o in held if o.kind in (REPRODUCED, ONE_RUN, ONE_NORM, NOT_REPRODUCED)]
+    tested = [o for o in held if o.kind not in (NOT_COMPARABLE, NOT_RUN)]
     counts = Counter(o.kind for o in tested)
     norm = Counter(o.statement.partition("credit_norm=")[2] for o in tested if o.kind == ONE_NORM)
     told = f", {counts[ONE_RUN]} with the one credit_norm that was run" if counts[ONE_RUN] else ""
@@ -265,7 +266,8 @@ def claims_lines(held: Sequence[Outcome]) -> tuple[str, str]:
     single = sum(any(len(mine.values) == 1 for mine in o.ours) for o in tested)
     return (
         f"Of {len(tested)} claims that our runs can test, {counts[REPRODUCED]} are reproduced{told}, and "
-        f"{counts[NOT_REPRODUCED]} are not.",
+        f"{counts[NOT_REPRODUCED] + counts[NOT_ONE_RUN]} are not"
+        + (f" ({counts[NOT_ONE_RUN]} of these with the one credit_norm that was run)." if counts[NOT_ONE_RUN] else "."),
         f"In {single} of them a value of ours is from a single seed.",
     )
 
@@ -276,7 +278,8 @@ def how_to_read() -> str:
         f"Reproduced means, by kind of quantity: {rules}; where a range was published, from its nearer end. A published cosine "
         "smaller than .10 is therefore also met by 0. Ours: mean ± sample standard deviation over n seeds (orders of magnitude: "
         "geometric mean, smallest to largest), final checkpoint unless an epoch is named; ‖g_L‖ is the mean per-sample norm "
-        f"divided by 128; × is ours divided by the published value. The rules have their default options: {_options()}."
+        "divided by 128; × is ours divided by the published value; a difference is from the middle of a published range. The "
+        f"papers give the settings of EP, CB and SB in part; ours are the default options: {_options()}."
     )
 
 

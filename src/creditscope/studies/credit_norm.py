@@ -8,7 +8,7 @@ from creditscope.studies.audit import audit
 from creditscope.studies.compared import compared
 from creditscope.studies.grid import DFA, DFA_NONE, FA, FA_RMS, make, seeds_of, with_nulls
 from creditscope.studies.published import audit_accuracy
-from creditscope.studies.result import Run, StudyResult, named, over, shared_seeds
+from creditscope.studies.result import Run, StudyResult, geometric, named, over, shared_seeds
 from creditscope.training.spec import RunSpec
 
 QUESTION = "is the contrast between FA and DFA one of methods or of normalisations?"
@@ -36,7 +36,9 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         if g.spec.credit_site == "input" and g.spec.epochs == longest
     }
     if len(cells) == 4 and (shared := shared_seeds({k: g.seeds for k, g in cells.items()})):
-        by_norm, by_method = contrasts({k: over(shared, g.seeds, g.values("growth")) for k, g in cells.items()})
+        by_norm, by_method = contrasts(
+            {k: over(shared, g.seeds, g.values("growth"), geometric) for k, g in cells.items()}
+        )
         larger = (
             "the normalisation"
             if min(by_norm) > max(by_method)

@@ -10,7 +10,7 @@ from creditscope.studies.audit import Group, audit
 from creditscope.studies.credit_norm import contrasts
 from creditscope.studies.published_claims import NUDGING, claims
 from creditscope.studies.reproduction import held_against
-from creditscope.studies.result import Run, known, mean, named, over, shared_seeds
+from creditscope.studies.result import Run, geometric, known, mean, named, over, shared_seeds
 from creditscope.studies.seeds import TEN, share_interval
 
 FLOOR = 1e-7
@@ -56,7 +56,7 @@ def _cells(runs: Sequence[Run], epochs: int, site: str) -> dict[tuple[str, str],
 def _cell(g: Group) -> str:
     return (
         f"{g.spec.method.upper()} {g.spec.credit_norm}: accuracy {mean(g.accuracies):.3f}, growth "
-        f"{num(mean(g.values('growth')), 2)}, ‖g_L‖/128 {num(mean(g.values('reference')), 2)} (n={len(g.seeds)})"
+        f"{num(geometric(g.values('growth')), 2)}, ‖g_L‖/128 {num(geometric(g.values('reference')), 2)} (n={len(g.seeds)})"
     )
 
 
@@ -68,13 +68,13 @@ def credit_norm(runs: Sequence[Run]) -> str:
     shared = shared_seeds({k: g.seeds for k, g in cells.items()})
     if not shared:
         return f"{told}. No seed has all four, so their ratios are not stated."
-    growth = {k: over(shared, g.seeds, g.values("growth")) for k, g in cells.items()}
+    growth = {k: over(shared, g.seeds, g.values("growth"), geometric) for k, g in cells.items()}
     by_norm, by_method = contrasts(growth)
     by = [num(x, 2) for x in (*by_norm, *by_method)]
     return (
-        f"{told}. Over {named(shared)}, from none to rms the growth changes by a factor {by[0]} (FA) and {by[1]} (DFA); from FA "
-        f"to DFA by {by[2]} (none) and {by[3]} (rms). The published contrast between FA and DFA compares two methods whose "
-        "normalisation the text does not state."
+        f"{told} (growth and ‖g_L‖: geometric means over seeds). Over {named(shared)}, from none to rms the growth changes by a "
+        f"factor {by[0]} (FA) and {by[1]} (DFA); from FA to DFA by {by[2]} (none) and {by[3]} (rms). The "
+        "published contrast between FA and DFA compares two methods whose normalisation, if any, the text does not state."
     )
 
 
@@ -93,7 +93,7 @@ def credit_site(runs: Sequence[Run]) -> str:
         b = at["output"][key]
         parts.append(
             f"{key[0].upper()} {key[1]}: accuracy {mean(a.accuracies):.3f} (input) and {mean(b.accuracies):.3f} (output), growth "
-            f"{num(mean(a.values('growth')), 2)} and {num(mean(b.values('growth')), 2)} (n={len(a.seeds)})"
+            f"{num(geometric(a.values('growth')), 2)} and {num(geometric(b.values('growth')), 2)} (n={len(a.seeds)})"
         )
     return f"At 30 epochs, the same seeds at both sites: {'; '.join(parts)}." if parts else ""
 
@@ -155,7 +155,7 @@ def nudging_step(runs: Sequence[Run]) -> str:
     for method, change in NUDGING.items():
         reference = known_claims[f"{method.upper()} λ = {LAMBDA:g}: {G_L}"].published.value
         published = abs(change) / (ETA * 128 * reference)
-        for o in held_against(known_claims[f"{method.upper()}: nudging"], runs):
+        for o in held_against(known_claims[f"{method.upper()}: nudging (all layers)"], runs):
             mine = [r for r in runs if r.spec.hash in o.hashes and r.spec.seed in o.seeds]
             if o.values:
                 ours = abs(mean(o.values)) / (ETA * 128 * mean([r.facts.reference.batch_mean_128[-1] for r in mine]))
@@ -164,8 +164,8 @@ def nudging_step(runs: Sequence[Run]) -> str:
         return ""
     return (
         f"A step of length η = {ETA:g} changes the loss by at most η‖g‖ to first order. Nudging under λ = {LAMBDA:g}, divided by "
-        f"η times the per-sample ‖g_L‖ of the same networks: {'; '.join(parts)}. Above 1, the step is longer than the one "
-        "defined here, the gradient is larger at other layers than at h_L, or ‖g_L‖ was taken by another convention."
+        f"η times the per-sample ‖g_L‖ of the same networks: {'; '.join(parts)}. Above 1, for example, the step is longer than "
+        "the one defined here, the gradient is larger at other layers than at h_L, or ‖g_L‖ was taken by another convention."
     )
 
 

@@ -14,7 +14,7 @@ from creditscope.studies.result import NotMeasured, Run, mean
 
 TOLERANCE = {
     "accuracy": "within 2 pp, or within twice the two standard deviations together",
-    "margin": "within 2 pp, or within twice our standard deviation over seeds",
+    "margin": "within 2 pp, or within twice the two standard deviations together (published: of its two accuracies)",
     "cosine": "within .10, or within twice the two standard deviations together",
     "order": "same sign and within a factor 3 (geometric mean over seeds)",
     "epochs": "within 2 epochs, in every seed",
@@ -59,11 +59,12 @@ class Outcome:
     statement: str
 
 
-REPRODUCED, ONE_RUN, ONE_NORM, NOT_REPRODUCED, NOT_COMPARABLE, NOT_RUN = KINDS = (
+REPRODUCED, ONE_RUN, ONE_NORM, NOT_REPRODUCED, NOT_ONE_RUN, NOT_COMPARABLE, NOT_RUN = KINDS = (
     "reproduced",
     "reproduced with the one norm that was run",
     "reproduced with one norm and not with the other",
     "not reproduced",
+    "not reproduced with the one norm that was run",
     "not comparable",
     "not run",
 )
@@ -167,8 +168,9 @@ def state(claim: Claim, ours: Sequence[Ours]) -> tuple[str, str]:
     agree = [o for o in comparable if close(claim, o)]
     norms = {o.norm for o in comparable}
     if not agree:
-        alone = f" (only credit_norm={norms.pop()} was run)" if norms in ({"none"}, {"rms"}) else ""
-        return NOT_REPRODUCED, NOT_REPRODUCED + alone
+        if norms in ({"none"}, {"rms"}):
+            return NOT_ONE_RUN, f"not reproduced (only credit_norm={norms.pop()} was run)"
+        return NOT_REPRODUCED, NOT_REPRODUCED
     if norms in ({"none"}, {"rms"}):
         return ONE_RUN, f"reproduced with credit_norm={norms.pop()}; the other was not run"
     if len(agree) < len(comparable):
@@ -234,5 +236,6 @@ def difference_text(outcome: Outcome) -> str:
         if outcome.claim.closeness in ("order", "at most", "at least"):
             parts.append(f"{name}× {num(value / said, 2)}" if said * value > 0 else f"{name}other sign")
         else:
-            parts.append(name + signed(value - said, 1 if outcome.claim.closeness in ("epochs", "margin") else 3))
+            digits = 1 if outcome.claim.closeness in ("epochs", "margin") else 3
+            parts.append(name + signed(round(value - said, digits) + 0.0, digits))  # no "-0.0"
     return "; ".join(parts) or "–"

@@ -138,8 +138,18 @@ def shared_seeds(seeds: Mapping[Any, Iterable[int]]) -> list[int]:
     return sorted(set.intersection(*map(set, seeds.values())))
 
 
-def over(shared: Sequence[int], seeds: Sequence[int], values: Sequence[float]) -> float:
-    return mean([value for seed, value in zip(seeds, values, strict=True) if seed in shared])
+def geometric(values: Sequence[float]) -> float:
+    """Mean of the exponents, for orders of magnitude."""
+    return math.prod(values) ** (1 / len(values))
+
+
+def over(
+    shared: Sequence[int],
+    seeds: Sequence[int],
+    values: Sequence[float],
+    average: Callable[[Sequence[float]], float] = mean,
+) -> float:
+    return average([value for seed, value in zip(seeds, values, strict=True) if seed in shared])
 
 
 def named(shared: Sequence[int]) -> str:

@@ -23,6 +23,7 @@ from creditscope.render.reproduction import (
 from creditscope.studies.learned import lessons
 from creditscope.studies.reproduction import (
     NOT_COMPARABLE,
+    NOT_ONE_RUN,
     NOT_REPRODUCED,
     NOT_RUN,
     ONE_NORM,
@@ -40,6 +41,7 @@ BADGES = {
     ONE_NORM: ("inconclusive", "◐"),
     INCONCLUSIVE: ("inconclusive", "?"),
     NOT_REPRODUCED: ("fail", "✗"),
+    NOT_ONE_RUN: ("fail", "✗"),
     NOT_COMPARABLE: ("none", "≠"),
     NOT_RUN: ("none", "–"),
 }
