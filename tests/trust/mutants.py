@@ -183,7 +183,7 @@ CREDIT = [
      FEEDBACK + "test_fa_chain_starts_at_the_exact_gradient_and_is_raw"),
     ("dfa", "n_classes**-0.5", "n_classes**0.5", "scale of B", FEEDBACK + "test_feedback_matrices_have_the_stated_distribution"),
     ("dfa", "for b in reversed(self.B))", "for b in self.B)", "layers arrive from the top",
-     FEEDBACK + "test_descending_order_is_the_credit_reversed"),
+     FEEDBACK + "test_dfa_credit_is_the_error_through_the_transposed_matrix"),
     ("dfa", "fresh.setup(stream, n_classes, generator)", "fresh.B = self.B", "the null is drawn anew",
      FEEDBACK + "test_redraw_draws_every_matrix_anew_and_leaves_the_rule_alone"),
     ("ep", "t * (-weight / beta)", "t * (weight / beta)", "credit has the sign of a gradient",
