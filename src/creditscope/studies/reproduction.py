@@ -10,7 +10,7 @@ from creditscope.render.numbers import num, signed
 from creditscope.studies.claims import Claim
 from creditscope.studies.published import AUDIT, INTERVENTION
 from creditscope.studies.published_claims import claims
-from creditscope.studies.result import NotMeasured, Run, mean
+from creditscope.studies.result import NotMeasured, Run, geometric, mean
 
 TOLERANCE = {
     "accuracy": "within 2 pp, or within twice the two standard deviations together",
@@ -93,7 +93,7 @@ def centre(claim: Claim, values: Sequence[float]) -> float:
     signs = {math.copysign(1.0, v) for v in values if v}
     if claim.closeness != "order" or len(signs) != 1 or not all(values):
         return mean(values)
-    return signs.pop() * math.exp(mean([math.log(abs(v)) for v in values]))
+    return signs.pop() * geometric([abs(v) for v in values])
 
 
 def held_against(claim: Claim, runs: Iterable[Run]) -> list[Ours]:

@@ -159,15 +159,14 @@ def state(said: PublishedVerdict, ours: Sequence[Judged]) -> tuple[str, str]:
     by_answer: dict[bool | None, list[str]] = {}
     for o in comparable:
         by_answer.setdefault(o.agrees(said.passes), []).append(o.norm)
-    norms = [o.norm for o in comparable]
     if len(by_answer) == 1:
-        (answer,) = by_answer
-        if answer and norms in (["none"], ["rms"]):
-            return ONE_RUN, f"reproduced with credit_norm={norms[0]}; the other was not run"
-        alone = norms in (["none"], ["rms"])
+        ((answer, norms),) = by_answer.items()
         kind = {True: REPRODUCED, False: NOT_REPRODUCED, None: INCONCLUSIVE}[answer]
-        told = f"{kind} (only credit_norm={norms[0]} was run)" if alone else kind
-        return (NOT_ONE_RUN if alone and answer is False else kind), told
+        if norms not in (["none"], ["rms"]):
+            return kind, kind
+        if answer:
+            return ONE_RUN, f"reproduced with credit_norm={norms[0]}; the other was not run"
+        return NOT_ONE_RUN if answer is False else kind, f"{kind} (only credit_norm={norms[0]} was run)"
     kind = ONE_NORM if True in by_answer else INCONCLUSIVE
     words = {True: "reproduced", None: "inconclusive", False: "not reproduced"}
     return kind, "; ".join(f"{word} with credit_norm={by_answer[a][0]}" for a, word in words.items() if a in by_answer)
