@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 from tests.protocol.factory import make_facts
 
 from creditscope.files import plain
 from creditscope.measure.facts import Facts, FreshB, LayerMeans, Nudging, Perturbation
+from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.report import make_report
 from creditscope.studies import (
     ablation,
@@ -247,6 +251,43 @@ def test_seeds_share_with_clopper_pearson():
     assert seeds.share_interval(10, 10) == pytest.approx((0.69150, 1.0), abs=1e-4)
     result = seeds.analyse(pool((DFA, 0.3, 0.4, BROKEN)))
     assert "dfa(rms) fails in 3 of 3 seeds (95 % interval 0.29 to 1.00; 0 inconclusive)" in result.conclusion
+
+
+def test_seeds_counts_every_choice_of_three():
+    rng = np.random.default_rng(0)
+    trained = {"fa(none)": rng.normal(0.37, 0.01, 7), "dfa(rms)": rng.normal(0.34, 0.02, 7)}
+    null = rng.normal(0.35, 0.004, 7)
+    runs = [
+        r
+        for method, name in ((FA, "fa(none)"), (DFA, "dfa(rms)"))
+        for k in range(7)
+        for r in with_nulls(make("paper", method, k + 1), float(trained[name][k]), float(null[k]))
+    ]
+    found = seeds.selections(list({r.spec.hash: r for r in runs}.values()))
+    margins = {name: 100 * (values - null) for name, values in trained.items()}
+    needed = DiagnosticThresholds().frozen_acc_margin_pp
+    triples = list(itertools.combinations(range(7), 3))
+    below = {n: np.array([np.mean(m[list(t)]) < needed for t in triples]) for n, m in margins.items()}
+    fail = {
+        n: np.array([stats.ttest_1samp(m[list(t)], 0).confidence_interval().high < needed for t in triples])
+        for n, m in margins.items()
+    }
+    assert (found["choices"], found["seeds"]) == (35, [1, 2, 3, 4, 5, 6, 7])
+    assert 0 < below["fa(none)"].sum() < 35  # a choice of seeds decides
+    assert found["below"] == {n: b.sum() for n, b in below.items()}
+    assert found["fail"] == {n: f.sum() for n, f in fail.items()}
+    assert found["every"] == {
+        "below": (below["fa(none)"] & below["dfa(rms)"]).sum(),
+        "fail": (fail["fa(none)"] & fail["dfa(rms)"]).sum(),
+    }
+    said = seeds.selection_text(found)
+    assert said.startswith("Of the 35 choices of 3 of these 7 seeds, the mean margin is below the threshold of D3: ")
+    assert f"fa(none) in {below['fa(none)'].sum()}, " in said
+
+
+def test_seeds_chooses_nothing_where_there_is_no_choice():
+    assert seeds.selection_text(seeds.selections(pool((DFA, 0.3, 0.4, BROKEN)))) == ""
+    assert seeds.selections([])["choices"] == 0
 
 
 def test_architectures_and_cifar100():

@@ -11,7 +11,7 @@ from creditscope.studies.credit_norm import contrasts
 from creditscope.studies.published_claims import NUDGING, claims
 from creditscope.studies.reproduction import held_against
 from creditscope.studies.result import Run, geometric, known, mean, named, over, shared_seeds
-from creditscope.studies.seeds import TEN, share_interval
+from creditscope.studies.seeds import TEN, selection_text, selections, share_interval
 
 FLOOR = 1e-7
 """The published floor of ‖g_L‖, stated for the batch-mean gradient at B = 128."""
@@ -189,6 +189,12 @@ def seeds(runs: Sequence[Run]) -> str:
         chosen = [v for s, v in found if s in (1, 2, 5)]
         parts.append(
             f"{label} fails D3 in {k} of {n} seeds (95 % interval of the share {low:.2f} to {high:.2f}), and in "
-            f"{chosen.count('fail')} of the {len(chosen)} seeds that were published"
+            f"{chosen.count('fail')} of the {len(chosen)} with a published number (1, 2, 5)"
         )
-    return f"d=512, L=2, {wide[0].spec.epochs} epochs, each seed judged alone: {'; '.join(parts)}." if parts else ""
+    if not parts:
+        return ""
+    alone = (
+        f"d=512, L=2, {wide[0].spec.epochs} epochs, each seed judged alone: {'; '.join(parts)}. The same number draws another "
+        "network in other code, so only shares compare."
+    )
+    return " ".join(filter(None, (alone, selection_text(selections(wide)))))

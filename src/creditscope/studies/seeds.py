@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from scipy import special
 from creditscope.render.numbers import num, signed
 from creditscope.studies.audit import audit, margin_pp
 from creditscope.studies.grid import DFA, FA, make, with_nulls
-from creditscope.studies.result import Run, StudyResult
+from creditscope.studies.result import Run, StudyResult, shared_seeds
 from creditscope.training.spec import RunSpec
 
 QUESTION = "how often does a method fail over seeds, without choosing among them?"
@@ -36,10 +37,55 @@ def share_interval(k: int, n: int) -> tuple[float, float]:
     return low, high
 
 
-def analyse(runs: Sequence[Run]) -> StudyResult:
+def selections(runs: Sequence[Run], size: int = 3) -> dict[str, Any]:
+    """Every choice of `size` seeds among those that all methods have with their null: how D3 would come out over each.
+
+    `below`: the mean margin is under the threshold, as a table without intervals is read; `fail`: its paired interval is too.
+    Both are the choices by method, `every` those that hold for all methods at once.
+    """
+    by_seed, groups = _by_seed(runs), audit(runs)
+    shared = shared_seeds({g.label: g.seeds for g in groups}) if groups else []
+    complete = [s for s in shared if all(margin_pp(g) is not None for g in audit(by_seed[s]))]
+    choices = list(itertools.combinations(complete, size)) if len(complete) > size else []
+    found: dict[str, Any] = {"size": size, "choices": len(choices), "seeds": complete, "below": {}, "fail": {}}
+    every = {"below": 0, "fail": 0}
+    for chosen in choices:
+        checks = {g.label: g.reports[0].checks["D3"] for g in audit([r for s in chosen for r in by_seed[s]])}
+        raised = {
+            "below": {label: c.value is not None and c.value < c.threshold for label, c in checks.items()},
+            "fail": {label: c.answer == "fail" for label, c in checks.items()},
+        }
+        for reading, by_method in raised.items():
+            every[reading] += all(by_method.values())
+            for label, yes in by_method.items():
+                found[reading][label] = found[reading].get(label, 0) + yes
+    return {**found, "every": every}
+
+
+def selection_text(found: dict[str, Any]) -> str:
+    """The choices in a sentence; empty where there is nothing to choose."""
+    if not found["choices"]:
+        return ""
+
+    def told(reading: str) -> str:
+        every = f", all of them at once in {found['every'][reading]}" if len(found[reading]) > 1 else ""
+        return ", ".join(f"{label} in {k}" for label, k in found[reading].items()) + every
+
+    return (
+        f"Of the {found['choices']} choices of {found['size']} of these {len(found['seeds'])} seeds, the mean margin is below "
+        f"the threshold of D3: {told('below')}; with its whole paired 95 % interval: {told('fail')}."
+    )
+
+
+def _by_seed(runs: Sequence[Run]) -> dict[int, list[Run]]:
     by_seed: dict[int, list[Run]] = {}
     for run in runs:
         by_seed.setdefault(run.spec.seed, []).append(run)
+    return by_seed
+
+
+def analyse(runs: Sequence[Run]) -> StudyResult:
+    by_seed = _by_seed(runs)
     rows, verdicts = [], {}  # type: list[list[str]], dict[str, list[str]]
     for seed in sorted(by_seed):
         for group in audit(by_seed[seed]):  # one seed at a time: its own null, its own interval
@@ -65,10 +111,12 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
             f"{label} fails in {k} of {n} seeds (95 % interval {low:.2f} to {high:.2f}; {undecided} inconclusive)"
         )
         figure[label] = {"fail": k, "n": n, "low": low, "high": high, "verdicts": found}
-    conclusion = f"{'; '.join(parts) or 'no finished runs'}."
+    chosen = selections(runs)
+    conclusion = " ".join(filter(None, (f"{'; '.join(parts) or 'no finished runs'}.", selection_text(chosen))))
     header = ["method", "seed", "accuracy", "margin to matched null (pp)", "status", "the protocol finds"]
     convention = (
         "every seed of the grid, none selected; each judged alone (binomial interval, this network only); share: "
         "Clopper-Pearson. Contested in the papers: d=512 L=2 shows 3 of 10 seeds, those in which both methods fail"
     )
-    return StudyResult("seeds", QUESTION, header, rows, {"kind": "shares", "methods": figure}, conclusion, convention)
+    drawn = {"kind": "shares", "methods": figure, "selections": chosen}
+    return StudyResult("seeds", QUESTION, header, rows, drawn, conclusion, convention)
