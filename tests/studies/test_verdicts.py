@@ -7,7 +7,7 @@ from tests.studies.test_analyses import BROKEN, Item, pool
 
 from creditscope.render.reproduction import audit_page
 from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, FA_RMS
-from creditscope.studies.reproduction import NOT_RUN, ONE_NORM, ONE_RUN, REPRODUCED
+from creditscope.studies.reproduction import NOT_ONE_RUN, NOT_RUN, ONE_NORM, ONE_RUN, REPRODUCED
 from creditscope.studies.verdicts import INCONCLUSIVE, Judged, VerdictOutcome, verdict_outcomes
 
 HEALTHY: Item = (FA, 0.401, 0.35, {})
@@ -87,6 +87,16 @@ def test_seeds_must_agree(answers, agrees, text):
     assert ours.text == text
 
 
+def test_a_strategy_decides_as_the_ablation_does():
+    blind = found("DFA: S1", DEGENERATE)  # accuracy above chance, Γ > 0
+    assert (blind.said.passes, blind.ours[0].answers, blind.kind) == (True, ("pass",) * 3, ONE_RUN)
+    scale = found("DFA: +(a)", DEGENERATE)
+    assert (scale.said.passes, scale.ours[0].answers, scale.kind) == (False, ("fail",) * 3, ONE_RUN)
+    assert found("DFA: +(a)", (DFA, 0.306, 0.35, {})).kind == NOT_ONE_RUN
+    assert found("DFA: S0", (DFA, 0.098, 0.35, BROKEN)).ours[0].answers == ("fail",) * 3  # at chance
+    assert found("FA, d = 512, L = 2: S1", UNUSED, width=512, depth=2).ours[0].answers == ("pass",) * 3
+
+
 def test_an_interval_over_its_threshold_is_inconclusive():
     edge: Item = (FA, 0.3705, 0.35, {})
     runs = [r for r in pool(edge) if r.spec.seed == 42]  # one network: the interval is binomial, +-1.3 pp
@@ -99,3 +109,9 @@ def test_the_page_shows_them_and_counts_what_was_tested():
     assert "| DFA | fails (D1, D2, D3) | – | not run | – |" in page
     tested = [o for o in verdict_outcomes(pool(HEALTHY, UNUSED)) if o.ours]
     assert f"Of {len(tested)} published verdicts that our runs can test: " in page
+    page = audit_page(pool(DEGENERATE), [], [], "results")
+    assert (
+        "Of 6 published decisions of reporting strategies that our runs can test: 6 reproduced with the one norm"
+        in page
+    )
+    assert "| DFA: +(c) | passes (early version) | rms: passes (n=3) | reproduced with credit\\_norm=rms" in page

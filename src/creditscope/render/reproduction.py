@@ -14,6 +14,7 @@ from creditscope.studies.audit import Group, audit, margin_text, network
 from creditscope.studies.claims import PRIMARY, matches
 from creditscope.studies.learned import lessons
 from creditscope.studies.published import audit_accuracy
+from creditscope.studies.published_verdicts import STRATEGIES, WHOLE
 from creditscope.studies.reproduction import (
     KINDS,
     NOT_COMPARABLE,
@@ -51,10 +52,14 @@ POLICIES = (
     "depth. D3 uses the matched null where it is there, else the bp null; an interval that straddles 2 pp is inconclusive; with "
     "one seed the interval is binomial and speaks of this network only."
 )
-VERDICTS = (
-    "A published verdict is passes or fails, of the whole protocol (ours: three-check) or of one check; inconclusive: our seeds "
-    "disagree, or the interval of a margin straddles its threshold."
-)
+VERDICTS = {
+    WHOLE: "A published verdict is passes or fails, of the whole protocol (ours: three-check) or of one check; inconclusive: our "
+    "seeds disagree, or the interval of a margin straddles its threshold.",
+    STRATEGIES: "What a reader concludes who looks at less than the whole protocol: S0 accuracy, S1 also Γ, +(a) to +(d) S1 and "
+    "one diagnostic (scale, reference, stability, depth). Over all seeds; inconclusive: not decidable, because they disagree "
+    "or an interval straddles its threshold.",
+}
+"""How to read each table of verdicts."""
 PLANNED = (
     "The grid of preset `reduced`, nulls included, and what of it was run; runs that studies share are counted in each."
 )
@@ -87,7 +92,8 @@ def audit_page(
     ]
     for name in dict.fromkeys(o.claim.table for o in held):
         parts += [f"### {name}", _table([o for o in held if o.claim.table == name])]
-    parts += ["### Published verdicts", VERDICTS, _published_verdicts(verdicts)]
+    for name, told in VERDICTS.items():
+        parts += [f"### {name}", told, _published_verdicts([o for o in verdicts if o.said.table == name])]
     parts += ["## Verdicts by both policies and both nulls", POLICIES, _verdicts(runs)]
     parts.append("## What we learned")
     parts += [f"**{escape(title)}.** {escape(text, None)}" for title, text in lessons(runs)]
@@ -122,9 +128,13 @@ def verdict_cells(o: VerdictOutcome) -> list[str]:
 
 
 def verdicts_line(held: Sequence[VerdictOutcome]) -> str:
+    return " ".join(_counted(name, [o for o in held if o.said.table == name]) for name in VERDICTS)
+
+
+def _counted(name: str, held: Sequence[VerdictOutcome]) -> str:
     counts = Counter(o.kind for o in held if o.kind not in (NOT_RUN, NOT_COMPARABLE))
     told = ", ".join(f"{counts[kind]} {kind}" for kind in (*KINDS, INCONCLUSIVE) if counts[kind])
-    return f"Of {sum(counts.values())} published verdicts that our runs can test: {told or 'none'}."
+    return f"Of {sum(counts.values())} {name[0].lower()}{name[1:]} that our runs can test: {told or 'none'}."
 
 
 def _verdicts(runs: Sequence[Run]) -> str:

@@ -1,16 +1,17 @@
-"""Published verdicts held against ours: passes or fails, of a network as a whole or of one check."""
+"""Published verdicts held against ours: passes or fails, of a network as a whole, of one check or of a strategy."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from creditscope.protocol.report import DiagnosticReport
+from creditscope.protocol.strategies import V1_COLUMNS
+from creditscope.studies.ablation import case_of
 from creditscope.studies.audit import Group, audit
 from creditscope.studies.claims import about, epochs
-from creditscope.studies.published_elsewhere import BARE, CNN, HUNDRED, STUDENT, VIT, WIDE
+from creditscope.studies.published_verdicts import MODE_1, PublishedVerdict, published_verdicts
 from creditscope.studies.reproduction import (
     NOT_COMPARABLE,
     NOT_ONE_RUN,
@@ -23,26 +24,8 @@ from creditscope.studies.reproduction import (
 from creditscope.studies.result import Run
 
 INCONCLUSIVE = "inconclusive"
-MODE_1 = "D1 + D2"
 CHECK = re.compile(r"\bD[123]\b")
 WORDS = {"pass": "passes", "fail": "fails", "inconclusive": "inconclusive"}
-
-
-@dataclass(frozen=True)
-class PublishedVerdict:
-    what: str
-    passes: bool
-    runs: dict[str, Any]
-    """Changes to the runs of the primary audit."""
-    check: str = ""
-    """D1, D2, or D1 + D2 (fails only where both do); "" for the whole network under three-check."""
-    note: str = ""
-    because: str = ""
-    """Why the published versions do not agree with each other."""
-
-    @property
-    def text(self) -> str:
-        return ("passes" if self.passes else "fails") + (f" ({self.note})" if self.note else "")
 
 
 @dataclass(frozen=True)
@@ -70,47 +53,6 @@ class Judged:
         return ", ".join(f"{word} in {self.answers.count(a)} of {n} seeds" for a, word in told.items())
 
 
-def published_verdicts() -> list[PublishedVerdict]:
-    """The primary audit, the other tasks and networks, and the table of D1 and D2 by architecture (FA and DFA)."""
-    four = "by the four diagnostics of an early version"
-    mild = "derived: Mode 1 is not found, +5.2 pp over frozen blocks; contested: elsewhere as on CIFAR-100, where FA fails D3"
-    whole = {"bp": (True, ""), "ep": (True, f"{four}, without the margin"), "fa": (True, mild)}
-    whole |= {"dfa": (False, "D1, D2, D3"), "cb": (False, four), "sb": (False, four)}
-    found = [PublishedVerdict(m.upper(), passes, {"method": m}, "", note) for m, (passes, note) in whole.items()]
-    others = [("d = 512, L = 2", WIDE, "seeds 1, 2, 5 of 10"), ("CIFAR-100", HUNDRED, "")]
-    for name, network, note in others:
-        for m, passes in {"bp": True, "fa": False, "dfa": False}.items():
-            found.append(PublishedVerdict(f"{m.upper()}, {name}", passes, {**network, "method": m}, note=note))
-    found += [PublishedVerdict(f"{m.upper()}, ViT-Mini", False, {**VIT, "method": m}) for m in ("fa", "dfa")]
-    ablation: list[tuple[str, str, dict[str, Any], bool]] = [
-        ("dfa", "ResMLP", {}, False),
-        ("fa", "d = 512, L = 2", WIDE, True),
-        ("dfa", "ViT-Mini", VIT, False),
-        ("fa", "ViT-Mini", VIT, False),
-        ("bp", "ResMLP", {}, True),
-    ]
-    for m, name, network, passes in ablation:
-        found.append(PublishedVerdict(f"{m.upper()}, {name}: {MODE_1}", passes, {**network, "method": m}, MODE_1))
-    below = "another sentence has FA below 10 on networks without LayerNorm"
-    corrected = "the corrected growth, about 6.9, is under the threshold"
-    because = {("StudentNet", "fa"): below, ("ResMLP without LayerNorm", "fa"): below, ("StudentNet", "dfa"): corrected}
-    by_architecture: list[tuple[str, dict[str, Any], tuple[bool, bool], tuple[bool, bool]]] = [
-        ("ResMLP", {}, (False, False), (True, False)),
-        ("ResMLP without LayerNorm", BARE, (False, False), (True, True)),
-        ("ViT-Mini", VIT, (False, False), (False, False)),
-        ("StudentNet", STUDENT, (False, False), (True, True)),
-    ]
-    for name, network, scale, reference in by_architecture:
-        for check, answers in (("D1", scale), ("D2", reference)):
-            for m, passes in zip(("fa", "dfa"), answers, strict=True):
-                why = because.get((name, m), "") if check == "D1" else ""
-                what = f"{m.upper()}, {name}: {check}"
-                found.append(PublishedVerdict(what, passes, {**network, "method": m}, check, because=why))
-    for m in ("bp", "dfa", "sb", "ep", "cb"):
-        found.append(PublishedVerdict(f"{m.upper()}, SmallCNN: D2", True, {**CNN, "method": m}, "D2", "never fires"))
-    return found
-
-
 def judged(said: PublishedVerdict, groups: Sequence[Group]) -> list[Judged]:
     """Our networks that the verdict is about, by norm; of several lengths of training the one nearest to the published."""
     nearest: dict[str, Group] = {}
@@ -121,7 +63,7 @@ def judged(said: PublishedVerdict, groups: Sequence[Group]) -> list[Judged]:
     return [
         Judged(
             norm,
-            tuple(_answer(said.check, r) for r in g.reports),
+            _answers(said.check, g),
             tuple(b.spec.hash for b in g.bundles),
             g.spec.epochs or 0,
             ""
@@ -130,6 +72,16 @@ def judged(said: PublishedVerdict, groups: Sequence[Group]) -> list[Judged]:
         )
         for norm, g in sorted(nearest.items())
     ]
+
+
+def _answers(check: str, group: Group) -> tuple[str, ...]:
+    """One per seed; a strategy decides on all seeds together, as a reader does."""
+    if check in V1_COLUMNS:
+        decided = {"accept": "pass", "reject": "fail", "not decidable": "inconclusive"}[
+            V1_COLUMNS[check](case_of(group))
+        ]
+        return (decided,) * len(group.reports)
+    return tuple(_answer(check, r) for r in group.reports)
 
 
 def _answer(check: str, report: DiagnosticReport) -> str:

@@ -61,7 +61,13 @@ def published_section(runs: Sequence[Run]) -> dict[str, Any] | None:
         "lines": [" ".join(claims_lines(held)), verdicts_line(verdicts)],
         "figures": [figure_of(panel) for panels in claims_charts(held).values() for panel in panels],
         "how": escape(how_to_read()),
-        "tables": [*tables, _table("Published verdicts", VERDICT_HEADER, verdicts, VERDICTS)],
+        "tables": [
+            *tables,
+            *(
+                _table(name, VERDICT_HEADER, [o for o in verdicts if o.said.table == name], told)
+                for name, told in VERDICTS.items()
+            ),
+        ],
         "lessons": [(title, escape(text)) for title, text in lessons(runs)],
     }
 
