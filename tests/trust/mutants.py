@@ -279,6 +279,7 @@ STREAM = [
 
 CLAIMS = "studies/test_reproduction.py::"
 VERDICTS = "studies/test_verdicts.py::"
+SEEDS = "studies/test_analyses.py::test_seeds_counts_every_choice_of_three"
 STUDIES = [
     ("reproduction", "100 * (value - null)", "100 * value", "a margin is over its null",
      CLAIMS + "test_margins_are_to_the_null_of_the_same_seed"),
@@ -296,6 +297,10 @@ STUDIES = [
      VERDICTS + "test_another_network_or_length_is_another_verdict"),
     ("verdicts", 'ONE_NORM if True in by_answer', 'ONE_NORM if None in by_answer', "which norm reproduces it",
      VERDICTS + "test_a_whole_verdict_is_that_of_three_check"),
+    ("verdicts", '"reject": "fail"', '"reject": "pass"', "a strategy that rejects fails",
+     VERDICTS + "test_a_strategy_decides_as_the_ablation_does"),
+    ("seeds", "c.value < c.threshold", "c.value < 0", "a choice of seeds is read against the threshold", SEEDS),
+    ("seeds", "all(by_method.values())", "any(by_method.values())", "a choice of seeds for all methods at once", SEEDS),
 ]  # fmt: skip
 
 MUTANTS = [
