@@ -11,7 +11,7 @@ from creditscope.studies.credit_norm import contrasts
 from creditscope.studies.published_claims import NUDGING, claims
 from creditscope.studies.reproduction import held_against
 from creditscope.studies.result import Run, geometric, known, mean, named, over, shared_seeds
-from creditscope.studies.seeds import TEN, selection_text, selections, share_interval
+from creditscope.studies.seeds import TEN, runs_by_seed, selection_text, selections, share_interval
 
 FLOOR = 1e-7
 """The published floor of ‖g_L‖, stated for the batch-mean gradient at B = 128."""
@@ -174,12 +174,9 @@ def seeds(runs: Sequence[Run]) -> str:
     wide = [r for r in wide if r.spec.seed in TEN and (r.spec.method in ("fa", "dfa") or r.spec.frozen)]
     lengths = Counter(r.spec.epochs for r in wide)
     wide = [r for r in wide if r.spec.epochs == lengths.most_common(1)[0][0]]  # one study, one length of training
-    by_seed: dict[int, list[Run]] = {}
-    for run in wide:
-        by_seed.setdefault(run.spec.seed, []).append(run)
     verdicts: dict[str, list[tuple[int, str]]] = {}
-    for seed in sorted(by_seed):
-        for g in audit(by_seed[seed]):
+    for seed, those in sorted(runs_by_seed(wide).items()):
+        for g in audit(those):
             d3 = g.reports[0].checks["D3"].answer
             verdicts.setdefault(g.label, []).append((seed, d3))
     parts = []

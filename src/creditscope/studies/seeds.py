@@ -43,7 +43,7 @@ def selections(runs: Sequence[Run], size: int = 3) -> dict[str, Any]:
     `below`: the mean margin is under the threshold, as a table without intervals is read; `fail`: its paired interval is too.
     Both are the choices by method, `every` those that hold for all methods at once.
     """
-    by_seed, groups = _by_seed(runs), audit(runs)
+    by_seed, groups = runs_by_seed(runs), audit(runs)
     shared = shared_seeds({g.label: g.seeds for g in groups}) if groups else []
     complete = [s for s in shared if all(margin_pp(g) is not None for g in audit(by_seed[s]))]
     choices = list(itertools.combinations(complete, size)) if len(complete) > size else []
@@ -77,7 +77,7 @@ def selection_text(found: dict[str, Any]) -> str:
     )
 
 
-def _by_seed(runs: Sequence[Run]) -> dict[int, list[Run]]:
+def runs_by_seed(runs: Sequence[Run]) -> dict[int, list[Run]]:
     by_seed: dict[int, list[Run]] = {}
     for run in runs:
         by_seed.setdefault(run.spec.seed, []).append(run)
@@ -85,7 +85,7 @@ def _by_seed(runs: Sequence[Run]) -> dict[int, list[Run]]:
 
 
 def analyse(runs: Sequence[Run]) -> StudyResult:
-    by_seed = _by_seed(runs)
+    by_seed = runs_by_seed(runs)
     rows, verdicts = [], {}  # type: list[list[str]], dict[str, list[str]]
     for seed in sorted(by_seed):
         for group in audit(by_seed[seed]):  # one seed at a time: its own null, its own interval
