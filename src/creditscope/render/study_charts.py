@@ -148,6 +148,16 @@ def _shares(figure: dict[str, Any], about: About) -> list[Figure]:
         for label, m in methods.items()
         if m["n"]
     ]
+    needed = DiagnosticThresholds().frozen_acc_margin_pp
+    margin = Dots(
+        f"{about.name}-margin",
+        "Margin to the matched null, one mark per seed",
+        about.convention,
+        "pp",
+        [Row(label, [(f"seed {seed}", pp) for seed, pp in m["margins"] if finite(pp)]) for label, m in methods.items()],
+        levels=(Level(needed, f"D3 threshold {needed:g} pp"),),
+        row_name="",
+    )
     counts = {label: {s: m["verdicts"].count(s) for s in dict.fromkeys(m["verdicts"])} for label, m in methods.items()}
     share = Dots(
         f"{about.name}-share",
@@ -157,7 +167,7 @@ def _shares(figure: dict[str, Any], about: About) -> list[Figure]:
         rows,
         row_name="",
     )
-    return [share, _counted(about, "verdicts", "Verdicts over all seeds, none selected", counts)]
+    return [margin, share, _counted(about, "verdicts", "Verdicts over all seeds, none selected", counts)]
 
 
 def _fresh_b(figure: dict[str, Any], about: About) -> list[Figure]:

@@ -86,11 +86,14 @@ def runs_by_seed(runs: Sequence[Run]) -> dict[int, list[Run]]:
 
 def analyse(runs: Sequence[Run]) -> StudyResult:
     by_seed = runs_by_seed(runs)
-    rows, verdicts = [], {}  # type: list[list[str]], dict[str, list[str]]
+    rows: list[list[str]] = []
+    verdicts: dict[str, list[str]] = {}
+    margins: dict[str, list[tuple[int, float | None]]] = {}
     for seed in sorted(by_seed):
         for group in audit(by_seed[seed]):  # one seed at a time: its own null, its own interval
             report = group.reports[0]
             verdicts.setdefault(group.label, []).append(report.status)
+            margins.setdefault(group.label, []).append((seed, margin_pp(group)))
             rows.append(
                 [
                     group.label,
@@ -110,7 +113,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         parts.append(
             f"{label} fails in {k} of {n} seeds (95 % interval {low:.2f} to {high:.2f}; {undecided} inconclusive)"
         )
-        figure[label] = {"fail": k, "n": n, "low": low, "high": high, "verdicts": found}
+        figure[label] = {"fail": k, "n": n, "low": low, "high": high, "verdicts": found, "margins": margins[label]}
     chosen = selections(runs)
     conclusion = " ".join(filter(None, (f"{'; '.join(parts) or 'no finished runs'}.", selection_text(chosen))))
     header = ["method", "seed", "accuracy", "margin to matched null (pp)", "status", "the protocol finds"]
