@@ -229,12 +229,14 @@ def test_partly_trained_networks_are_no_part_of_the_comparison_of_sites():
 
 def test_seeds_that_were_chosen_are_counted_apart():
     runs = [run(make("paper", FA, 42, width=512, depth=2), 0.1)]  # another study's seed
+    runs.append(run(make("paper", DFA, 1, width=512, depth=2, intervention=True), 0.3))  # its null is not there yet
     for seed in range(1, 11):
         spec = make("paper", FA, seed, width=512, depth=2, intervention=True)
         failing = seed in (1, 2, 5, 7)
         runs += [run(spec, 0.30 if failing else 0.45), run(spec.null("matched"), 0.35)]
     told = dict(lessons(runs))["Selection of seeds"]
     assert "fa(none) fails D3 in 4 of 10 seeds" in told
+    assert "dfa" not in told
     assert "3 of the 3 with a published number (1, 2, 5)" in told
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from creditscope.render.numbers import num, signed
-from creditscope.studies.audit import Group, audit
+from creditscope.studies.audit import Group, audit, margin_pp
 from creditscope.studies.credit_norm import contrasts
 from creditscope.studies.published_claims import NUDGING, claims
 from creditscope.studies.reproduction import held_against
@@ -177,8 +177,8 @@ def seeds(runs: Sequence[Run]) -> str:
     verdicts: dict[str, list[tuple[int, str]]] = {}
     for seed, those in sorted(runs_by_seed(wide).items()):
         for g in audit(those):
-            d3 = g.reports[0].checks["D3"].answer
-            verdicts.setdefault(g.label, []).append((seed, d3))
+            if margin_pp(g) is not None:  # its matched null is there
+                verdicts.setdefault(g.label, []).append((seed, g.reports[0].checks["D3"].answer))
     parts = []
     for label, found in verdicts.items():
         k, n = sum(v == "fail" for _, v in found), len(found)
