@@ -8,7 +8,7 @@ from creditscope.render.reproduction import audit_page, how_to_read
 from creditscope.studies.audit import audit
 from creditscope.studies.grid import BP, DFA, FA
 from creditscope.studies.reproduction import KINDS, outcomes
-from creditscope.studies.verdicts import INCONCLUSIVE, verdict_outcomes
+from creditscope.studies.verdicts import INCONCLUSIVE, NOT_ONE_OPEN, ONE_OPEN, verdict_outcomes
 
 from ..studies.test_analyses import BROKEN, pool
 from .test_html import Page
@@ -17,7 +17,7 @@ RUNS = pool((BP, 0.615, 0.35, {"cosines": (1.0,) * 5}), (FA, 0.401, 0.35, {}), (
 
 
 def test_every_kind_of_statement_has_a_mark():
-    assert set(BADGES) == {*KINDS, INCONCLUSIVE}
+    assert set(BADGES) == {*KINDS, ONE_OPEN, NOT_ONE_OPEN, INCONCLUSIVE}
 
 
 def test_runs_that_no_published_value_is_about_get_no_section():
@@ -37,7 +37,7 @@ def test_the_page_says_what_the_markdown_says():
         assert line in text
         assert line.split(" claims")[0].split(" published")[0] in markdown
     rows = [row for t in section["tables"] for row in t["rows"]]
-    assert len(rows) == len(outcomes(RUNS)) + len(verdict_outcomes(RUNS))
+    assert len(rows) == len(outcomes(RUNS)) + len(verdict_outcomes(RUNS)) + len(groups)
     for row in rows:
         assert f"| {' | '.join([*row['cells'], row['statement']])} |" in markdown
     for title, lesson in section["lessons"]:

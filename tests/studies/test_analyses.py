@@ -136,7 +136,7 @@ def test_temporal_first_epoch_saving_and_false_stop():
     assert temporal.timing(run(make("paper", DFA, 42), 0.4, trajectory=lines))["false_stop"] is True
     result = temporal.analyse([run(make("paper", DFA, 42), 0.4, trajectory=lines), run(make("paper", BP, 42), 0.6)])
     assert (
-        "fires in 1 of 2 runs, at epoch 2.0 on average; stopping there saves 50 % of their epochs, with 1 false"
+        "fires in 1 of 2 runs, at epoch 2.0 on average; stopping there saves 50 % of a run's epochs on average, with 1 false"
         in result.conclusion
     )
 
@@ -222,9 +222,23 @@ def test_depth_ladder_and_credit_norm():
     assert ladder.analyse(rungs).conclusion == "bp is best with 4 trained blocks (of 0, 2, 4; +22.0 pp over 0)."
     grown = [(m, 0.3, 0.2, {"growth": g}) for m, g in ((FA, 2.0), (FA_RMS, 60.0), (DFA_NONE, 4.0), (DFA, 100.0))]
     assert (
-        "by 30 (FA) and 25 (DFA); DFA instead of FA by 2 (none) and 1.7 (rms): the normalisation decides."
-        in credit_norm.analyse(pool(*grown)).conclusion
+        "by 30 (FA) and 25 (DFA); DFA instead of FA by 2 (none) and 1.7 (rms): the method's factor is 0.067 times the norm's "
+        "(95 % interval 0.067 to 0.067, paired t of the logarithms): the norm's is larger."
+    ) in credit_norm.analyse(pool(*grown)).conclusion
+    one = credit_norm.analyse([r for r in pool(*grown) if r.spec.seed == 42])
+    assert one.conclusion.endswith(
+        "the method's factor is 0.067 times the norm's; one seed does not decide which is larger."
     )
+    by_seed = {42: 0.93, 123: 3.03, 456: 4.38}  # of DFA none; FA rms is 1
+    mixed = [
+        run(make("paper", m, s), 0.3, growth=by_seed[s] if m is DFA_NONE else 1.0)
+        for m in (FA, FA_RMS, DFA_NONE, DFA)
+        for s in by_seed
+    ]
+    logs = np.log(list(by_seed.values()))
+    ends = np.exp(stats.ttest_1samp(logs, 0).confidence_interval())
+    assert f"interval {ends[0]:.2g} to {ends[1]:.2g}, " in credit_norm.analyse(mixed).conclusion
+    assert credit_norm.analyse(mixed).conclusion.endswith("which is larger is not decided.")
     assert "1 of the 4 cells" in credit_norm.analyse(pool(grown[0])).conclusion
 
 

@@ -7,8 +7,8 @@ from tests.studies.test_analyses import BROKEN, Item, pool
 
 from creditscope.render.reproduction import audit_page
 from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, FA_RMS
-from creditscope.studies.reproduction import NOT_ONE_RUN, NOT_RUN, ONE_NORM, ONE_RUN, REPRODUCED
-from creditscope.studies.verdicts import INCONCLUSIVE, Judged, VerdictOutcome, verdict_outcomes
+from creditscope.studies.reproduction import NOT_COMPARABLE, NOT_ONE_RUN, NOT_RUN, ONE_NORM, ONE_RUN, REPRODUCED
+from creditscope.studies.verdicts import INCONCLUSIVE, NOT_ONE_OPEN, ONE_OPEN, Judged, VerdictOutcome, verdict_outcomes
 
 HEALTHY: Item = (FA, 0.401, 0.35, {})
 UNUSED: Item = (FA_RMS, 0.351, 0.35, {})
@@ -102,12 +102,19 @@ def test_an_interval_over_its_threshold_is_inconclusive():
     runs = [r for r in pool(edge) if r.spec.seed == 42]  # one network: the interval is binomial, +-1.3 pp
     o = next(o for o in verdict_outcomes(runs) if o.said.what == "FA")
     assert (o.kind, o.statement) == (INCONCLUSIVE, "inconclusive (only credit_norm=none was run)")
+    cases: list[tuple[Item, str]] = [((FA_RMS, 0.351, 0.35, {}), NOT_ONE_OPEN), ((FA_RMS, 0.451, 0.35, {}), ONE_OPEN)]
+    for other, kind in cases:
+        both = [*runs, *(r for r in pool(other) if r.spec.seed == 42)]
+        assert (
+            next(o.kind for o in verdict_outcomes(list({r.spec.hash: r for r in both}.values())) if o.said.what == "FA")
+            == kind
+        )
 
 
 def test_the_page_shows_them_and_counts_what_was_tested():
     page = audit_page(pool(HEALTHY, UNUSED), [], [], "results")
     assert "| DFA | fails (D1, D2, D3) | – | not run | – |" in page
-    tested = [o for o in verdict_outcomes(pool(HEALTHY, UNUSED)) if o.ours]
+    tested = [o for o in verdict_outcomes(pool(HEALTHY, UNUSED)) if o.ours and o.kind != NOT_COMPARABLE]
     assert f"Of {len(tested)} published verdicts that our runs can test: " in page
     page = audit_page(pool(DEGENERATE), [], [], "results")
     assert (

@@ -80,9 +80,9 @@ def cells(group: Group) -> list[str]:
 def caption(groups: Sequence[Group]) -> str:
     """The convention of every number in the table."""
     c, protocol = groups[0].reports[0].facts.convention, groups[0].reports[0].protocol
-    seeds = ", ".join(map(str, groups[0].seeds))
-    depth = groups[0].reports[0].facts.depth
-    kind = depth.margins[0].interval if depth and depth.margins else "no null"
+    seeds = ", ".join(map(str, sorted({seed for g in groups for seed in g.seeds})))
+    margins = [m for g in groups if (d := g.reports[0].facts.depth) for m in d.margins]
+    kind = "; ".join(dict.fromkeys(m.interval for m in margins)) or "no null"
     return (
         f"Protocol {protocol}. Seeds {seeds}. In brackets: credit_norm; credit_site is input "
         f"where no site is named. Accuracy: mean ± sample standard deviation over seeds, final checkpoint. "
@@ -100,9 +100,7 @@ def audit_renderable(groups: Sequence[Group], title: str) -> Together:
         grid.add_column(name, width=width, overflow="fold")
     for group in groups:
         row: list[Text | str] = list(cells(group))
-        statuses = {r.status for r in group.reports}
-        style = STYLES.get("fail" if "fail" in statuses else next(iter(statuses)), "")
-        grid.add_row(*row[:-1], Text(str(row[-1]), style=style))
+        grid.add_row(*row[:-1], Text(str(row[-1]), style=STYLES.get(group.status, "")))
     return Together(grid, Text(caption(groups), style="dim"))
 
 

@@ -48,12 +48,13 @@ MARKS = {
     "fail": "✗ fail",
     "inconclusive": "? inconclusive",
     "incomplete": "… incomplete",
+    "mixed": "◐ mixed",
     "not measurable": "– not measurable",
     "not measured": "– not measured",
 }
 """Answers in words and with a mark: never by colour alone."""
 
-STYLES = {"pass": "green", "fail": "bold red", "inconclusive": "yellow", "incomplete": "yellow"}
+STYLES = {"pass": "green", "fail": "bold red", "inconclusive": "yellow", "incomplete": "yellow", "mixed": "yellow"}
 
 
 def mark(answer: str) -> str:

@@ -33,11 +33,20 @@ from creditscope.studies.reproduction import (
     published_text,
 )
 from creditscope.studies.result import Run, StudyResult, beside, pm, span
-from creditscope.studies.verdicts import INCONCLUSIVE, Judged, VerdictOutcome, verdict_outcomes
+from creditscope.studies.verdicts import INCONCLUSIVE, NOT_ONE_OPEN, ONE_OPEN, Judged, VerdictOutcome, verdict_outcomes
 from creditscope.training.spec import RunSpec
 
 ORDER = ("bp", "ep", "fa", "dfa", "cb", "sb")
 VERDICT_HEADER = ["verdict on", "published", "ours", "statement", "runs"]
+POLICY_HEADER = [
+    "method",
+    "network",
+    "n",
+    "margin to matched null (pp)",
+    "to bp null (pp)",
+    "three-check",
+    "four-diagnostic",
+]
 HEADER = ["quantity", "published", "ours", "difference", "statement", "runs"]
 OVERVIEW = {
     "claims-accuracy": "Published accuracies and ours",
@@ -47,10 +56,12 @@ OVERVIEW = {
     "layers": "Cosine to the gradient, layer by layer",
     "temporal": "Growth and reference gradient over the epochs, with the thresholds",
 }
+BOTH = "Verdicts by both policies and both nulls"
 POLICIES = (
     "Policy three-check fails a network on D1 and D2 together or on D3; four-diagnostic on any of (a) scale, (b) reference, (d) "
-    "depth. D3 uses the matched null where it is there, else the bp null; an interval that straddles 2 pp is inconclusive; with "
-    "one seed the interval is binomial and speaks of this network only."
+    "depth. D3 uses the matched null where it is there, else the bp null; a null counts only where every seed of the method has "
+    "it (–: it is not there for all); an interval that straddles 2 pp is inconclusive; with one seed the interval is binomial "
+    "and speaks of this network only."
 )
 VERDICTS = {
     WHOLE: "A published verdict is passes or fails, of the whole protocol (ours: three-check) or of one check; inconclusive: our "
@@ -94,7 +105,7 @@ def audit_page(
         parts += [f"### {name}", _table([o for o in held if o.claim.table == name])]
     for name, told in VERDICTS.items():
         parts += [f"### {name}", told, _published_verdicts([o for o in verdicts if o.said.table == name])]
-    parts += ["## Verdicts by both policies and both nulls", POLICIES, _verdicts(runs)]
+    parts += [f"## {BOTH}", POLICIES, _verdicts(runs)]
     parts.append("## What we learned")
     parts += [f"**{escape(title)}.** {escape(text, None)}" for title, text in lessons(runs)]
     parts += ["## The studies behind it"]
@@ -133,35 +144,35 @@ def verdicts_line(held: Sequence[VerdictOutcome]) -> str:
 
 def _counted(name: str, held: Sequence[VerdictOutcome]) -> str:
     counts = Counter(o.kind for o in held if o.kind not in (NOT_RUN, NOT_COMPARABLE))
-    told = ", ".join(f"{counts[kind]} {kind}" for kind in (*KINDS, INCONCLUSIVE) if counts[kind])
+    told = ", ".join(
+        f"{counts[kind]} {kind}" for kind in (*KINDS, ONE_OPEN, NOT_ONE_OPEN, INCONCLUSIVE) if counts[kind]
+    )
     return f"Of {sum(counts.values())} {name[0].lower()}{name[1:]} that our runs can test: {told or 'none'}."
 
 
-def _verdicts(runs: Sequence[Run]) -> str:
-    """Every group of seeds under three-check and four-diagnostic, with the margins to both nulls."""
+def policies(runs: Sequence[Run]) -> list[tuple[list[str], Group, Group]]:
+    """Every group of seeds under three-check and four-diagnostic, with the margins to both nulls: (cells, and both groups)."""
     three, four = (audit(runs, protocol=name) for name in ("three-check", "four-diagnostic"))
-    rows = [
-        [
-            escape(g.label),
-            escape(network(g.spec)),
-            str(len(g.seeds)),
-            margin_text(g, "matched"),
-            margin_text(g, "bp"),
-            escape(g.finding),
-            escape(h.finding),
-        ]
+    return [
+        (
+            [
+                g.label,
+                network(g.spec),
+                str(len(g.seeds)),
+                margin_text(g, "matched"),
+                margin_text(g, "bp"),
+                g.finding,
+                h.finding,
+            ],
+            g,
+            h,
+        )
         for g, h in sorted(zip(three, four, strict=True), key=lambda pair: _place(pair[0].spec))
     ]
-    header = [
-        "method",
-        "network",
-        "n",
-        "margin to matched null (pp)",
-        "to bp null (pp)",
-        "three-check",
-        "four-diagnostic",
-    ]
-    return "\n".join(table(header, rows))
+
+
+def _verdicts(runs: Sequence[Run]) -> str:
+    return "\n".join(table(POLICY_HEADER, [list(map(escape, cells)) for cells, _, _ in policies(runs)]))
 
 
 def _place(s: RunSpec) -> tuple[Any, ...]:
@@ -255,8 +266,9 @@ def _intro(runs: Sequence[Run], source: str) -> str:
         "checksums of its weights. `creditscope runs show HASH --store results` shows its report, `creditscope runs verify HASH "
         "--store results` trains it again and compares trajectory and report.\n\n"
         "The published values are those of arXiv 2606.21126, its drafts and its public change history; contested (in the tables "
-        "of the studies: an exclamation mark): the authors corrected the number, or two versions differ. The papers state no "
-        "normalisation of the credit, so ours is shown for each setting of `credit_norm` that was run."
+        "of the studies: an exclamation mark): the authors corrected the number, two versions differ, or the history says "
+        "of which seeds it is. The papers state no normalisation of the credit, so ours "
+        "is shown for each setting of `credit_norm` that was run."
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from creditscope.studies.audit import Group, audit, failing
+from creditscope.studies.audit import Group, audit, failing, partly
 from creditscope.studies.compared import compared
 from creditscope.studies.grid import BP, DFA, FA, make, seeds_of, with_nulls
 from creditscope.studies.published import ARCHITECTURE_ACCURACY, Published, audit_accuracy
@@ -59,5 +59,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         f"{name}: {names(g.label for g in failed if name_of(g) == name)}"
         for name in dict.fromkeys(map(name_of, groups))
     ]
-    conclusion = f"{len(failed)} of {len(groups)} networks fail; failing by architecture: {'; '.join(told)}."
+    conclusion = (
+        f"{len(failed)} of {len(groups)} networks fail; failing by architecture: {'; '.join(told)}{partly(groups)}."
+    )
     return compared("architectures", QUESTION, groups, "architecture", name_of, published, conclusion)

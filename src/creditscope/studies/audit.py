@@ -73,6 +73,12 @@ class Group:
         return [f.aggregate.headline for f in facts if f.aggregate and f.aggregate.headline is not None]
 
     @property
+    def status(self) -> str:
+        """What all seeds say, else `mixed`."""
+        statuses = {r.status for r in self.reports}
+        return statuses.pop() if len(statuses) == 1 else "mixed"
+
+    @property
     def claim(self) -> str:
         """What a reader of accuracy and Γ alone would conclude."""
         gammas = self.values("gamma")
@@ -165,7 +171,7 @@ def audit(
                 bp_acc=accs.get("bp_trained"),
                 n_test=n_test or b.n_test,
                 method_name=b.spec.label,
-                notes=f"{b.spec.dataset}, {b.spec.arch} d={b.spec.width} L={b.spec.depth}, seed {b.spec.seed}",
+                notes=f"{network(b.spec)}, seed {b.spec.seed}",
                 run=b.spec.hash,
                 thresholds=thresholds,
                 protocol=protocol,
@@ -283,14 +289,22 @@ def convention(groups: Sequence[Group]) -> str:
 def network(s: RunSpec) -> str:
     """Dataset, shape and length of training, as a table names it."""
     norm = "" if s.terminal_norm or s.arch != "resmlp" else " without terminal norm"
-    return (
-        f"{s.dataset}, {s.arch} d={s.width} L={s.depth}{norm}, {s.epochs} epochs of a schedule of {s.schedule_epochs}"
-    )
+    schedule = "" if s.schedule_epochs == s.epochs else f" of a schedule of {s.schedule_epochs}"
+    return f"{s.dataset}, {s.arch} d={s.width} L={s.depth}{norm}, {s.epochs} epochs{schedule}"
 
 
 def failing(groups: Sequence[Group]) -> list[Group]:
-    """Groups of which at least half of the seeds fail."""
-    return [g for g in groups if 2 * sum(r.status == "fail" for r in g.reports) >= len(g.reports)]
+    """Groups of which every seed fails."""
+    return [g for g in groups if g.status == "fail"]
+
+
+def partly(groups: Sequence[Group]) -> str:
+    """Groups of which some seeds fail and others do not, in words; empty where there are none."""
+    counts = [
+        (g.label, sum(r.status == "fail" for r in g.reports), len(g.reports)) for g in groups if g.status == "mixed"
+    ]
+    told = names(f"{label}: {k} of {n}" for label, k, n in counts if k)
+    return f"; in some seeds only: {told}" if any(k for _, k, _ in counts) else ""
 
 
 def analyse(runs: Sequence[Run]) -> StudyResult:
@@ -298,8 +312,8 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     failed = failing(groups)
     praised = [g.label for g in failed if g.claim == "learns, credit aligned"]
     conclusion = (
-        f"{len(failed)} of {len(groups)} methods fail the protocol ({names(g.label for g in failed)}); accuracy and Γ alone "
-        f"would have praised {len(praised)} of them ({names(praised)})."
+        f"{len(failed)} of {len(groups)} methods fail the protocol ({names(g.label for g in failed)}{partly(groups)}); accuracy "
+        f"and Γ alone would have praised {len(praised)} of them ({names(praised)})."
     )
     return StudyResult(
         "audit", QUESTION, HEADER, audit_rows(groups), audit_figure(groups), conclusion, convention(groups)

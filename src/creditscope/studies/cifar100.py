@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from creditscope.studies.audit import audit, failing
+from creditscope.studies.audit import audit, failing, partly
 from creditscope.studies.compared import compared
 from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, make, seeds_of, with_nulls
 from creditscope.studies.published import CIFAR100_ACCURACY
@@ -26,7 +26,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     best = max(groups, key=lambda g: mean(g.accuracies), default=None)
     where = groups[0].spec.dataset if groups else "no data"
     conclusion = (
-        f"{len(bad)} of {len(groups)} methods fail on {where} ({names(g.label for g in bad)}); "
+        f"{len(bad)} of {len(groups)} methods fail on {where} ({names(g.label for g in bad)}{partly(groups)}); "
         f"highest accuracy: {best.label if best else 'none'}."
     )
     return compared(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
-from creditscope.studies.audit import audit
+from creditscope.protocol.intervals import t_interval
+from creditscope.studies.audit import Group, audit
 from creditscope.studies.compared import compared
 from creditscope.studies.grid import DFA, DFA_NONE, FA, FA_RMS, make, seeds_of, with_nulls
 from creditscope.studies.published import audit_accuracy
@@ -27,6 +29,28 @@ def contrasts(growth: Mapping[tuple[str, str], float]) -> tuple[list[float], lis
     return by_norm, [growth["dfa", n] / growth["fa", n] for n in ("none", "rms")]
 
 
+def weighed(cells: Mapping[tuple[str, str], Group], shared: Sequence[int]) -> str:
+    """Which changes growth more: the effect of the method over that of the norm is DFA none / FA rms, seed by seed."""
+    by_seed = [
+        dict(zip(cells[key].seeds, cells[key].values("growth"), strict=True))
+        for key in (("dfa", "none"), ("fa", "rms"))
+    ]
+    ratios = [by_seed[0][s] / by_seed[1][s] for s in shared]
+    told = f"the method's factor is {geometric(ratios):.2g} times the norm's"
+    interval = t_interval([math.log(r) for r in ratios])
+    if interval is None:
+        return f"{told}; one seed does not decide which is larger"
+    low, high = map(math.exp, interval)
+    larger = (
+        "the method's is larger"
+        if low > 1
+        else "the norm's is larger"
+        if high < 1
+        else "which is larger is not decided"
+    )
+    return f"{told} (95 % interval {low:.2g} to {high:.2g}, paired t of the logarithms): {larger}"
+
+
 def analyse(runs: Sequence[Run]) -> StudyResult:
     groups = audit(runs)
     longest = max((g.spec.epochs or 0 for g in groups), default=0)
@@ -39,16 +63,9 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         by_norm, by_method = contrasts(
             {k: over(shared, g.seeds, g.values("growth"), geometric) for k, g in cells.items()}
         )
-        larger = (
-            "the normalisation"
-            if min(by_norm) > max(by_method)
-            else "the method"
-            if min(by_method) > max(by_norm)
-            else "neither alone"
-        )
         conclusion = (
             f"over {named(shared)}, rms instead of none multiplies growth by {by_norm[0]:.2g} (FA) and {by_norm[1]:.2g} (DFA); "
-            f"DFA instead of FA by {by_method[0]:.2g} (none) and {by_method[1]:.2g} (rms): {larger} decides."
+            f"DFA instead of FA by {by_method[0]:.2g} (none) and {by_method[1]:.2g} (rms): {weighed(cells, shared)}."
         )
     else:
         conclusion = f"{len(cells)} of the 4 cells are there; the comparison needs all, with a seed in common."

@@ -14,6 +14,8 @@ from creditscope.training.spec import RunSpec
 
 QUESTION = "does one layer carry Γ (Mode 2) before the measurement degenerates (Mode 1)?"
 EPOCHS = 5
+EXACT = ("fa",)
+"""Methods whose credit at h_L is the gradient itself."""
 
 
 def specs(preset: str) -> list[RunSpec]:
@@ -36,10 +38,11 @@ def first_mode2(trajectory: Sequence[dict[str, Any]], limit: float) -> int | Non
 
 def analyse(runs: Sequence[Run]) -> StudyResult:
     limit = DiagnosticThresholds().concentration_share
-    rows, points, before, with_mode2 = [], [], 0, 0
+    rows, points, before, with_mode2, exact = [], [], 0, 0, 0
     for run in runs:
         mode2, mode1 = first_mode2(run.trajectory, limit), first_epoch(run.trajectory, "D1", "D2")
         with_mode2 += mode2 is not None
+        exact += mode2 is not None and run.spec.method in EXACT
         before += mode2 is not None and (mode1 is None or mode2 < mode1)
         for line in run.trajectory:
             if not 1 <= line["epoch"] <= EPOCHS or not line["cosine"]:
@@ -71,7 +74,8 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
             )
     conclusion = (
         f"Mode 2 (one layer has more than {limit:g} of Γ) appears in {with_mode2} of {len(runs)} runs, and in {before} of them "
-        "before Mode 1 or without it."
+        "before Mode 1 or without it"
+        + (f"; {exact} of them are FA, where the layer is L, whose credit is exact by construction." if exact else ".")
     )
     header = [
         "method",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from creditscope.render.numbers import signed
+from creditscope.studies.audit import network
 from creditscope.studies.grid import BP, DFA, FA, make, seeds_of, unique
 from creditscope.studies.published import audit_accuracy
-from creditscope.studies.result import Run, StudyResult, beside, mean, pm
+from creditscope.studies.result import Run, StudyResult, beside, mean, pm, shared_seeds
 from creditscope.training.spec import RunSpec
 
 QUESTION = "how many of the last blocks are worth training?"
@@ -29,6 +30,13 @@ def rung(spec: RunSpec) -> int:
     return (spec.depth or 0) if spec.train_last is None else spec.train_last
 
 
+def _gain(these: Sequence[Run], those: Sequence[Run]) -> float | None:
+    """Mean difference of accuracy in percentage points, over the seeds that both have."""
+    here, there = ({r.spec.seed: r.accuracy for r in rung_runs} for rung_runs in (these, those))
+    shared = shared_seeds({"these": here, "those": there})
+    return 100 * mean([here[s] - there[s] for s in shared]) if shared else None
+
+
 def analyse(runs: Sequence[Run]) -> StudyResult:
     methods: dict[str, dict[int, list[Run]]] = {}
     for run in runs:
@@ -36,21 +44,24 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         methods.setdefault(name, {}).setdefault(rung(run.spec), []).append(run)
     rows, parts, points = [], [], []
     for name, steps in methods.items():
-        before: float | None = None
+        before: int | None = None
         best = max(steps, key=lambda k: mean([r.accuracy for r in steps[k]]))
         for k in sorted(steps):
             accuracies = [r.accuracy for r in steps[k]]
-            gain = None if before is None else 100 * (mean(accuracies) - before)
-            before = mean(accuracies)
-            rows.append(
-                [name, str(k), pm(accuracies), *beside(audit_accuracy(steps[k][0].spec), before), signed(gain, 1)]
-            )
+            gain = None if before is None else _gain(steps[k], steps[before])
+            before = k
+            published = beside(audit_accuracy(steps[k][0].spec), mean(accuracies))
+            rows.append([name, str(k), pm(accuracies), *published, signed(gain, 1)])
             points.append({"method": name, "trained_blocks": k, "accuracy": accuracies})
         lowest = min(steps)
-        gain = 100 * (mean([r.accuracy for r in steps[best]]) - mean([r.accuracy for r in steps[lowest]]))
+        gain = _gain(steps[best], steps[lowest])
         tried = "" if len(steps) > 4 else f"of {', '.join(map(str, sorted(steps)))}; "
         parts.append(f"{name} is best with {best} trained blocks ({tried}{signed(gain, 1)} pp over {lowest})")
     header = ["method", "trained blocks", "accuracy", "published", "difference", "gain over the rung before (pp)"]
     conclusion = f"{'; '.join(parts) or 'no finished runs'}."
-    convention = "0 = frozen-blocks null trained by the same rule; mean ± sample standard deviation over seeds"
+    lengths = ", ".join(sorted({network(r.spec) for r in runs}))
+    convention = (
+        f"{lengths}; 0 = frozen-blocks null trained by the same rule; mean ± sample standard deviation over seeds; a gain is "
+        "over the seeds that both rungs have"
+    )
     return StudyResult("ladder", QUESTION, header, rows, {"kind": "lines", "points": points}, conclusion, convention)

@@ -58,7 +58,7 @@ TABLE_ARCH = "Other architectures"
 
 
 def _wide() -> list[Claim]:
-    table, why = "d = 512, L = 2", "3 of 10 seeds (1, 2, 5), those in which FA and DFA both fail"
+    table, why = "d = 512, L = 2", "its change history: 3 of 10 seeds (1, 2, 5), in which FA and DFA both fail"
     found = []
     for method, (acc, cosine, margin) in {
         "bp": (0.607, 1.0, 25.7),
@@ -163,7 +163,7 @@ def _depth() -> list[Claim]:
     found = []
     for depth, published in DEPTH_ACCURACY.items():
         runs = {"method": "fa", "width": 512, "depth": depth}
-        deep = said(cosines[depth], None, f"FA, d=512 L={depth}")
+        deep = said(cosines[depth], None, published.source)
         found += [
             Claim(table, f"FA L = {depth}: accuracy", published, accuracy, "accuracy", runs),
             Claim(table, f"FA L = {depth}: deep cosine (all layers)", deep, full(deep_cosine_of_all), "cosine", runs),

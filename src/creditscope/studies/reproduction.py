@@ -114,12 +114,13 @@ def held_against(claim: Claim, runs: Iterable[Run]) -> list[Ours]:
         mine = [longest[seed] for seed in sorted(longest)]
         read = [(r, _value(claim, r, by_hash)) for r in mine]
         kept = [(r, float(v)) for r, v in read if v is not None and math.isfinite(v)]
+        used = [r for r, _ in kept] or mine
         found.append(
             Ours(
                 norm,
                 tuple(v for _, v in kept),
                 tuple(r.spec.seed for r, _ in kept),
-                tuple(dict.fromkeys(h for r in mine for h in (r.spec.hash, *_null_of(claim, r, by_hash)))),
+                tuple(dict.fromkeys(h for r in used for h in (r.spec.hash, *_null_of(claim, r, by_hash)))),
                 len(kept) == len(mine),
                 nearest,
             )

@@ -51,7 +51,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         conclusion = (
             f"Mode 1 (D1 and D2) fires in {len(fired)} of {len(items)} runs, at epoch "
             f"{mean([t['both'] for t in fired]):.1f} on average; stopping there saves "
-            f"{100 * mean([t['saved'] for t in fired]):.0f} % of their epochs, with {len(wrong)} false stops."
+            f"{100 * mean([t['saved'] for t in fired]):.0f} % of a run's epochs on average, with {len(wrong)} false stops."
         )
     else:
         first = [t for t in items if t["D1"] is not None or t["D2"] is not None]

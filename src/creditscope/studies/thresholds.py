@@ -7,7 +7,7 @@ from itertools import product
 
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.render.numbers import num
-from creditscope.studies.audit import Group, audit, convention, specs
+from creditscope.studies.audit import audit, convention, specs
 from creditscope.studies.result import Run, StudyResult, names
 
 QUESTION = "do the verdicts change when the thresholds do?"
@@ -27,11 +27,6 @@ def gap(healthy: Sequence[float], failing: Sequence[float], failing_is_large: bo
     return min(healthy) / max(failing) if max(failing) > 0 else None
 
 
-def status(group: Group) -> str:
-    found = [r.status for r in group.reports]
-    return found[0] if len(set(found)) == 1 else "mixed"
-
-
 def analyse(runs: Sequence[Run]) -> StudyResult:
     default = audit(runs)
     counts: dict[str, dict[str, int]] = {g.label: {} for g in default}
@@ -40,14 +35,14 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         chosen = DiagnosticThresholds(g_norm_floor=floor, h_norm_explosion_ratio=growth, frozen_acc_margin_pp=margin)
         for group in audit(runs, thresholds=chosen):
             tally = counts[group.label]
-            tally[status(group)] = tally.get(status(group), 0) + 1
+            tally[group.status] = tally.get(group.status, 0) + 1
     rows, stable = [], []
     for g in default:
-        same = counts[g.label].get(status(g), 0)
+        same = counts[g.label].get(g.status, 0)
         if same == len(grid):
             stable.append(g.label)
         told = ", ".join(f"{n} {s}" for s, n in counts[g.label].items())
-        rows.append([g.label, status(g), f"{same}/{len(grid)}", told])
+        rows.append([g.label, g.status, f"{same}/{len(grid)}", told])
     mode1 = [[(r.checks["D1"].answer, r.checks["D2"].answer) == ("fail", "fail") for r in g.reports] for g in default]
     values = {}
     for name, large in (("growth", True), ("reference", False)):

@@ -24,6 +24,8 @@ from creditscope.studies.reproduction import (
 from creditscope.studies.result import Run
 
 INCONCLUSIVE = "inconclusive"
+ONE_OPEN = "reproduced with one norm, inconclusive with the other"
+NOT_ONE_OPEN = "not reproduced with one norm, inconclusive with the other"
 CHECK = re.compile(r"\bD[123]\b")
 WORDS = {"pass": "passes", "fail": "fails", "inconclusive": "inconclusive"}
 
@@ -119,7 +121,7 @@ def state(said: PublishedVerdict, ours: Sequence[Judged]) -> tuple[str, str]:
         if answer:
             return ONE_RUN, f"reproduced with credit_norm={norms[0]}; the other was not run"
         return NOT_ONE_RUN if answer is False else kind, f"{kind} (only credit_norm={norms[0]} was run)"
-    kind = ONE_NORM if True in by_answer else INCONCLUSIVE
+    kind = ONE_NORM if None not in by_answer else ONE_OPEN if True in by_answer else NOT_ONE_OPEN
     words = {True: "reproduced", None: "inconclusive", False: "not reproduced"}
     return kind, "; ".join(f"{word} with credit_norm={by_answer[a][0]}" for a, word in words.items() if a in by_answer)
 

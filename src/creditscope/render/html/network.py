@@ -10,7 +10,7 @@ from typing import Any
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.studies.audit import Audited, Group, nulls_for
+from creditscope.studies.audit import Audited, Group, network, nulls_for
 
 DIGITS = 6
 """Significant digits of the trajectory in the page (the bundle holds all of them)."""
@@ -59,7 +59,7 @@ def networks(
         if bundle.spec.frozen:
             stored = DiagnosticReport.from_dict(bundle.report, str(bundle.path / "report.json"))
             spec = bundle.spec
-            notes = f"{spec.dataset}, {spec.arch} d={spec.width} L={spec.depth}, seed {spec.seed}"
+            notes = f"{network(spec)}, seed {spec.seed}"
             report = stored.model_copy(update={"method_name": spec.label, "notes": notes, "run": spec.hash})
             made.append(_network(bundle, report, null=True))
     made += [Network(report) for report in given if not report.run or report.run in fuller]

@@ -16,7 +16,7 @@ from creditscope.studies.audit import Group
 
 def summary(groups: Sequence[Group], judged: Sequence[Network]) -> list[dict[str, Any]]:
     """What is claimed and what holds, in numbers: (count, words, status)."""
-    statuses: list[str] = [_group_status(g) for g in groups] if groups else [n.report.status for n in judged]
+    statuses: list[str] = [g.status for g in groups] if groups else [n.report.status for n in judged]
     noun = "method" if groups else "network"
     claims = (
         sum(g.claim == "learns, credit aligned" for g in groups)
@@ -29,7 +29,8 @@ def summary(groups: Sequence[Group], judged: Sequence[Network]) -> list[dict[str
         "pass": "no audited failure found",
         "fail": "needs walk-back",
         "inconclusive": "inconclusive",
-        "incomplete": "incomplete: a check was not measured",
+        "mixed": "seeds disagree",
+        "incomplete": "incomplete: a check was not measured or not measurable",
     }
     total = len(statuses)
     first = {
@@ -45,12 +46,6 @@ def summary(groups: Sequence[Group], judged: Sequence[Network]) -> list[dict[str
             if s in statuses or s in ("pass", "fail")
         ),
     ]
-
-
-def _group_status(group: Group) -> str:
-    """One status over seeds: the gravest (fail, inconclusive, incomplete, pass)."""
-    statuses = {r.status for r in group.reports}
-    return next(s for s in ("fail", "inconclusive", "incomplete", "pass") if s in statuses)
 
 
 def told_apart(group: Group, groups: Sequence[Group]) -> str:
@@ -71,7 +66,7 @@ def told_apart(group: Group, groups: Sequence[Group]) -> str:
 def audit_row(group: Group, shown: Sequence[Network], groups: Sequence[Group] = ()) -> dict[str, Any]:
     by_run = {n.report.run: n.key for n in shown}
     cells = audit_table.cells(group)
-    status = _group_status(group)
+    status = group.status
     return {
         "cells": [cell.splitlines() for cell in cells],
         "finding": cells[-1].removeprefix(f"{status}: "),  # the badge says it already

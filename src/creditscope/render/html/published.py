@@ -10,13 +10,18 @@ from markupsafe import escape
 
 from creditscope.render.claims_charts import claims_charts
 from creditscope.render.html.section import figure_of
+from creditscope.render.numbers import mark
 from creditscope.render.reproduction import (
+    BOTH,
     HEADER,
+    POLICIES,
+    POLICY_HEADER,
     VERDICT_HEADER,
     VERDICTS,
     claim_cells,
     claims_lines,
     how_to_read,
+    policies,
     verdict_cells,
     verdicts_line,
 )
@@ -33,12 +38,14 @@ from creditscope.studies.reproduction import (
     outcomes,
 )
 from creditscope.studies.result import Run
-from creditscope.studies.verdicts import INCONCLUSIVE, VerdictOutcome, verdict_outcomes
+from creditscope.studies.verdicts import INCONCLUSIVE, NOT_ONE_OPEN, ONE_OPEN, VerdictOutcome, verdict_outcomes
 
 BADGES = {
     REPRODUCED: ("pass", "✓"),
     ONE_RUN: ("pass", "✓"),
     ONE_NORM: ("inconclusive", "◐"),
+    ONE_OPEN: ("inconclusive", "◐"),
+    NOT_ONE_OPEN: ("inconclusive", "◐"),
     INCONCLUSIVE: ("inconclusive", "?"),
     NOT_REPRODUCED: ("fail", "✗"),
     NOT_ONE_RUN: ("fail", "✗"),
@@ -67,6 +74,7 @@ def published_section(runs: Sequence[Run]) -> dict[str, Any] | None:
                 _table(name, VERDICT_HEADER, [o for o in verdicts if o.said.table == name], told)
                 for name, told in VERDICTS.items()
             ),
+            _by_policy(runs),
         ],
         "lessons": [(title, escape(text)) for title, text in lessons(runs)],
     }
@@ -83,6 +91,20 @@ def _table(
         "counts": ", ".join(f"{counts[kind]} {kind}" for kind in BADGES if counts[kind]),
         "rows": [_row(o) for o in held],
     }
+
+
+def _by_policy(runs: Sequence[Run]) -> dict[str, Any]:
+    rows = [
+        {
+            "cells": cells[:-1],
+            "statement": cells[-1],
+            "status": four.status,
+            "mark": mark(four.status).partition(" ")[0],
+            "runs": [b.spec.hash for b in three.bundles],
+        }
+        for cells, three, four in policies(runs)
+    ]
+    return {"name": BOTH, "header": [*POLICY_HEADER, "runs"], "note": POLICIES, "counts": "", "rows": rows}
 
 
 def _row(o: Outcome | VerdictOutcome) -> dict[str, Any]:

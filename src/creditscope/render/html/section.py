@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from creditscope.measure.facts import Facts
+from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.render.charts import Chart, Dots, Figure, Matrix, missing
 from creditscope.render.functional import functional_lines, functional_table
@@ -85,7 +86,15 @@ def _margin(network: Network) -> dict[str, Any]:
     told = [] if d3 is None else [f"{mean} {signed(d3, 1)} pp"]
     if own is not None and seeds > 1:
         told.append(f"this network {signed(own, 1)} pp")
-    cell = signed(own, 1) if own is not None else "–" if d3 is None else f"– (mean over {seeds} seeds {signed(d3, 1)})"
+    null = chosen_margin(network.report.facts)
+    kind = f" ({null.null})" if null and null.null != "matched" else ""
+    cell = (
+        signed(own, 1) + kind
+        if own is not None
+        else "–"
+        if d3 is None
+        else f"– (mean over {seeds} seeds {signed(d3, 1)})"
+    )
     return {"margin": own, "margin_cell": cell, "margin_told": ", ".join(told)}
 
 
