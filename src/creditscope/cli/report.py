@@ -58,13 +58,13 @@ def run(args: Sequence[str]) -> int:
     from creditscope.protocol import get_policy
     from creditscope.render.audit import audit_markdown, audit_renderable
     from creditscope.render.text import to_text
-    from creditscope.studies.audit import audit
+    from creditscope.studies.audit import audit, place
 
     get_policy(flags.protocol)
     if not flags.dirs:
         raise CreditscopeError("report needs at least one directory: a bundle, or a directory that holds bundles")
     sources = find_sources(flags.dirs)
-    groups = audit(sources.bundles, protocol=flags.protocol)
+    groups = sorted(audit(sources.bundles, protocol=flags.protocol), key=lambda g: place(g.spec))
     if not groups and not sources.reports:
         raise CreditscopeError("only frozen-blocks nulls were found; add the networks that they are nulls for")
     if not groups and (flags.markdown or flags.latex or flags.figures or flags.json):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from creditscope.credit.registry import make_rule
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.render.markdown import escape, table
 from creditscope.render.study import study_markdown
-from creditscope.studies.audit import Group, audit, margin_text, network
+from creditscope.studies.audit import ORDER, Group, audit, margin_text, network, place
 from creditscope.studies.claims import PRIMARY, matches
 from creditscope.studies.learned import lessons
 from creditscope.studies.published import audit_accuracy
@@ -34,9 +33,7 @@ from creditscope.studies.reproduction import (
 )
 from creditscope.studies.result import Run, StudyResult, beside, pm, span
 from creditscope.studies.verdicts import INCONCLUSIVE, NOT_ONE_OPEN, ONE_OPEN, Judged, VerdictOutcome, verdict_outcomes
-from creditscope.training.spec import RunSpec
 
-ORDER = ("bp", "ep", "fa", "dfa", "cb", "sb")
 VERDICT_HEADER = ["verdict on", "published", "ours", "statement", "runs"]
 POLICY_HEADER = [
     "method",
@@ -167,28 +164,12 @@ def policies(runs: Sequence[Run]) -> list[tuple[list[str], Group, Group]]:
             g,
             h,
         )
-        for g, h in sorted(zip(three, four, strict=True), key=lambda pair: _place(pair[0].spec))
+        for g, h in sorted(zip(three, four, strict=True), key=lambda pair: place(pair[0].spec))
     ]
 
 
 def _verdicts(runs: Sequence[Run]) -> str:
     return "\n".join(table(POLICY_HEADER, [list(map(escape, cells)) for cells, _, _ in policies(runs)]))
-
-
-def _place(s: RunSpec) -> tuple[Any, ...]:
-    """Where a method stands: the networks of the primary audit first, in its order; the longer training before the shorter."""
-    method = ORDER.index(s.method) if s.method in ORDER else len(ORDER)
-    shape = (s.arch != "resmlp", s.arch, not s.terminal_norm, s.width, s.depth)
-    return (
-        s.dataset != "cifar10",
-        s.dataset,
-        *shape,
-        -(s.epochs or 0),
-        method,
-        str(s.credit_norm),
-        str(s.credit_site),
-        s.penalty,
-    )
 
 
 def _planned(plan: Mapping[str, Sequence[str]], runs: Sequence[Run]) -> list[list[str]]:

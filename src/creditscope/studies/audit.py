@@ -45,6 +45,7 @@ class Audited(Protocol):
 A = TypeVar("A", bound=Audited)
 
 NULL_KINDS = ("matched", "bp")
+ORDER = ("bp", "ep", "fa", "dfa", "cb", "sb")
 
 
 @dataclass(frozen=True)
@@ -291,6 +292,23 @@ def network(s: RunSpec) -> str:
     norm = "" if s.terminal_norm or s.arch != "resmlp" else " without terminal norm"
     schedule = "" if s.schedule_epochs == s.epochs else f" of a schedule of {s.schedule_epochs}"
     return f"{s.dataset}, {s.arch} d={s.width} L={s.depth}{norm}, {s.epochs} epochs{schedule}"
+
+
+def place(s: RunSpec) -> tuple[Any, ...]:
+    """Where a method stands: the networks of the primary audit first, in its order; the longer training before the shorter."""
+    method = ORDER.index(s.method) if s.method in ORDER else len(ORDER)
+    shape = (s.arch != "resmlp", s.arch, not s.terminal_norm, s.width, s.depth)
+    return (
+        s.dataset != "cifar10",
+        s.dataset,
+        *shape,
+        -(s.epochs or 0),
+        method,
+        s.method,
+        str(s.credit_norm),
+        str(s.credit_site),
+        s.penalty,
+    )
 
 
 def failing(groups: Sequence[Group]) -> list[Group]:

@@ -74,7 +74,8 @@ def credit_norm(runs: Sequence[Run]) -> str:
     return (
         f"{told} (growth and ‖g_L‖: geometric means over seeds). Over {named(shared)}, from none to rms the growth changes by a "
         f"factor {by[0]} (FA) and {by[1]} (DFA); from FA to DFA by {by[2]} (none) and {by[3]} (rms); "
-        f"{weighed(cells, shared)}. The published contrast between FA and DFA compares two methods whose normalisation, if any, the text does not state."
+        f"{weighed(cells, shared)}. The published contrast between FA and DFA compares two methods whose normalisation, if any, "
+        "the text does not state."
     )
 
 

@@ -33,7 +33,6 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
         "method": str(spec.get("method") or report.method_name or "network"),
         "arch": f"{spec['arch']} d={spec['width']} L={spec['depth']}" if spec else f"L={facts.stream.depth}",
         "dataset": spec.get("dataset", "–"),
-        "norm": spec.get("credit_norm") or "–",
         "seed": spec.get("seed", "–"),
         "null": network.null,
         "run": report.run,
