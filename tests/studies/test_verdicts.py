@@ -122,3 +122,12 @@ def test_the_page_shows_them_and_counts_what_was_tested():
         in page
     )
     assert "| DFA: +(c) | passes (early version) | rms: passes (n=3) | reproduced with credit\\_norm=rms" in page
+
+
+def test_the_verdicts_are_shown_with_and_without_depth():
+    page = audit_page(pool((FA, 0.351, 0.35, {}), DEGENERATE), [], [], "results")
+    table = page.partition("## Verdicts by both policies")[2].partition("## What we learned")[0]
+    rows = {r.split(" | ")[0]: r.split(" | ")[-2:] for r in table.splitlines() if r.startswith("| ")}
+    assert rows["| fa(none)"] == ["needs walk-back: (d) depth", "trustworthy |"]  # only (d) fails it
+    assert rows["| dfa(rms)"][0] == "needs walk-back: (a) scale, (b) reference, (d) depth"
+    assert rows["| dfa(rms)"][1] == "needs walk-back: (a) scale, (b) reference |"

@@ -43,6 +43,7 @@ POLICY_HEADER = [
     "to bp null (pp)",
     "three-check",
     "four-diagnostic",
+    "the same without (d)",
 ]
 HEADER = ["quantity", "published", "ours", "difference", "statement", "runs"]
 OVERVIEW = {
@@ -160,12 +161,19 @@ def policies(runs: Sequence[Run]) -> list[tuple[list[str], Group, Group]]:
                 margin_text(g, "bp"),
                 g.finding,
                 h.finding,
+                _without_depth(h),
             ],
             g,
             h,
         )
         for g, h in sorted(zip(three, four, strict=True), key=lambda pair: place(pair[0].spec))
     ]
+
+
+def _without_depth(group: Group) -> str:
+    """What four-diagnostic says without (d): of every seed, or counted where they differ."""
+    lines = Counter((r.verdict.alternative or "").removeprefix("without (d): ") for r in group.reports)
+    return "; ".join(line if len(lines) == 1 else f"{k} of {lines.total()} seeds: {line}" for line, k in lines.items())
 
 
 def _verdicts(runs: Sequence[Run]) -> str:
