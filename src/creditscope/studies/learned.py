@@ -9,7 +9,7 @@ from creditscope.render.numbers import num, signed
 from creditscope.studies.audit import Group, audit, margin_pp
 from creditscope.studies.credit_norm import contrasts, weighed
 from creditscope.studies.published_claims import NUDGING, claims
-from creditscope.studies.reproduction import held_against
+from creditscope.studies.reproduction import NOT_REPRODUCED, ONE_NORM, REPRODUCED, held_against, outcomes
 from creditscope.studies.result import Run, geometric, known, mean, named, over, shared_seeds
 from creditscope.studies.seeds import TEN, runs_by_seed, selection_text, selections, share_interval
 
@@ -25,6 +25,7 @@ def lessons(runs: Sequence[Run]) -> list[tuple[str, str]]:
     """(title, paragraph); a lesson whose runs are missing is left out by name, not silently."""
     made: list[tuple[str, Callable[[Sequence[Run]], str]]] = [
         ("Normalisation of the credit", credit_norm),
+        ("The normalisation that the published values fit", fitting_norm),
         ("Site of the credit", credit_site),
         ("Two frozen-blocks nulls", nulls),
         ("Batch size behind ‖g_L‖", batch_size),
@@ -76,6 +77,25 @@ def credit_norm(runs: Sequence[Run]) -> str:
         f"factor {by[0]} (FA) and {by[1]} (DFA); from FA to DFA by {by[2]} (none) and {by[3]} (rms); "
         f"{weighed(cells, shared)}. The published contrast between FA and DFA compares two methods whose normalisation, if any, "
         "the text does not state."
+    )
+
+
+def fitting_norm(runs: Sequence[Run]) -> str:
+    """Published values that one norm reproduces and the other does not, by method."""
+    found: dict[str, Counter[str]] = {}
+    for o in outcomes(runs):
+        if o.kind in (ONE_NORM, REPRODUCED, NOT_REPRODUCED) and {x.norm for x in o.ours} == {"none", "rms"}:
+            told = o.statement.partition("credit_norm=")[2] if o.kind == ONE_NORM else o.kind
+            found.setdefault(str(o.claim.runs["method"]).upper(), Counter())[told] += 1
+    parts = [
+        f"{method}: {n['rms']} only with rms, {n['none']} only with none, {n[REPRODUCED]} with both, "
+        f"{n[NOT_REPRODUCED]} with neither"
+        for method, n in sorted(found.items())
+    ]
+    return (
+        f"Published values that we ran with both norms, and where they are reproduced: {'; '.join(parts)}."
+        if parts
+        else ""
     )
 
 
