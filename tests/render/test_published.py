@@ -45,6 +45,13 @@ def test_the_page_says_what_the_markdown_says():
         assert lesson.unescape() in text
 
 
+def test_the_mark_of_a_policy_stands_beside_its_words():
+    section = published_section(pool((FA, 0.351, 0.35, {})))  # fails by (d) alone
+    assert section is not None
+    (row,) = section["tables"][-1]["rows"]
+    assert (row["status"], row["mark"], row["statement"]) == ("fail", "✗", "needs walk-back: (d) depth")
+
+
 def test_the_runs_of_a_statement_are_links_to_their_networks():
     groups = audit(RUNS)
     page = Page(html_page(groups, networks(groups, RUNS), published=published_section(RUNS)))

@@ -145,7 +145,10 @@ def test_early_counts_mode_2_before_mode_1():
     lines = [line(0, 0.1), line(1, 0.2, cosine=[0.4, 0.01, 0.01]), line(2, 0.3, ("D1", "D2"), cosine=[0.4, 0.0, 0.0])]
     result = early.analyse([run(make("paper", DFA, 42), 0.3, trajectory=lines), run(make("paper", FA, 42), 0.3,
                             trajectory=[line(0, 0.1), line(1, 0.2, cosine=[0.1, 0.1, 0.1])])])  # fmt: skip
-    assert "appears in 1 of 2 runs, and in 1 of them before Mode 1" in result.conclusion
+    assert "appears in 1 of 2 runs, and in 1 of them before Mode 1 or without it." in result.conclusion
+    top = [line(0, 0.1), line(1, 0.2, cosine=[0.1, 0.01, 0.01, 0.01, 1.0])]
+    result = early.analyse([run(make("paper", FA, 42), 0.3, trajectory=top, exact_layers=(4,))])
+    assert result.conclusion.endswith("; in 1 of them the layer is one whose credit is exact by construction (FA: L).")
 
 
 def test_triangulation_reads_the_checkpoint():

@@ -128,6 +128,6 @@ def test_the_verdicts_are_shown_with_and_without_depth():
     page = audit_page(pool((FA, 0.351, 0.35, {}), DEGENERATE), [], [], "results")
     table = page.partition("## Verdicts by both policies")[2].partition("## What we learned")[0]
     rows = {r.split(" | ")[0]: r.split(" | ")[-2:] for r in table.splitlines() if r.startswith("| ")}
-    assert rows["| fa(none)"] == ["needs walk-back: (d) depth", "trustworthy |"]  # only (d) fails it
-    assert rows["| dfa(rms)"][0] == "needs walk-back: (a) scale, (b) reference, (d) depth"
-    assert rows["| dfa(rms)"][1] == "needs walk-back: (a) scale, (b) reference |"
+    assert rows["| fa(none)"] == ["trustworthy", "needs walk-back: (d) depth |"]  # only (d) fails it
+    assert rows["| dfa(rms)"][0] == "needs walk-back: (a) scale, (b) reference"
+    assert rows["| dfa(rms)"][1] == "needs walk-back: (a) scale, (b) reference, (d) depth |"

@@ -51,7 +51,7 @@ def run(args: Sequence[str]) -> int:
     from creditscope.diagnosis import diagnose
     from creditscope.files import write_atomic
     from creditscope.protocol import get_policy
-    from creditscope.studies.audit import find_bundles, network, nulls_for
+    from creditscope.studies.audit import find_bundles, network_and_seed, nulls_for
     from creditscope.training.bundle import load_bundle
 
     get_policy(flags.protocol)
@@ -73,7 +73,7 @@ def run(args: Sequence[str]) -> int:
         frozen_baseline_acc=None if bundle.spec.frozen else nulls or None,
         bp_acc=found["bp_trained"].accuracy if "bp_trained" in found else None,
         method_name=bundle.spec.label,
-        notes=f"{network(bundle.spec)}, seed {bundle.spec.seed}",
+        notes=network_and_seed(bundle.spec),
         credit=bundle.rule(),
         n_test=len(dataset.test_y),
         protocol=flags.protocol,

@@ -42,8 +42,8 @@ POLICY_HEADER = [
     "margin to matched null (pp)",
     "to bp null (pp)",
     "three-check",
+    "four-diagnostic without (d)",
     "four-diagnostic",
-    "the same without (d)",
 ]
 HEADER = ["quantity", "published", "ours", "difference", "statement", "runs"]
 OVERVIEW = {
@@ -160,8 +160,8 @@ def policies(runs: Sequence[Run]) -> list[tuple[list[str], Group, Group]]:
                 margin_text(g, "matched"),
                 margin_text(g, "bp"),
                 g.finding,
-                h.finding,
                 _without_depth(h),
+                h.finding,
             ],
             g,
             h,

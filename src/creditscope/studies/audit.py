@@ -172,7 +172,7 @@ def audit(
                 bp_acc=accs.get("bp_trained"),
                 n_test=n_test or b.n_test,
                 method_name=b.spec.label,
-                notes=f"{network(b.spec)}, seed {b.spec.seed}",
+                notes=network_and_seed(b.spec),
                 run=b.spec.hash,
                 thresholds=thresholds,
                 protocol=protocol,
@@ -292,6 +292,10 @@ def network(s: RunSpec) -> str:
     norm = "" if s.terminal_norm or s.arch != "resmlp" else " without terminal norm"
     schedule = "" if s.schedule_epochs == s.epochs else f" of a schedule of {s.schedule_epochs}"
     return f"{s.dataset}, {s.arch} d={s.width} L={s.depth}{norm}, {s.epochs} epochs{schedule}"
+
+
+def network_and_seed(s: RunSpec) -> str:
+    return f"{network(s)}, seed {s.seed}"
 
 
 def place(s: RunSpec) -> tuple[Any, ...]:

@@ -14,8 +14,6 @@ from creditscope.training.spec import RunSpec
 
 QUESTION = "does one layer carry Γ (Mode 2) before the measurement degenerates (Mode 1)?"
 EPOCHS = 5
-EXACT = ("fa",)
-"""Methods whose credit at h_L is the gradient itself."""
 
 
 def specs(preset: str) -> list[RunSpec]:
@@ -36,13 +34,20 @@ def first_mode2(trajectory: Sequence[dict[str, Any]], limit: float) -> int | Non
     return None
 
 
+def _top_is_exact(run: Run, epoch: int) -> bool:
+    """Is the layer with the largest cosine then one whose credit is the gradient itself?"""
+    sizes = [-1.0 if c is None else abs(float(c)) for c in run.trajectory[epoch]["cosine"]]
+    concentration = run.facts.concentration
+    return concentration is not None and sizes.index(max(sizes)) in concentration.exact_layers
+
+
 def analyse(runs: Sequence[Run]) -> StudyResult:
     limit = DiagnosticThresholds().concentration_share
     rows, points, before, with_mode2, exact = [], [], 0, 0, 0
     for run in runs:
         mode2, mode1 = first_mode2(run.trajectory, limit), first_epoch(run.trajectory, "D1", "D2")
         with_mode2 += mode2 is not None
-        exact += mode2 is not None and run.spec.method in EXACT
+        exact += mode2 is not None and _top_is_exact(run, mode2)
         before += mode2 is not None and (mode1 is None or mode2 < mode1)
         for line in run.trajectory:
             if not 1 <= line["epoch"] <= EPOCHS or not line["cosine"]:
@@ -75,7 +80,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     conclusion = (
         f"Mode 2 (one layer has more than {limit:g} of Γ) appears in {with_mode2} of {len(runs)} runs, and in {before} of them "
         "before Mode 1 or without it"
-        + (f"; {exact} of them are FA, where the layer is L, whose credit is exact by construction." if exact else ".")
+        + (f"; in {exact} of them the layer is one whose credit is exact by construction (FA: L)." if exact else ".")
     )
     header = [
         "method",

@@ -10,7 +10,7 @@ from typing import Any
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.studies.audit import Audited, Group, network, nulls_for
+from creditscope.studies.audit import Audited, Group, network_and_seed, nulls_for
 
 DIGITS = 6
 """Significant digits of the trajectory in the page (the bundle holds all of them)."""
@@ -59,8 +59,8 @@ def networks(
         if bundle.spec.frozen:
             stored = DiagnosticReport.from_dict(bundle.report, str(bundle.path / "report.json"))
             spec = bundle.spec
-            notes = f"{network(spec)}, seed {spec.seed}"
-            report = stored.model_copy(update={"method_name": spec.label, "notes": notes, "run": spec.hash})
+            changed = {"method_name": spec.label, "notes": network_and_seed(spec), "run": spec.hash}
+            report = stored.model_copy(update=changed)
             made.append(_network(bundle, report, null=True))
     made += [Network(report) for report in given if not report.run or report.run in fuller]
     return made
