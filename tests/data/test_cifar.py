@@ -278,14 +278,14 @@ def test_missing_file_beside_the_others_is_named(tmp_path):
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
 def test_offline_message_says_what_to_put_where(name, tmp_path):
-    missing = tmp_path / "nowhere"
+    missing = tmp_path / "no" / "where"
     with pytest.raises(CreditscopeError) as error:
         load_dataset(name, missing)
     spec, text = cifar.SPECS[name], str(error.value)
     assert "Name or service not known" in text
     assert "\n" not in text
     assert f"put {spec.binary_archive} (or the unpacked {spec.binary_dir}/) into {missing}" in text
-    assert list(missing.iterdir()) == []
+    assert not missing.parent.exists(), "a mistyped path leaves nothing behind"
 
 
 def test_data_directory_that_is_a_file(tmp_path):

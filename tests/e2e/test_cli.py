@@ -1,5 +1,6 @@
 """The command line as a user meets it: real processes' entry point, real files, exit codes, one-line errors."""
 
+import errno
 import json
 import re
 import shutil
@@ -108,7 +109,9 @@ def test_yaml_and_flags_together_flags_win(capsys, tmp_path):
         (["train", "--method", "dfa"], "needs credit_norm"),
         (["train", "--method", "bp", "--credit-norm", "rms"], "do not apply to method bp"),
         (["train", "--speed", "9"], "--speed"),
-        (["train", "--credit-norm", "l2"], "l2"),
+        (["train", "--credit-norm", "l2"], "Expected one of 'none', 'rms'; creditscope train --help"),
+        (["train", "--epoch", "1"], "Perhaps you meant: --epochs INT; creditscope train --help"),
+        (["train", "--epochs", "-3"], "epochs: Input should be greater than or equal to 1 (got -3)\n"),
         (["diagnose"], "bundle"),
         (["train", "--lr", "-1"], "lr: Input should be greater than 0"),
         (["train", "--arch", "vit-mini"], "needs images"),
@@ -121,6 +124,14 @@ def test_a_users_mistake_is_one_line_with_code_2(args, says, capsys, tmp_path, m
     monkeypatch.chdir(tmp_path)
     assert says in one_line_error(capsys, *args)
     assert list(tmp_path.iterdir()) == []  # nothing half-written
+
+
+def test_a_path_that_may_not_be_read_is_one_line(capsys, monkeypatch):
+    def refuse(args):
+        raise PermissionError(errno.EACCES, "Permission denied", "locked/spec.json")
+
+    monkeypatch.setattr("creditscope.cli.rules.run", refuse)
+    assert "locked/spec.json: Permission denied; check the path" in one_line_error(capsys, "rules")
 
 
 def test_yaml_with_a_python_tag_or_a_list_is_refused(capsys, tmp_path):

@@ -206,6 +206,15 @@ def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_nothing_scanned_is_not_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    assert main(["pitfalls", "scan", str(tmp_path / "empty")]) == 2
+    assert "there is no .py file" in capsys.readouterr().err
+    (tmp_path / "empty" / "odd.py").write_text("def (\n")
+    assert main(["pitfalls", "scan", str(tmp_path / "empty"), "--format", "json"]) == 2, "nothing seen is not clean"
+    assert "1 skipped (see above)" in capsys.readouterr().err
+
+
 def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad.py").write_text("x = h.norm(-1)\n")
     (tmp_path / "broken.py").write_text("def f(:\n")

@@ -19,9 +19,11 @@ from creditscope.protocol.report import make_report
 from creditscope.render.audit import audit_markdown, caption, cells
 from creditscope.render.axes import linear_axis, log_axis, whole_ticks
 from creditscope.render.charts import Chart, Level, Series, missing
+from creditscope.render.figures import names
 from creditscope.render.html import Network, html_page, networks
 from creditscope.render.html.overview import told_apart
 from creditscope.render.html.section import section
+from creditscope.render.html.studies import _kind
 from creditscope.render.numbers import signed
 from creditscope.render.svg import chart_svg
 from creditscope.studies.audit import Group, audit
@@ -297,3 +299,27 @@ def test_groups_of_one_name_are_told_apart_by_what_differs_on_the_same_task_and_
     elsewhere = group(dataset="cifar100", terminal_norm=False)
     assert told_apart(bare, [whole, bare, elsewhere]) == "terminal_norm False"
     assert told_apart(elsewhere, [whole, bare, elsewhere]) == ""
+
+
+def test_names_keep_what_tells_groups_apart_where_they_are_cut():
+    def group(**change: object) -> Group:
+        return audit(pool((FA, 0.4, 0.35, {}), **change))[0]
+
+    wide, deep, bare = group(width=512), group(), group(terminal_norm=False)
+    label = deep.label
+    assert names([deep]) == [label]
+    assert names([wide, deep], 60) == [f"{label} d=512", f"{label} d=256"]
+    assert names([wide, deep, bare], 24) == [
+        "fa(none) norm True d=512",
+        "fa(none) norm True d=256",
+        "fa(non… norm False d=256",
+    ]
+
+
+def test_a_column_of_names_is_no_column_of_sentences_or_numbers():
+    columns = {
+        "words": ["needs walk-back: D1 scale stability, D3 depth utility", "trustworthy"],
+        "name": ["bp", "dfa(rms) [thirty epochs]"],
+        "": ["+23.0 [+21.0, +24.9]", "-0.3 [-2.1, +1.4]"],
+    }
+    assert {kind: _kind(cells) for kind, cells in columns.items()} == {kind: kind for kind in columns}

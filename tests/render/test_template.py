@@ -21,6 +21,7 @@ from creditscope.protocol.report import make_report
 from creditscope.render.checklist import QUESTIONS, Audited, checklist, checklist_document
 from creditscope.render.document import Block, Heading, Items, Paragraph, Table, to_latex, to_markdown
 from creditscope.render.template import Entry, Null, reporting_section
+from creditscope.studies.catalogue import get_study
 from creditscope.studies.store import Store
 from creditscope.studies.stored import full_reports, stored_studies
 from creditscope.training.loop import train
@@ -216,6 +217,22 @@ def test_bundles_are_found_at_any_depth_each_run_once(store, tmp_path, capsys):
     assert main(["checklist", str(store), "--json", "--latex"]) == 2
 
 
+def test_a_damaged_network_is_not_replaced_by_its_null(store, tmp_path, capsys):
+    network = dfa_runs(store)[0]
+    null = next(b for b in find_sources([store]).bundles if b.spec.hash == network.spec.null("matched").hash)
+    shutil.copytree(network.path, tmp_path / "both" / "dfa")
+    (tmp_path / "both" / "dfa" / "report.json").write_text("{")
+    shutil.copytree(tmp_path / "both" / "dfa", tmp_path / "alone" / "dfa")
+    shutil.copytree(null.path, tmp_path / "both" / "null")
+    shutil.copytree(null.path, tmp_path / "null" / "null")
+    for command in ("report", "template", "checklist"):
+        for where, words in (("both", "read beside frozen-blocks nulls: 1 left out"), ("alone", "read: 1 left out")):
+            assert main([command, str(tmp_path / where)]) == 2
+            assert words in capsys.readouterr().err, (command, where)
+    assert main(["report", str(tmp_path / "null")]) == 2
+    assert "only frozen-blocks nulls were found" in capsys.readouterr().err
+
+
 def test_a_store_shows_what_is_measured_and_measures_only_when_asked(store, tmp_path, monkeypatch, capsys):
     from creditscope.studies import freshb, result
 
@@ -224,7 +241,10 @@ def test_a_store_shows_what_is_measured_and_measures_only_when_asked(store, tmp_
     runs = dfa_runs(root)
     monkeypatch.setattr(freshb, "specs", lambda preset: [b.spec for b in runs])
     Store(root).write_plan("freshb", "smoke", [b.spec.hash for b in runs])
+    Store(root).write_plan("depth", "smoke", [])
     before = stored_studies(root)
+    networks = sum(not s.frozen for s in get_study("depth").specs("smoke"))
+    assert f"depth (smoke): none of {networks} networks is trained yet" in before.begun
     assert [line for line in before.begun if line.startswith("freshb")] == [
         "freshb (smoke): the full level is measured for 0 of 2 networks; --full measures the rest"
     ]

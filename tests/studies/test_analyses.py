@@ -207,6 +207,12 @@ def test_functional_rank_correlation_by_hand():
     assert ranks["accuracy"] == pytest.approx(0.2)
     assert ranks["ρ"] == pytest.approx(1.0)
     assert "cb(rms, λ=0.01) has the highest cosine, while sb(rms, λ=0.01) has the highest accuracy" in result.conclusion
+    assert "over 4 methods (means over 3 seeds) with" in result.conclusion
+    orders = [abs(stats.spearmanr(range(4), order).statistic) for order in itertools.permutations(range(4))]
+    assert functional.chance_of_perfect_order(4) == pytest.approx(np.mean(np.isclose(orders, 1.0)))
+    assert result.conclusion.endswith("With 4 points, a rank correlation of +1 or -1 arises by chance with p = 0.083.")
+    alone = functional.analyse([r for r in intervention(*items, lam=1e-2) if r.spec.seed == 42])
+    assert "over 4 methods (one seed each) with" in alone.conclusion
 
 
 def test_freshb_counts_runs_beyond_three_deviations():

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+import sys
 
 import pytest
 from tests.studies.driver import TINY
@@ -77,13 +78,21 @@ def test_mistakes_are_one_line(store, capsys, tmp_path):
     assert "unknown" in error(capsys, "study", "run", "nonsense", "--store", store)
     assert "no finished run" in error(capsys, "study", "show", "random-target", "--store", store)
     assert "not a store" in error(capsys, "runs", "list", "--store", str(tmp_path / "none"))
+    (tmp_path / "bundles").mkdir()
+    assert "not a store (it has no store.json)" in error(capsys, "runs", "list", "--store", str(tmp_path / "bundles"))
     assert "unknown command" in error(capsys, "study", "dance")
     assert "unknown command" in error(capsys, "runs", "dance")
 
 
-def test_parquet_without_pyarrow_says_how_to_get_it(store, capsys, monkeypatch, tmp_path):
-    import sys
+@pytest.mark.parametrize(("executor", "module"), [("ray", "ray"), ("dask", "distributed"), ("slurm", "submitit")])
+def test_an_executor_that_is_not_installed_leaves_no_store(executor, module, capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, module, None)
+    message = error(capsys, "study", "run", "audit", "--store", str(tmp_path / "new"), "--executor", executor)
+    assert f"pip install 'creditscope[{executor}]'" in message
+    assert list(tmp_path.iterdir()) == []
 
+
+def test_parquet_without_pyarrow_says_how_to_get_it(store, capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     message = error(capsys, "runs", "export", "--store", store, "--format", "parquet", "--out", str(tmp_path / "x"))
     assert "pip install 'creditscope[query]'" in message

@@ -112,7 +112,7 @@ def test_newer_store_is_one_line(store):
 def test_directory_that_is_no_store_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     assert "not a store" in refusal(lambda: Store(tmp_path, create=True))
-    assert "missing" in refusal(lambda: Store(tmp_path))
+    assert "not a store (it has no store.json)" in refusal(lambda: Store(tmp_path))
     assert "not a store" in refusal(lambda: Store(tmp_path / "nothing"))
 
 

@@ -73,3 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output (head, less) has gone: nothing left to say
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a path that this user may not read or write, a full disk
+        where = f"{error.filename}: " if error.filename else ""
+        print(
+            f"creditscope: {where}{error.strerror or error}; check the path and its permissions, then try again",
+            file=sys.stderr,
+        )
+        return 2

@@ -57,6 +57,8 @@ def run(args: Sequence[str]) -> int:
     sources = find_sources(flags.sources)
     if light := [str(b.path.parent.parent) for b in sources.bundles if b.path.is_file()]:
         raise CreditscopeError(f"{light[0]} is an archive without weights; the checklist looks at them: give its store")
+    if sources.damaged and not sources.reports and all(b.spec.frozen for b in sources.bundles):
+        raise sources.without_networks()
     audited = answers(sources)
     lines = checklist(audited)
     if flags.json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import io
 import re
 from collections.abc import Callable, Sequence
@@ -45,10 +46,24 @@ def one_line(box: str) -> str:
         if line and set(line) - set("- ") and not line.startswith("For full helptext")
     ]
     lines = lines[1:] or lines  # the first is the title of the box
-    for word, keep in (("Perhaps you meant", 2), ("Argument helptext", 0), ("Got errors", 0)):
+    meant: list[str] = []
+    for word in ("Perhaps you meant", "Argument helptext", "Got errors"):
         at = next((k for k, line in enumerate(lines) if line.startswith(word)), None)
-        lines = lines if at is None else lines[: at + keep]
-    return " ".join(lines)
+        if at is not None:
+            meant = [line for line in lines[at:] if line.startswith("--")] or meant
+            lines = lines[:at]
+    said = re.sub(r"Expected one of \((.*?)\)", _choices, " ".join(lines))
+    typed = re.search(r"--[\w-]+", said)
+    if not meant or not typed:
+        return said
+    nearest = max(meant, key=lambda line: difflib.SequenceMatcher(None, typed.group(), line.split()[0]).ratio())
+    return f"{said} Perhaps you meant: {nearest}"
+
+
+def _choices(found: re.Match[str]) -> str:
+    """tyro lists them in any order, and None among them for an option that may be left out."""
+    names = sorted(set(re.findall(r"'[^']*'", found.group(1))) - {"'None'"})
+    return f"Expected one of {', '.join(names)}"
 
 
 def given(flags: Any, names: Sequence[str]) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def run_scan(args: Sequence[str]) -> int:
         "pitfalls scan",
         "Find pitfalls in Python files by static analysis; nothing is imported or run. Exit code 1 on findings, 0 "
         "if there are "
-        "none, 2 for a path that does not exist. `# creditscope: ignore[PF02]` on a line silences it.",
+        "none, 2 where nothing could be scanned. `# creditscope: ignore[PF02]` on a line silences it.",
         "creditscope pitfalls scan my_experiment/ --format github",
     )
     from creditscope.errors import CreditscopeError
@@ -156,6 +156,12 @@ def run_scan(args: Sequence[str]) -> int:
     result = scan(flags.paths)
     for path, reason in result.skipped:
         print(f"creditscope: skipped {_plain(path)}: {_plain(reason)}", file=sys.stderr)
+    if not result.files:
+        where = _plain(", ".join(map(str, flags.paths)))
+        reason = f"{len(result.skipped)} skipped (see above)" if result.skipped else "there is no .py file"
+        raise CreditscopeError(
+            f"nothing was scanned in {where}: {reason}; give Python files, or directories that hold them"
+        )
     if flags.format == "json":
         found = [asdict(f) for f in result.findings]
         _print_json(

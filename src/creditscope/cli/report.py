@@ -66,7 +66,7 @@ def run(args: Sequence[str]) -> int:
     sources = find_sources(flags.dirs)
     groups = sorted(audit(sources.bundles, protocol=flags.protocol), key=lambda g: place(g.spec))
     if not groups and not sources.reports:
-        raise CreditscopeError("only frozen-blocks nulls were found; add the networks that they are nulls for")
+        raise sources.without_networks()
     if not groups and (flags.markdown or flags.latex or flags.figures or flags.json):
         raise CreditscopeError(
             "--markdown, --latex, --figures and --json need bundles; reports alone make an --html page"

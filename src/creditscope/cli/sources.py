@@ -29,6 +29,15 @@ class Sources:
     """(name of the file, report)"""
     single: list[Bundle] = field(default_factory=list)
     """Bundles that were named themselves."""
+    damaged: int = 0
+    """Bundles that could not be read and were left out."""
+
+    def without_networks(self) -> CreditscopeError:
+        """What to say where no trained network is left."""
+        if self.damaged:
+            nulls = " beside frozen-blocks nulls" if self.bundles else ""
+            return CreditscopeError(f"no trained network could be read{nulls}: {self.damaged} left out (see above)")
+        return CreditscopeError("only frozen-blocks nulls were found; add the networks that they are nulls for")
 
 
 def left_out(text: str) -> None:
@@ -53,6 +62,7 @@ def find_sources(paths: Iterable[Path], beside: bool = False) -> Sources:
             if strict:
                 raise
             left_out(str(error))
+            found.damaged += 1
             return
         first = known.setdefault(bundle.spec.hash, path.resolve())
         if first == path.resolve():
@@ -96,11 +106,15 @@ def _order(bundle: Audited) -> tuple[object, ...]:
     return (s.frozen, *shape, *recipe, s.method != "bp", s.method, str(s.credit_norm), str(s.credit_site), s.seed)
 
 
+def _unread(error: OSError) -> None:
+    left_out(f"{error.filename}: {error.strerror}")
+
+
 def below(root: Path, deep: bool = True) -> Iterator[Path]:
     """Bundles under a directory, in order; hidden directories and what is inside a bundle are not looked at."""
     from creditscope.training.bundle import is_bundle
 
-    for here, directories, _ in os.walk(root):
+    for here, directories, _ in os.walk(root, onerror=_unread):
         directories[:] = sorted(d for d in directories if not d.startswith("."))
         for name in list(directories):
             path = Path(here) / name

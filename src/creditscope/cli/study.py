@@ -217,7 +217,7 @@ def run_run(args: Sequence[str]) -> int:
     from rich.console import Console
 
     from creditscope.errors import CreditscopeError
-    from creditscope.studies.executors import make_executor
+    from creditscope.studies.executors import LIBRARIES, make_executor, needs
     from creditscope.studies.grid import unique
     from creditscope.studies.run import run_store
     from creditscope.studies.store import Store
@@ -227,6 +227,8 @@ def run_run(args: Sequence[str]) -> int:
     if not flags.names:
         raise CreditscopeError("study run needs the name of a study; see `creditscope study list`")
     wanted = {name: _chosen(name, flags.preset, flags.seeds) for name in flags.names}
+    if flags.executor in LIBRARIES:
+        needs(flags.executor)
     store = Store(flags.store, create=True)
     store.check_writable()
     specs = unique(spec for found in wanted.values() for spec in found)

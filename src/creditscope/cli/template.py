@@ -50,9 +50,10 @@ def run(args: Sequence[str]) -> int:
     get_policy(flags.protocol)
     if not flags.sources:
         raise CreditscopeError("template needs a bundle, a store or a report (JSON)")
-    found = entries(find_sources(flags.sources, beside=True), flags.protocol)
+    sources = find_sources(flags.sources, beside=True)
+    found = entries(sources, flags.protocol)
     if not found:
-        raise CreditscopeError("only frozen-blocks nulls were found; add the networks that they are nulls for")
+        raise sources.without_networks()
     blocks = reporting_section(found)
     put(to_latex(blocks, flags.standalone) if flags.latex or flags.standalone else to_markdown(blocks), flags.out)
     return 0

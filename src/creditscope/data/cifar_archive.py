@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import http.client
@@ -37,7 +38,9 @@ class Layout:
 def download(url: str, md5: str, layout: Layout, root: Path) -> None:
     """Put the archive into `root`, under its final name only if it arrived whole."""
     advice = f"download it elsewhere and put {layout.archive} (or the unpacked {layout.directory}/) into {root}"
+    made: list[Path] = []
     try:
+        made = [p for p in (root, *root.parents) if not p.exists()]
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=root, prefix=".download-") as temporary:
             part = Path(temporary) / layout.archive
@@ -48,6 +51,10 @@ def download(url: str, md5: str, layout: Layout, root: Path) -> None:
     except (OSError, http.client.HTTPException) as error:  # URLError and timeouts are OSErrors
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise CreditscopeError(f"cannot download {url} to {root} ({_one_line(reason)}); {advice}") from error
+    finally:
+        for directory in made:  # a mistyped path leaves nothing behind
+            with contextlib.suppress(OSError):
+                directory.rmdir()
 
 
 def _fetch(url: str, path: Path) -> str:

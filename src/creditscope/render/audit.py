@@ -86,7 +86,8 @@ def caption(groups: Sequence[Group]) -> str:
     return (
         f"Protocol {protocol}. Seeds {seeds}. In brackets: credit_norm; credit_site is input "
         f"where no site is named. Accuracy: mean ± sample standard deviation over seeds, final checkpoint. "
-        f"Γ: mean over the measurable layers of the mean per-sample cosine ({c.cosine_dtype}), mean over seeds. growth and "
+        f"Γ: mean over the measurable layers of the mean per-sample cosine ({c.cosine_dtype}), mean over seeds; "
+        '"credit aligned" means Γ > 0, however small. growth and '
         "‖g_L‖: smallest to largest over seeds; ‖g_L‖ is the mean per-sample norm divided by 128 (batch-mean convention). "
         f"{c.n_samples} evaluation samples, {c.dtype}. Margins in percentage points with 95 % interval ({kind})."
     )

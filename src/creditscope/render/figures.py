@@ -88,22 +88,45 @@ def alike(groups: Sequence[Group]) -> dict[str, list[Group]]:
     return parts
 
 
-def names(groups: Sequence[Group]) -> list[str]:
-    """Labels that tell the groups apart: the method and, where that is not enough, what differs between them."""
-    labels = [g.label for g in groups]
-    if len(set(labels)) < len(labels):
-        told = {
-            "dataset": "{}",
-            "arch": "{}",
-            "depth": "L={}",
-            "width": "d={}",
-            "epochs": "{} epochs",
-            "checkpoint_epochs": "kept {}",
-        }
-        varied = [name for name in told if len({getattr(g.spec, name) for g in groups}) > 1]
-        labels = [" ".join([g.label, *(told[n].format(getattr(g.spec, n)) for n in varied)]) for g in groups]
-    labels = [printable(name) for name in labels]
-    return [name if len(name) <= LONGEST else name[: LONGEST - 1] + "…" for name in labels]
+TOLD = {
+    "arch": "{}",
+    "dataset": "{}",
+    "terminal_norm": "norm {}",
+    "depth": "L={}",
+    "width": "d={}",
+    "epochs": "{} epochs",
+    "checkpoint_epochs": "kept {}",
+}
+"""What can tell two groups of one method apart, and how it is written."""
+
+
+def names(groups: Sequence[Group], longest: int = LONGEST) -> list[str]:
+    """Labels that tell the groups apart: the method and, where that is not enough, what differs between those of its name.
+
+    A long label is cut before what tells it apart.
+    """
+    made = []
+    for group in groups:
+        same = [g for g in groups if g.label == group.label]
+        suffix = "".join(f" {TOLD[n].format(getattr(group.spec, n))}" for n in _needed(same))
+        name, room = printable(group.label), max(4, longest - len(suffix))
+        made.append((name if len(name) <= room else name[: room - 1] + "…") + suffix)
+    return made
+
+
+def _needed(groups: Sequence[Group]) -> list[str]:
+    """The architecture if it differs, then what tells most apart, one setting after the other, until all are."""
+
+    def parts(settings: Sequence[str]) -> int:
+        return len({tuple(getattr(g.spec, n) for n in settings) for g in groups})
+
+    chosen = ["arch"] if parts(["arch"]) > 1 else []
+    while parts(chosen) < len(groups):
+        best = max(TOLD, key=lambda n: parts([*chosen, n]))
+        if parts([*chosen, best]) == parts(chosen):
+            break  # nothing that is listed tells them apart
+        chosen.append(best)
+    return [n for n in TOLD if n in chosen]
 
 
 def audit_figure(groups: Sequence[Group]) -> Figure:

@@ -121,6 +121,12 @@ def _lines_of(points: Sequence[dict[str, Any]], x: str, y: str, name: str = "lab
     return made
 
 
+def _barred(title: str, series: Sequence[Series]) -> str:
+    """A standard deviation needs two seeds."""
+    spread = any(value is not None for s in series for value in s.spread)
+    return f"{title} ({'bars: sd over seeds' if spread else 'one seed each'})"
+
+
 def early(figure: dict[str, Any], about: About) -> list[Figure]:
     points, limit = figure["points"], float(figure["limit"])
     share = _lines_of(points, "epoch", "share")
@@ -163,8 +169,9 @@ def penalty(figure: dict[str, Any], about: About) -> list[Figure]:
     def lines(key: str) -> list[Series]:
         return _lines_of(placed, "at", key, "base")
 
+    accuracy = lines("accuracy")
     return [
-        _chart(about, "accuracy", "Accuracy (bars: sd over seeds)", "accuracy", "λ", lines("accuracy"), **shared),
+        _chart(about, "accuracy", _barred("Accuracy", accuracy), "accuracy", "λ", accuracy, **shared),
         _chart(about, "scale", "‖h_L‖, mean over seeds", "mean ‖h_L‖", "λ", lines("last_h"), log=True, **shared),
         _chart(
             about, "cosine", "Deep cosine, mean over seeds", "deep cosine", "λ", lines("cosine"), zero=True, **shared
@@ -180,7 +187,7 @@ def capacity(figure: dict[str, Any], about: About) -> list[Figure]:
     shared: dict[str, Any] = {"places": ["no penalty", with_penalty]}
     accuracy, margin = (_lines_of(placed, "at", key, "base") for key in ("accuracy", "margin_pp"))
     return [
-        _chart(about, "accuracy", "Accuracy, 2×2 (bars: sd over seeds)", "accuracy", "", accuracy, **shared),
+        _chart(about, "accuracy", _barred("Accuracy, 2×2", accuracy), "accuracy", "", accuracy, **shared),
         _chart(about, "margin", "Margin to the matched null", "pp", "", margin, zero=True, **shared),
     ]
 
@@ -225,7 +232,7 @@ def depth(figure: dict[str, Any], about: About) -> list[Figure]:
     points = figure["points"]
     accuracy, cosine, margin = (_lines_of(points, "L", key) for key in ("accuracy", "deep_cosine", "margin_pp"))
     return [
-        _chart(about, "accuracy", "Accuracy over depth (bars: sd over seeds)", "accuracy", "L", accuracy),
+        _chart(about, "accuracy", _barred("Accuracy over depth", accuracy), "accuracy", "L", accuracy),
         _chart(about, "cosine", "Deep cosine over depth", "deep cosine", "L", cosine, zero=True),
         _chart(about, "margin", "Margin to the matched null", "pp", "L", margin, zero=True),
     ]
@@ -233,7 +240,7 @@ def depth(figure: dict[str, Any], about: About) -> list[Figure]:
 
 def ladder(figure: dict[str, Any], about: About) -> list[Figure]:
     series = _lines_of(figure["points"], "trained_blocks", "accuracy", "method")
-    title = "Accuracy when only the last k blocks are trained (bars: sd over seeds)"
+    title = _barred("Accuracy when only the last k blocks are trained", series)
     return [_chart(about, "accuracy", title, "accuracy", "trained blocks", series)]
 
 

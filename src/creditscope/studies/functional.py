@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from scipy import stats
 
-from creditscope.render.numbers import signed
+from creditscope.render.numbers import num, signed
 from creditscope.studies.grid import CB, DFA, FA, SB, make, seeds_of, with_nulls
 from creditscope.studies.interventions import CONVENTION, HEADER, Item, figure, items, row
 from creditscope.studies.result import Run, StudyResult
@@ -43,6 +43,18 @@ def rank_correlations(found: Sequence[Item]) -> dict[str, float | None]:
     return result
 
 
+def _seeds(found: Sequence[Item]) -> str:
+    counts = sorted({len(i.group.seeds) for i in found})
+    if counts[-1] == 1:
+        return "one seed each"
+    return f"means over {counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"means over {counts[0]} seeds"
+
+
+def chance_of_perfect_order(points: int) -> float:
+    """Share of the orders of `points` values that have a rank correlation of +1 or -1."""
+    return min(1.0, 2 / math.factorial(points))
+
+
 def analyse(runs: Sequence[Run]) -> StudyResult:
     found = items(runs)
     ranks = rank_correlations(found)
@@ -52,8 +64,9 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         by_accuracy = max(found, key=lambda i: i.accuracy).group.label
         same = "also" if by_cosine == by_accuracy else f"while {by_accuracy} has"
         conclusion = (
-            f"rank correlation of the deep cosine over {len(found)} methods with {told}; {by_cosine} has the highest cosine, "
-            f"{same} the highest accuracy."
+            f"rank correlation of the deep cosine over {len(found)} methods ({_seeds(found)}) with {told}; {by_cosine} has "
+            f"the highest cosine, {same} the highest accuracy. With {len(found)} points, "
+            f"a rank correlation of +1 or -1 arises by chance with p = {num(chance_of_perfect_order(len(found)), 2)}."
         )
     else:
         conclusion = "no finished runs."

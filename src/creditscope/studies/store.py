@@ -55,6 +55,11 @@ class Store:
             raise CreditscopeError(
                 f"{self.root} is not a store; `creditscope study run NAME --store {self.root}` makes one"
             )
+        if not meta.exists():
+            raise CreditscopeError(
+                f"{self.root} is not a store (it has no {META}); give the directory that was --store of `creditscope study run`, "
+                "or `creditscope report` for a directory of bundles"
+            )
         content = read_json(meta, "the schema version of a store")
         version = content.get("schema_version") if isinstance(content, dict) else None
         if not isinstance(version, int) or version < 1:

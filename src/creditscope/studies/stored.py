@@ -40,7 +40,7 @@ class Stored:
     results: tuple[tuple[str, StudyResult], ...]
     """(preset, result), in the order of the catalogue."""
     begun: tuple[str, ...]
-    """One line for each study with a few runs, or without the facts that it needs."""
+    """One line for each study that is planned and not begun, has a few runs, or lacks the facts that it needs."""
 
 
 def stored_studies(root: str | Path, full: bool = False, data_dir: str | Path | None = None) -> Stored:
@@ -61,6 +61,8 @@ def stored_studies(root: str | Path, full: bool = False, data_dir: str | Path | 
             wanted = [s for s in specs if not s.frozen]
             done = sum(store.has(s) for s in wanted)
             if not done:
+                if (name, preset) in planned:
+                    begun.append(f"{name} ({preset}): none of {len(wanted)} networks is trained yet")
                 continue
             if (name, preset) not in planned and done < ENOUGH * len(wanted):
                 begun.append(f"{name} ({preset}): {done} of {len(wanted)} networks are trained")

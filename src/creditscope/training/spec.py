@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import reprlib
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -212,7 +213,7 @@ def make_spec(data: dict[str, Any]) -> RunSpec:
     try:
         return RunSpec(**data)
     except ValidationError as error:
-        raise CreditscopeError(one_line(error)) from None
+        raise CreditscopeError(one_line(error, data)) from None
 
 
 SHORT = reprlib.Repr()
@@ -220,10 +221,12 @@ SHORT = reprlib.Repr()
 SHORT.maxlevel, SHORT.maxlist, SHORT.maxdict, SHORT.maxstring, SHORT.maxother, SHORT.maxlong = 2, 4, 4, 80, 80, 80
 
 
-def one_line(error: ValidationError) -> str:
-    """The first complaints of a validation as one line."""
+def one_line(error: ValidationError, data: Mapping[str, Any] | None = None) -> str:
+    """The first complaints of a validation as one line; `data`: where some are about what was given, those only."""
     parts = []
-    for item in error.errors()[:3]:
+    items = error.errors()
+    about = [item for item in items if data is None or not item["loc"] or data.get(str(item["loc"][0])) is not None]
+    for item in (about or items)[:3]:
         where = ".".join(str(p) for p in item["loc"])
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":

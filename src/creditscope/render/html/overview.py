@@ -7,11 +7,14 @@ from typing import Any
 
 from creditscope.render import audit as audit_table
 from creditscope.render.charts import Dots, Level, Row
-from creditscope.render.figures import names
+from creditscope.render.figures import LONGEST, names
 from creditscope.render.html.network import Network
 from creditscope.render.html.section import figure_of
 from creditscope.render.numbers import mark
 from creditscope.studies.audit import Group
+
+LONGEST_NAME = 44
+"""Letters of a row's name in a wide figure."""
 
 
 def summary(groups: Sequence[Group], judged: Sequence[Network]) -> list[dict[str, Any]]:
@@ -35,7 +38,7 @@ def summary(groups: Sequence[Group], judged: Sequence[Network]) -> list[dict[str
     total = len(statuses)
     first = {
         "count": f"{claims} of {total}",
-        "words": f"{noun}s that accuracy + Γ alone would call aligned",
+        "words": f"{noun}s that accuracy and Γ > 0 alone would accept (S1)",
         "status": "claim",
     }
     return [
@@ -84,7 +87,9 @@ def panels(groups: Sequence[Group]) -> list[dict[str, Any]]:
         return []
     limit = next(c.threshold for c in groups[0].reports[0].verdict.checks if c.id == "D3")
     accuracy_rows, gamma_rows, margin_rows = [], [], []
-    for name, group in zip(names(groups), groups, strict=True):
+    told = names(groups, LONGEST_NAME)
+    wide = max(map(len, told)) > LONGEST
+    for name, group in zip(told, groups, strict=True):
         seeds = [f"seed {s}" for s in group.seeds]
         depth = group.reports[0].facts.depth
         margins = {m.null: m for m in depth.margins} if depth else {}
@@ -116,6 +121,7 @@ def panels(groups: Sequence[Group]) -> list[dict[str, Any]]:
             "accuracy",
             accuracy_rows,
             zero=False,
+            wide=wide,
         ),
         Dots(
             "audit-gamma",
@@ -123,6 +129,7 @@ def panels(groups: Sequence[Group]) -> list[dict[str, Any]]:
             f"mean over layers of the mean per-sample cosine, {c.cosine_dtype}",
             "Γ",
             gamma_rows,
+            wide=wide,
         ),
         Dots(
             "audit-margin",
@@ -131,6 +138,7 @@ def panels(groups: Sequence[Group]) -> list[dict[str, Any]]:
             "pp",
             margin_rows,
             levels=(Level(limit, f"D3 threshold {limit:g} pp"),),
+            wide=wide,
         ),
     ]
     return [figure_of(d) for d in dots]

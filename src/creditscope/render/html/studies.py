@@ -15,14 +15,15 @@ TALL = 14
 
 def study_section(preset: str, result: StudyResult) -> dict[str, Any]:
     columns, rows = arranged(result)
+    kinds = [_kind([row[k] for row in rows]) for k in range(len(columns))]
     groups: list[dict[str, Any]] = []
-    for column in columns:
+    for column, kind in zip(columns, kinds, strict=True):
         if column.group and groups and groups[-1]["name"] == column.group:
             groups[-1]["parts"].append(column)
         elif column.group:
             groups.append({"name": column.group, "parts": [column]})
         else:
-            groups.append({"name": column.name, "parts": []})
+            groups.append({"name": column.name, "parts": [], "kind": kind})
     return {
         "key": study_key(preset, result),
         "name": result.name,
@@ -34,18 +35,21 @@ def study_section(preset: str, result: StudyResult) -> dict[str, Any]:
         "groups": groups,
         "compared": any(g["parts"] for g in groups),
         "columns": columns,
-        "words": [_is_text([row[k] for row in rows]) for k in range(len(columns))],
+        "kinds": kinds,
         "rows": rows,
         "tall": len(rows) > TALL,
         "figures": [figure_of(chart) for chart in study_charts(result)],
     }
 
 
-def _is_text(cells: list[str]) -> bool:
-    """Sentences are set to the left and may wrap; numbers do neither."""
+def _kind(cells: list[str]) -> str:
+    """Class of a column: names and sentences are set to the left, sentences may wrap, numbers do neither."""
     together = "".join(cells)
     letters = sum(c.isalpha() or c.isspace() for c in together)
-    return bool(cells) and max(map(len, cells)) > 18 and letters > 0.6 * len(together)
+    longest = max(map(len, cells), default=0)
+    if longest <= 18 or letters <= 0.6 * len(together):
+        return ""
+    return "words" if longest > 40 else "name"
 
 
 def study_key(preset: str, result: StudyResult) -> str:

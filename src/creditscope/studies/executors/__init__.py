@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from creditscope.errors import CreditscopeError
 
+LIBRARIES = {"ray": "ray", "slurm": "submitit", "dask": "distributed"}
+"""What an engine needs, by the name of its extra."""
 ENGINES = {"local": "LocalExecutor", "ray": "RayExecutor", "slurm": "SlurmExecutor", "dask": "DaskExecutor"}
 
 
@@ -41,8 +43,9 @@ def make_executor(name: str, workers: int | None = None, **options: Any) -> Exec
     return executor
 
 
-def needs(module: str, extra: str) -> Any:
-    """An optional library, or one line that says how to get it."""
+def needs(extra: str) -> Any:
+    """The optional library of an engine, or one line that says how to get it."""
+    module = LIBRARIES[extra]
     try:
         return import_module(module)
     except ImportError as error:

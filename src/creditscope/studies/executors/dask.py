@@ -11,7 +11,7 @@ from creditscope.studies.executors import needs
 
 class DaskExecutor:
     def __init__(self, workers: int | None = None, address: str | None = None, **_: Any) -> None:
-        distributed = needs("distributed", "dask")
+        distributed = needs("dask")
         self._cluster = None
         if address is None:
             self._cluster = distributed.LocalCluster(

@@ -11,7 +11,7 @@ from creditscope.studies.executors import needs
 
 class RayExecutor:
     def __init__(self, workers: int | None = None, address: str | None = None, **_: Any) -> None:
-        self._ray = needs("ray", "ray")
+        self._ray = needs("ray")
         if not self._ray.is_initialized():
             cpus = None if address else workers or os.cpu_count()
             self._ray.init(

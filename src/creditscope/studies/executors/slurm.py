@@ -19,7 +19,7 @@ class SlurmExecutor:
     def __init__(
         self, workers: int | None = None, cluster: str | None = None, folder: str = "slurm", slurm: Any = None, **_: Any
     ) -> None:
-        self._engine = needs("submitit", "slurm").AutoExecutor(folder=Path(folder), cluster=cluster)
+        self._engine = needs("slurm").AutoExecutor(folder=Path(folder), cluster=cluster)
         self._local = self._engine.cluster == "local"
         self._cap = workers or ((os.cpu_count() or 1) if self._local else 256)
         array = {} if self._local else {"slurm_array_parallelism": self._cap}
