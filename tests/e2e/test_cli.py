@@ -111,6 +111,7 @@ def test_yaml_and_flags_together_flags_win(capsys, tmp_path):
         (["train", "--speed", "9"], "--speed"),
         (["train", "--credit-norm", "l2"], "Expected one of 'none', 'rms'; creditscope train --help"),
         (["train", "--epoch", "1"], "Perhaps you meant: --epochs INT; creditscope train --help"),
+        (["train", "--epochs", "abc"], "Error parsing --epochs: 'abc' is no INT; creditscope train --help"),
         (["train", "--epochs", "-3"], "epochs: Input should be greater than or equal to 1 (got -3)\n"),
         (["diagnose"], "bundle"),
         (["train", "--lr", "-1"], "lr: Input should be greater than 0"),
@@ -132,6 +133,17 @@ def test_a_path_that_may_not_be_read_is_one_line(capsys, monkeypatch):
 
     monkeypatch.setattr("creditscope.cli.rules.run", refuse)
     assert "locked/spec.json: Permission denied; check the path" in one_line_error(capsys, "rules")
+    for error, says in (
+        (OSError(errno.ENOSPC, "No space left on device"), "creditscope: No space left on device\n"),
+        (OSError(), "creditscope: OSError\n"),
+        (OSError(errno.EIO, "broken\nline", "a\nb"), "creditscope: a b: broken line\n"),
+    ):
+
+        def fail(args, error=error):
+            raise error
+
+        monkeypatch.setattr("creditscope.cli.rules.run", fail)
+        assert one_line_error(capsys, "rules") == says
 
 
 def test_yaml_with_a_python_tag_or_a_list_is_refused(capsys, tmp_path):

@@ -233,6 +233,24 @@ def test_a_damaged_network_is_not_replaced_by_its_null(store, tmp_path, capsys):
     assert "only frozen-blocks nulls were found" in capsys.readouterr().err
 
 
+def test_a_directory_that_may_not_be_read_is_told_and_left_out(store, tmp_path, monkeypatch, capsys):
+    shutil.copytree(dfa_runs(store)[0].path, tmp_path / "dfa")
+    (tmp_path / "locked").mkdir()
+    stat = Path.is_file
+
+    def is_file(path: Path) -> bool:
+        if path.parent.name == "locked":
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path)
+
+    monkeypatch.setattr(Path, "is_file", is_file)
+    assert len(find_sources([tmp_path]).bundles) == 1
+    assert "locked/spec.json: Permission denied" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "dfa")
+    assert main(["report", str(tmp_path)]) == 2
+    assert "no trained network could be read: 1 left out" in capsys.readouterr().err
+
+
 def test_a_store_shows_what_is_measured_and_measures_only_when_asked(store, tmp_path, monkeypatch, capsys):
     from creditscope.studies import freshb, result
 

@@ -213,6 +213,9 @@ def test_functional_rank_correlation_by_hand():
     assert result.conclusion.endswith("With 4 points, a rank correlation of +1 or -1 arises by chance with p = 0.083.")
     alone = functional.analyse([r for r in intervention(*items, lam=1e-2) if r.spec.seed == 42])
     assert "over 4 methods (one seed each) with" in alone.conclusion
+    two = functional.analyse(intervention(*items[:2], lam=1e-2))
+    assert "over 2 methods" in two.conclusion
+    assert two.conclusion.endswith("the highest accuracy."), "two points have no rank correlation"
 
 
 def test_freshb_counts_runs_beyond_three_deviations():
@@ -274,6 +277,12 @@ def test_seeds_share_with_clopper_pearson():
     assert seeds.share_interval(10, 10) == pytest.approx((0.69150, 1.0), abs=1e-4)
     result = seeds.analyse(pool((DFA, 0.3, 0.4, BROKEN)))
     assert "dfa(rms) fails in 3 of 3 seeds (95 % interval 0.29 to 1.00; 0 inconclusive)" in result.conclusion
+    runs = [r for r in pool((FA, 0.3, 0.4, {})) if not (r.spec.frozen and r.spec.seed == 456)]
+    result = seeds.analyse(runs)  # a seed without its null says nothing about D3
+    assert (
+        "fa(none) fails in 2 of 2 seeds (95 % interval 0.16 to 1.00; 0 inconclusive; 1 more without"
+        in result.conclusion
+    )
 
 
 def test_seeds_counts_every_choice_of_three():
@@ -304,7 +313,9 @@ def test_seeds_counts_every_choice_of_three():
         "fail": (fail["fa(none)"] & fail["dfa(rms)"]).sum(),
     }
     said = seeds.selection_text(found)
-    assert said.startswith("Of the 35 choices of 3 of these 7 seeds, the mean margin is below the threshold of D3: ")
+    assert said.startswith(
+        "Of the 35 choices of 3 of the 7 seeds that have their nulls, the mean margin is below the threshold of D3: "
+    )
     assert f"fa(none) in {below['fa(none)'].sum()}, " in said
 
 
@@ -316,7 +327,15 @@ def test_seeds_chooses_nothing_where_there_is_no_choice():
 def test_architectures_and_cifar100():
     groups = {r.spec.hash: r for shape in ({}, {"arch": "vit-mini"}) for r in pool(CLASSIC[2], **shape)}
     result = architectures.analyse(list(groups.values()))
-    assert "2 of 2 networks fail; failing by architecture: resmlp: dfa(rms); vit-mini: dfa(rms)." in result.conclusion
+    assert result.conclusion == (
+        "2 of 2 pairs of architecture and method fail in every seed; failing by architecture: resmlp: dfa(rms); vit-mini: "
+        "dfa(rms); with one seed: none; where D3 is not measured: none."
+    )
+    alone = [r for r in groups.values() if r.spec.arch == "resmlp" or (r.spec.seed == 42 and not r.spec.frozen)]
+    result = architectures.analyse(alone)
+    assert result.conclusion.endswith("with one seed: vit-mini; where D3 is not measured: vit-mini.")
+    assert "resmlp d=256 L=4, 100 epochs, seeds 42, 123, 456; cifar10, vit-mini" in result.convention
+    assert "100 epochs, seed 42; final checkpoint" in result.convention
     result = cifar100.analyse(pool(*CLASSIC, dataset="cifar100"))
     assert "1 of 3 methods fail on cifar100 (dfa(rms)); highest accuracy: bp." in result.conclusion
 

@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 import sys
+import urllib.error
 
 import pytest
 from tests.studies.driver import TINY
@@ -89,6 +90,16 @@ def test_an_executor_that_is_not_installed_leaves_no_store(executor, module, cap
     monkeypatch.setitem(sys.modules, module, None)
     message = error(capsys, "study", "run", "audit", "--store", str(tmp_path / "new"), "--executor", executor)
     assert f"pip install 'creditscope[{executor}]'" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_that_is_not_there_is_one_line_and_leaves_no_store(capsys, monkeypatch, tmp_path):
+    def refuse(url, timeout):
+        raise urllib.error.URLError("Name or service not known")
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    where = ["--store", str(tmp_path / "new"), "--data-dir", str(tmp_path / "typo")]
+    assert "cannot download" in error(capsys, "study", "run", "audit", "--preset", "quick", *where)
     assert list(tmp_path.iterdir()) == []
 
 

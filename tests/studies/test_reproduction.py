@@ -292,7 +292,7 @@ def test_nudging_is_held_against_what_a_step_can_change():
     """SB: published 1.93e-3 / (.01 · 128 · 1.8e-4) = 8.4; ours 2e-4 / (.01 · 128 · 1e-4) = 1.56."""
     made = run(make("paper", SB, 42, penalty=1e-2, intervention=True), 0.45, nudge=-2e-4, g_128=1e-4)
     told = dict(lessons([made]))["The length of the nudging step"]
-    assert "SB rms 8.4 (published) and 1.6 (ours)" in told
+    assert "SB rms 8.4 (published) and 1.6 (ours, n=1)" in told
 
 
 def test_the_norm_that_the_published_values_fit():

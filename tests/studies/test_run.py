@@ -21,9 +21,11 @@ class Noting:
 
     def __init__(self) -> None:
         self.order: list[str] = []
+        self.methods: list[str] = []
 
     def submit(self, fn: Any, spec: dict[str, Any], *rest: Any) -> Future[Any]:
         self.order.append(spec["arch"])
+        self.methods.append(spec["method"])
         future: Future[Any] = Future()
         future.set_result((run.DONE, "", ""))
         return future
@@ -36,6 +38,13 @@ def test_five_epochs_of_a_transformer_go_before_a_hundred_of_a_small_network(tmp
     jobs = [(spec, tmp_path / spec.hash) for spec in (RESMLP, VIT)]
     assert run.execute(jobs, executor, console=Console(file=io.StringIO())) == []
     assert executor.order == ["vit-mini", "resmlp"]
+
+
+def test_an_epoch_of_equilibrium_propagation_counts_for_several(tmp_path):
+    slow = make_spec({"dataset": "cifar10", "arch": "resmlp", "method": "ep", "epochs": 30, "seed": 1})
+    executor = Noting()
+    run.execute([(s, tmp_path / s.hash) for s in (RESMLP, slow)], executor, console=Console(file=io.StringIO()))
+    assert executor.methods == ["ep", "bp"]
 
 
 def test_the_time_left_weighs_epochs_by_their_cost(tmp_path, monkeypatch):

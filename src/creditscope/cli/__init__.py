@@ -75,8 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:  # a path that this user may not read or write, a full disk
         where = f"{error.filename}: " if error.filename else ""
-        print(
-            f"creditscope: {where}{error.strerror or error}; check the path and its permissions, then try again",
-            file=sys.stderr,
-        )
+        reason = error.strerror or str(error) or type(error).__name__
+        advice = "; check the path and its permissions" if isinstance(error, PermissionError) else ""
+        print(f"creditscope: {' '.join(f'{where}{reason}{advice}'.split())}", file=sys.stderr)
         return 2

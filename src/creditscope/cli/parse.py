@@ -47,12 +47,14 @@ def one_line(box: str) -> str:
     ]
     lines = lines[1:] or lines  # the first is the title of the box
     meant: list[str] = []
-    for word in ("Perhaps you meant", "Argument helptext", "Got errors"):
+    for word in ("Perhaps you meant", "Arguments similar to", "Argument helptext", "Got errors"):
         at = next((k for k, line in enumerate(lines) if line.startswith(word)), None)
         if at is not None:
-            meant = [line for line in lines[at:] if line.startswith("--")] or meant
+            if word in ("Perhaps you meant", "Arguments similar to"):
+                meant = [line for line in lines[at:] if line.startswith("--")]
             lines = lines[:at]
     said = re.sub(r"Expected one of \((.*?)\)", _choices, " ".join(lines))
+    said = re.sub(r"no type matching \{None\}\|(\S+) could be instantiated from \[(.*?)\]", r"\2 is no \1", said)
     typed = re.search(r"--[\w-]+", said)
     if not meant or not typed:
         return said

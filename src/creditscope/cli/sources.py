@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ class Sources:
     single: list[Bundle] = field(default_factory=list)
     """Bundles that were named themselves."""
     damaged: int = 0
-    """Bundles that could not be read and were left out."""
+    """Bundles and directories that could not be read and were left out."""
 
     def without_networks(self) -> CreditscopeError:
         """What to say where no trained network is left."""
@@ -54,6 +54,10 @@ def find_sources(paths: Iterable[Path], beside: bool = False) -> Sources:
 
     found = Sources()
     known: dict[str, Path] = {}
+
+    def unread(error: OSError) -> None:
+        left_out(f"{error.filename}: {error.strerror}")
+        found.damaged += 1
 
     def add(path: Path, strict: bool) -> None:
         try:
@@ -84,11 +88,11 @@ def find_sources(paths: Iterable[Path], beside: bool = False) -> Sources:
             found.bundles.sort(key=_order)
         elif is_bundle(path):
             add(path, strict=True)
-            for other in below(path.resolve().parent, deep=False) if beside else ():
+            for other in below(path.resolve().parent, deep=False, unread=unread) if beside else ():
                 add(other, strict=False)
         else:
-            inside = list(below(path))
-            if not inside:
+            inside = list(below(path, unread=unread))
+            if not inside and not found.damaged:
                 raise CreditscopeError(f"{path} holds no bundle; `creditscope train --out {path}/NAME` makes one")
             for p in inside:
                 add(p, strict=False)
@@ -106,19 +110,29 @@ def _order(bundle: Audited) -> tuple[object, ...]:
     return (s.frozen, *shape, *recipe, s.method != "bp", s.method, str(s.credit_norm), str(s.credit_site), s.seed)
 
 
-def _unread(error: OSError) -> None:
-    left_out(f"{error.filename}: {error.strerror}")
+def below(root: Path, deep: bool = True, unread: Callable[[OSError], None] | None = None) -> Iterator[Path]:
+    """Bundles under a directory, in order; hidden directories and what is inside a bundle are not looked at.
 
-
-def below(root: Path, deep: bool = True) -> Iterator[Path]:
-    """Bundles under a directory, in order; hidden directories and what is inside a bundle are not looked at."""
+    A directory that may not be read is told to `unread`; without one it is an error.
+    """
     from creditscope.training.bundle import is_bundle
 
-    for here, directories, _ in os.walk(root, onerror=_unread):
+    def tell(error: OSError) -> None:
+        if unread is None:
+            raise error
+        unread(error)
+
+    for here, directories, _ in os.walk(root, onerror=tell):
         directories[:] = sorted(d for d in directories if not d.startswith("."))
         for name in list(directories):
             path = Path(here) / name
-            if is_bundle(path):
+            try:
+                found = is_bundle(path)
+            except OSError as error:
+                directories.remove(name)
+                tell(error)
+                continue
+            if found:
                 directories.remove(name)
                 yield path
         if not deep:

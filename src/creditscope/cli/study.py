@@ -229,9 +229,10 @@ def run_run(args: Sequence[str]) -> int:
     wanted = {name: _chosen(name, flags.preset, flags.seeds) for name in flags.names}
     if flags.executor in LIBRARIES:
         needs(flags.executor)
+    specs = unique(spec for found in wanted.values() for spec in found)
+    _check_data(specs, flags)
     store = Store(flags.store, create=True)
     store.check_writable()
-    specs = unique(spec for found in wanted.values() for spec in found)
     for name, found in wanted.items():
         store.write_plan(name, flags.preset, [s.hash for s in found])
     console = Console(stderr=True)
@@ -260,6 +261,17 @@ def run_run(args: Sequence[str]) -> int:
     bad = {f.spec.hash for f in failures}
     good = sum(store.has(s) and s.hash not in bad for s in specs)
     return _told(flags, store, good, len(specs), len(failures))
+
+
+def _check_data(specs: Sequence[RunSpec], flags: Run) -> None:
+    """Files that cannot be read or downloaded are one line now, before a store is made, and not one for every run."""
+    from creditscope.data import load_dataset
+    from creditscope.data.cifar import SPECS
+    from creditscope.studies.store import META, Store
+
+    there = Store(flags.store) if (flags.store / META).exists() else None
+    for name in sorted({str(s.dataset) for s in specs if s.dataset in SPECS and not (there and there.has(s))}):
+        load_dataset(name, flags.data_dir)
 
 
 def _whole(store: Store, spec: RunSpec) -> bool:

@@ -107,8 +107,10 @@ def names(groups: Sequence[Group], longest: int = LONGEST) -> list[str]:
     """
     made = []
     for group in groups:
-        same = [g for g in groups if g.label == group.label]
-        suffix = "".join(f" {TOLD[n].format(getattr(group.spec, n))}" for n in _needed(same))
+        needed = _needed([g for g in groups if g.label == group.label])
+        if group.spec.arch != groups[0].spec.arch and "arch" not in needed:
+            needed = ["arch", *needed]
+        suffix = "".join(f" {TOLD[n].format(getattr(group.spec, n))}" for n in needed)
         name, room = printable(group.label), max(4, longest - len(suffix))
         made.append((name if len(name) <= room else name[: room - 1] + "…") + suffix)
     return made

@@ -12,7 +12,7 @@ from creditscope.render.study import study_markdown
 from creditscope.studies.audit import ORDER, Group, audit, margin_text, network, place
 from creditscope.studies.claims import PRIMARY, matches
 from creditscope.studies.learned import lessons
-from creditscope.studies.published import audit_accuracy
+from creditscope.studies.published import UNSTATED, audit_accuracy
 from creditscope.studies.published_verdicts import STRATEGIES, WHOLE
 from creditscope.studies.reproduction import (
     KINDS,
@@ -274,12 +274,13 @@ def claims_lines(held: Sequence[Outcome]) -> tuple[str, str]:
     norm = Counter(o.statement.partition("credit_norm=")[2] for o in tested if o.kind == ONE_NORM)
     told = f", {counts[ONE_RUN]} with the one credit_norm that was run" if counts[ONE_RUN] else ""
     told += "".join(f", {n} only with credit_norm={name}" for name, n in norm.most_common())
+    unstated = sum(UNSTATED in f"{o.claim.published.source} {o.claim.published.note}" for o in tested)
     single = sum(any(len(mine.values) == 1 for mine in o.ours) for o in tested)
     return (
         f"Of {len(tested)} claims that our runs can test, {counts[REPRODUCED]} are reproduced{told}, and "
         f"{counts[NOT_REPRODUCED] + counts[NOT_ONE_RUN]} are not"
         + (f" ({counts[NOT_ONE_RUN]} of these with the one credit_norm that was run)." if counts[NOT_ONE_RUN] else "."),
-        f"In {single} of them a value of ours is from a single seed.",
+        f"In {single} of them a value of ours is from a single seed; of {unstated} the text does not state the epochs.",
     )
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from creditscope.studies.audit import Group, audit, failing, partly
 from creditscope.studies.compared import compared
 from creditscope.studies.grid import BP, DFA, FA, make, seeds_of, with_nulls
-from creditscope.studies.published import ARCHITECTURE_ACCURACY, Published, audit_accuracy
+from creditscope.studies.published import ARCHITECTURE_ACCURACY, UNSTATED, Published, audit_accuracy
 from creditscope.studies.result import Run, StudyResult, names
 from creditscope.training.spec import RunSpec
 
+DECIDED = ("pass", "fail", "inconclusive")
 QUESTION = "which architectures show the failures?"
 RESMLP: tuple[dict[str, Any], ...] = ({}, {"terminal_norm": False})
 VIT: dict[str, Any] = {"arch": "vit-mini", "intervention": True}
@@ -48,8 +49,13 @@ def published(group: Group) -> Published | None:
         return None
     found = ARCHITECTURE_ACCURACY.get((name_of(group), group.spec.method))
     if found and group.spec.epochs != 30 and name_of(group) in ("vit-mini", "small-cnn"):
-        return replace(found, note=f"after training to the end, ours {group.spec.epochs} epochs")
+        length = "30 epochs" if name_of(group) == "vit-mini" else UNSTATED
+        return replace(found, note=f"{length}, ours {group.spec.epochs}")
     return found or (audit_accuracy(group.spec) if name_of(group) == "resmlp" else None)
+
+
+def _all(groups: Sequence[Group], name: str, holds: Callable[[Group], bool]) -> bool:
+    return all(holds(g) for g in groups if name_of(g) == name)
 
 
 def analyse(runs: Sequence[Run]) -> StudyResult:
@@ -59,7 +65,16 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         f"{name}: {names(g.label for g in failed if name_of(g) == name)}"
         for name in dict.fromkeys(map(name_of, groups))
     ]
+    single = names(
+        name for name in dict.fromkeys(map(name_of, groups)) if _all(groups, name, lambda g: len(g.seeds) == 1)
+    )
+    unmeasured = names(
+        name
+        for name in dict.fromkeys(map(name_of, groups))
+        if _all(groups, name, lambda g: all(r.checks["D3"].answer not in DECIDED for r in g.reports))
+    )
     conclusion = (
-        f"{len(failed)} of {len(groups)} networks fail; failing by architecture: {'; '.join(told)}{partly(groups)}."
+        f"{len(failed)} of {len(groups)} pairs of architecture and method fail in every seed; failing by architecture: "
+        f"{'; '.join(told)}{partly(groups)}; with one seed: {single}; where D3 is not measured: {unmeasured}."
     )
     return compared("architectures", QUESTION, groups, "architecture", name_of, published, conclusion)

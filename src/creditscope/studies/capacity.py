@@ -8,7 +8,7 @@ from creditscope.render.numbers import signed
 from creditscope.studies.audit import audit, margin_pp, margin_text
 from creditscope.studies.grid import BP, DFA, make, seeds_of, with_nulls
 from creditscope.studies.published import audit_accuracy
-from creditscope.studies.result import Run, StudyResult, beside, mean, pm
+from creditscope.studies.result import Run, StudyResult, beside, mean, means_over, pm
 from creditscope.training.spec import RunSpec
 
 QUESTION = "is the gain of DFA under the penalty one of capacity? (BP and DFA, with and without)"
@@ -36,7 +36,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         gap = [100 * (acc["bp", p] - acc["dfa", p]) for p in (False, True)]
         conclusion = (
             f"λ={PENALTY:g} changes BP by {signed(bp, 1)} pp and DFA by {signed(dfa, 1)} pp; the gap between them goes from "
-            f"{signed(gap[0], 1)} to {signed(gap[1], 1)} pp."
+            f"{signed(gap[0], 1)} to {signed(gap[1], 1)} pp ({means_over(len(g.seeds) for g in groups)})."
         )
     else:
         conclusion = f"{len(acc)} of the 4 cells are there; the comparison needs all."

@@ -25,6 +25,7 @@ def specs(preset: str) -> list[RunSpec]:
 
 def analyse(runs: Sequence[Run]) -> StudyResult:
     rows, points, specific, measured = [], [], [], 0
+    samples: set[int] = set()
     for run in runs:
         fact = run.full(None).fresh_b
         if fact is None or fact.trained is None:
@@ -43,6 +44,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
             )
             continue
         measured += 1
+        samples.add(fact.n_samples)
         if fact.z is not None and abs(fact.z) > Z:
             specific.append(f"{run.spec.label} s{run.spec.seed}")
         applies = run.spec.dataset == "cifar10" and run.spec.method == "dfa"
@@ -63,8 +65,11 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         )
     conclusion = (
         f"in {len(specific)} of {measured} runs ({names(specific)}) the trained matrices lie more than {Z:g} standard deviations "
-        "from redrawn ones: there, the alignment is with these matrices and no property of random feedback."
+        "from redrawn ones: there, the alignment is with these matrices, not with any that are drawn alike."
     )
     header = ["method", "seed", "trained", "published", "difference", "redrawn (20)", "published", "z", "note"]
-    convention = f"deep mean cosine without exact layers, λ = {PENALTY:g}, the same samples for both"
+    convention = (
+        f"deep mean cosine without exact layers, λ = {PENALTY:g}, the same {' or '.join(map(str, sorted(samples)))} samples for "
+        "both; z = (trained - mean of the redrawn) / their standard deviation; each row one network"
+    )
     return StudyResult("freshb", QUESTION, header, rows, {"kind": "strips", "points": points}, conclusion, convention)

@@ -10,7 +10,7 @@ from scipy import stats
 from creditscope.render.numbers import num, signed
 from creditscope.studies.grid import CB, DFA, FA, SB, make, seeds_of, with_nulls
 from creditscope.studies.interventions import CONVENTION, HEADER, Item, figure, items, row
-from creditscope.studies.result import Run, StudyResult
+from creditscope.studies.result import Run, StudyResult, means_over
 from creditscope.training.spec import RunSpec
 
 QUESTION = "under the same penalty, does the cosine rank the methods as accuracy, ρ, nudging and the loss do?"
@@ -43,13 +43,6 @@ def rank_correlations(found: Sequence[Item]) -> dict[str, float | None]:
     return result
 
 
-def _seeds(found: Sequence[Item]) -> str:
-    counts = sorted({len(i.group.seeds) for i in found})
-    if counts[-1] == 1:
-        return "one seed each"
-    return f"means over {counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"means over {counts[0]} seeds"
-
-
 def chance_of_perfect_order(points: int) -> float:
     """Share of the orders of `points` values that have a rank correlation of +1 or -1."""
     return min(1.0, 2 / math.factorial(points))
@@ -63,10 +56,15 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         by_cosine = max(found, key=lambda i: -2.0 if i.cosine is None else i.cosine).group.label
         by_accuracy = max(found, key=lambda i: i.accuracy).group.label
         same = "also" if by_cosine == by_accuracy else f"while {by_accuracy} has"
+        behind = means_over(len(i.group.seeds) for i in found)
+        points = sum(i.cosine is not None for i in found)
+        chance = (
+            f" With {points} points, a rank correlation of +1 or -1 arises by chance with p = "
+            f"{num(chance_of_perfect_order(points), 2)}."
+        )
         conclusion = (
-            f"rank correlation of the deep cosine over {len(found)} methods ({_seeds(found)}) with {told}; {by_cosine} has "
-            f"the highest cosine, {same} the highest accuracy. With {len(found)} points, "
-            f"a rank correlation of +1 or -1 arises by chance with p = {num(chance_of_perfect_order(len(found)), 2)}."
+            f"rank correlation of the deep cosine over {points} methods ({behind}) with {told}; {by_cosine} has the highest "
+            f"cosine, {same} the highest accuracy.{chance if any(v is not None for v in ranks.values()) else ''}"
         )
     else:
         conclusion = "no finished runs."

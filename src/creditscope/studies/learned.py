@@ -168,7 +168,9 @@ def exact_layer(runs: Sequence[Run]) -> str:
         facts = [r.facts.concentration for r in g.reports if r.facts.concentration]
         with_, without = known(c.deep_mean for c in facts), known(c.deep_mean_without_exact for c in facts)
         if with_ and without:
-            parts.append(f"{g.label}: {signed(mean(with_))} with layer L, {signed(mean(without))} without")
+            parts.append(
+                f"{g.label}: {signed(mean(with_))} with layer L, {signed(mean(without))} without (n={len(without)})"
+            )
     if not parts:
         return ""
     return f"FA's credit at h_L is the gradient itself, cosine 1 by construction. Deep cosine: {'; '.join(parts)}."
@@ -185,7 +187,9 @@ def nudging_step(runs: Sequence[Run]) -> str:
             mine = [r for r in runs if r.spec.hash in o.hashes and r.spec.seed in o.seeds]
             if o.values:
                 ours = abs(mean(o.values)) / (ETA * 128 * mean([r.facts.reference.batch_mean_128[-1] for r in mine]))
-                parts.append(f"{method.upper()} {o.norm} {num(published, 2)} (published) and {num(ours, 2)} (ours)")
+                parts.append(
+                    f"{method.upper()} {o.norm} {num(published, 2)} (published) and {num(ours, 2)} (ours, n={len(o.values)})"
+                )
     if not parts:
         return ""
     return (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from creditscope.render.numbers import signed
 from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, FA_RMS, make, seeds_of, with_nulls
 from creditscope.studies.interventions import CONVENTION, HEADER, Item, figure, items, row
-from creditscope.studies.result import Run, StudyResult, mean
+from creditscope.studies.result import Run, StudyResult, mean, means_over
 from creditscope.training.spec import RunSpec
 
 QUESTION = "what does the penalty λ‖f_l(h_l)‖² do to accuracy, scale and credit?"
@@ -62,7 +62,8 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
                 f"{method} {gain} pp at λ={best.group.spec.penalty:g} (‖h_L‖ {base.last_h:.2g} → {best.last_h:.2g})"
             )
     conclusion = (
-        f"best accuracy under a penalty against none: {'; '.join(parts) or 'not measured'}; the margin (point) lies between "
+        f"best accuracy under a penalty against none ({means_over(len(i.group.seeds) for i in found)}): "
+        f"{'; '.join(parts) or 'not measured'}; the margin (point) lies between "
         f"1 and 2 pp in {len(fragile)} of {len(found)} rows."
     )
     header = [*HEADER, "point at 1 pp", "point at 2 pp"]

@@ -108,16 +108,18 @@ def _architectures() -> list[Claim]:
             for m in ("fa", "dfa")
             for c in (
                 claim("vit-mini", f"{m.upper()}: ‖h_L‖", said(1e7, None, "ViT-Mini, 30 epochs"), last_h, "order", m),
-                claim("vit-mini", f"{m.upper()}: ‖g_L‖ at B = 128", said(1e-9, None, unstated), g_128, "order", m),
+                claim(
+                    "vit-mini", f"{m.upper()}: ‖g_L‖ (ours at B = 128)", said(1e-9, None, unstated), g_128, "order", m
+                ),
             )
         ),
         claim("vit-mini", "DFA: D1 first fires at epoch", said(1.0, None, "ViT-Mini"), fires("D1"), "epochs", "dfa"),
         claim("vit-mini", "DFA: D2 first fires at epoch", between(2, 3, unstated), fires("D2"), "epochs", "dfa"),
         claim(bare, "DFA: ‖h_L‖", said(1.2e7, None, without), last_h, "order", "dfa"),
-        claim(bare, "DFA: ‖g_L‖ at B = 128", said(7e-4, None, without), g_128, "order", "dfa"),
+        claim(bare, "DFA: ‖g_L‖ (ours at B = 128)", said(7e-4, None, without), g_128, "order", "dfa"),
         claim("student", "frozen: accuracy", said(0.908, 0.009, student), accuracy, "accuracy", "bp", train_last=0),
         *(
-            claim("student", f"{m.upper()}: ‖g_L‖ at B = 128", said(1e-4, None, student), g_128, "at least", m)
+            claim("student", f"{m.upper()}: ‖g_L‖ (ours at B = 128)", said(1e-4, None, student), g_128, "at least", m)
             for m in ("fa", "dfa")
         ),
         claim("student", "DFA: growth", corrected, growth, "order", "dfa"),

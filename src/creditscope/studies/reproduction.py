@@ -13,9 +13,10 @@ from creditscope.studies.published_claims import claims
 from creditscope.studies.result import NotMeasured, Run, geometric, mean
 
 TOLERANCE = {
-    "accuracy": "within 2 pp, or within twice the two standard deviations together",
-    "margin": "within 2 pp, or within twice the two standard deviations together (published: of its two accuracies)",
-    "cosine": "within .10, or within twice the two standard deviations together",
+    "accuracy": "within 2 pp, or within twice the root of the sum of the two squared standard deviations",
+    "margin": "within 2 pp, or within twice the root of the sum of the two squared standard deviations (published: of its two "
+    "accuracies)",
+    "cosine": "within .10, or within twice the root of the sum of the two squared standard deviations",
     "order": "same sign and within a factor 3 (geometric mean over seeds)",
     "epochs": "within 2 epochs, in every seed",
     "at most": "not above the published bound",

@@ -156,6 +156,14 @@ def named(shared: Sequence[int]) -> str:
     return f"the seed{'s' if len(shared) > 1 else ''} that all have ({', '.join(map(str, shared))})"
 
 
+def means_over(counts: Iterable[int]) -> str:
+    """How many seeds stand behind the numbers of a sentence."""
+    found = sorted(set(counts))
+    if not found or found[-1] == 1:
+        return "one seed each"
+    return f"means over {found[0]} to {found[-1]} seeds" if len(found) > 1 else f"means over {found[0]} seeds"
+
+
 def pm(values: Sequence[float], digits: int = 3) -> str:
     """Mean ± sample standard deviation; one value: the value."""
     if not values:

@@ -72,8 +72,8 @@ def selection_text(found: dict[str, Any]) -> str:
         return ", ".join(f"{label} in {k}" for label, k in found[reading].items()) + every
 
     return (
-        f"Of the {found['choices']} choices of {found['size']} of these {len(found['seeds'])} seeds, the mean margin is below "
-        f"the threshold of D3: {told('below')}; with its whole paired 95 % interval: {told('fail')}."
+        f"Of the {found['choices']} choices of {found['size']} of the {len(found['seeds'])} seeds that have their nulls, the "
+        f"mean margin is below the threshold of D3: {told('below')}; with its whole paired 95 % interval: {told('fail')}."
     )
 
 
@@ -106,12 +106,14 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
             )
     rows.sort(key=lambda r: r[0])
     parts, figure = [], {}
-    for label, found in verdicts.items():
+    for label, statuses in verdicts.items():
+        found = [status for status in statuses if status != "incomplete"]  # without its null a seed is not judged
         k, n = found.count("fail"), len(found)
-        low, high = share_interval(k, n)
-        undecided = found.count("inconclusive")
+        low, high = share_interval(k, n) if n else (0.0, 1.0)
+        undecided, open_ = found.count("inconclusive"), len(statuses) - n
         parts.append(
-            f"{label} fails in {k} of {n} seeds (95 % interval {low:.2f} to {high:.2f}; {undecided} inconclusive)"
+            f"{label} fails in {k} of {n} seeds (95 % interval {low:.2f} to {high:.2f}; {undecided} inconclusive"
+            + (f"; {open_} more without a measured D3)" if open_ else ")")
         )
         figure[label] = {"fail": k, "n": n, "low": low, "high": high, "verdicts": found, "margins": margins[label]}
     chosen = selections(runs)
@@ -119,7 +121,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     header = ["method", "seed", "accuracy", "margin to matched null (pp)", "status", "the protocol finds"]
     networks = "; ".join(sorted({network(run.spec) for run in runs}))
     convention = (
-        f"{networks or 'no finished runs'}; every seed of the grid, none selected; each judged alone (binomial interval, this "
+        f"{networks or 'no finished runs'}; every seed that was run, none selected; each judged alone (binomial interval, this "
         "network only); share: Clopper-Pearson; published (100 epochs): 3 of 10 seeds by the change history, in which both fail"
     )
     drawn = {"kind": "shares", "methods": figure, "selections": chosen}

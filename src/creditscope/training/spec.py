@@ -225,7 +225,7 @@ def one_line(error: ValidationError, data: Mapping[str, Any] | None = None) -> s
     """The first complaints of a validation as one line; `data`: where some are about what was given, those only."""
     parts = []
     items = error.errors()
-    about = [item for item in items if data is None or not item["loc"] or data.get(str(item["loc"][0])) is not None]
+    about = [item for item in items if data is None or not item["loc"] or item["loc"][0] in data]
     for item in (about or items)[:3]:
         where = ".".join(str(p) for p in item["loc"])
         message = item["msg"].removeprefix("Value error, ")
