@@ -122,3 +122,43 @@ def test_report_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
     page = (tmp_path / "page.html").read_text()
     assert tiny_specs()[0].hash[:10] in page
     capsys.readouterr()
+
+
+def test_an_archive_keeps_the_studies_of_every_store_that_was_written_into_it(store, tmp_path):
+    first, second = Store(tmp_path / "a", create=True), Store(tmp_path / "b", create=True)
+    first.write_plan("penalty", "reduced", [])
+    first.write_plan("audit", "reduced", [])
+    second.write_plan("audit", "reduced", [])
+    second.write_plan("audit", "paper", [])
+    write_archive(store, [tiny_specs()[0].hash], tmp_path / "results")
+    for one in (first, second):
+        write_archive(one, [], tmp_path / "results")
+    plans = [(p["study"], p["preset"]) for p in Archive(tmp_path / "results").plans()]
+    assert plans == [("audit", "paper"), ("audit", "reduced"), ("penalty", "reduced")]
+    assert Archive(tmp_path / "results").hashes() == [tiny_specs()[0].hash]
+
+
+def test_a_study_trains_only_what_an_archive_lacks(store, tmp_path, capsys, monkeypatch):
+    """Beside an archive, a new store gets the rest of the grid; a damaged file of the archive does not count."""
+    import creditscope.studies.audit as audit_study
+
+    monkeypatch.setattr(audit_study, "specs", lambda preset: tiny_specs())
+    good, damaged, *rest = [s.hash for s in tiny_specs()]
+    results = tmp_path / "results"
+    write_archive(store, [good, damaged], results)
+    (results / "runs" / f"{damaged}.json").write_text("{}")
+    args = ["audit", "--preset", "smoke", "--store", str(tmp_path / "new"), "--archive", str(results)]
+    assert main(["study", "plan", *args]) == 0
+    planned = capsys.readouterr()
+    assert f"{len(rest) + 2} runs, 1 done, {len(rest) + 1} left" in planned.out
+    assert f"{damaged}.json is not a run of an archive" in planned.err
+    assert main(["study", "run", *args, "--workers", "1"]) == 0
+    told = capsys.readouterr().out
+    assert f"{len(rest) + 1} of {len(rest) + 1} runs that {results} lacks are in {tmp_path / 'new'}" in told
+    assert {r["hash"] for r in Store(tmp_path / "new").rows()} == {damaged, *rest}
+    assert f"next: creditscope runs export --store {tmp_path / 'new'} --format archive --out {results}" in told
+    assert main(["runs", "export", "--store", str(tmp_path / "new"), "--format", "archive", "--out", str(results)]) == 0
+    assert Archive(results).hashes() == sorted([good, damaged, *rest])
+    assert main(["study", "run", "audit", "--store", str(tmp_path / "new"), "--archive", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "index.json" in line

@@ -58,6 +58,8 @@ class Plan:
     """Only these seeds of the grid (default: all)."""
     store: Path | None = None
     """Store to look for runs that are done already."""
+    archive: Path | None = None
+    """Archive of results (such as results/): the runs that it has count as done."""
     workers: int | None = None
     """Runs at the same time (default: one per core)."""
     data_dir: Path | None = None
@@ -70,6 +72,8 @@ class Run:
     """Names of the studies; runs that they share are trained once."""
     store: Path
     """Directory of the store; made where there is none."""
+    archive: Path | None = None
+    """Archive of results (such as results/): the runs that it has count as done."""
     preset: PresetName = "smoke"
     """smoke (embedded dataset, under two minutes), quick (real data, few epochs), paper (published recipe and seeds),
     reduced (paper, with fewer epochs or seeds where a run is costly)."""
@@ -172,6 +176,19 @@ def _chosen(name: str, preset: str, seeds: tuple[int, ...]) -> list[RunSpec]:
     return [spec for spec in specs if not seeds or spec.seed in seeds]
 
 
+def _lacking(archive: Path | None, specs: list[RunSpec]) -> list[RunSpec]:
+    """The specs that an archive does not have; a file of it that cannot be read does not count, and is named."""
+    if archive is None:
+        return specs
+    from creditscope.studies.archive import Archive
+
+    runs, problems = Archive(archive).runs_of(specs)
+    for problem in problems:
+        print(f"creditscope: {problem}", file=sys.stderr)
+    there = {run.spec.hash for run in runs}
+    return [spec for spec in specs if spec.hash not in there]
+
+
 def run_list(args: Sequence[str]) -> int:
     parse(List, args, "study list", "The studies and what each asks.", "creditscope study list")
     from creditscope.studies.catalogue import NAMES, get_study
@@ -197,9 +214,11 @@ def run_plan(args: Sequence[str]) -> int:
 
     specs = _chosen(flags.name, flags.preset, flags.seeds)
     store = Store(flags.store) if flags.store and flags.store.exists() else None
-    p = plan(specs, store, flags.workers, flags.data_dir)
+    left = _lacking(flags.archive, specs)
+    p = plan(left, store, flags.workers, flags.data_dir)
     duration = f"{p.hours:.1f} hours" if p.hours >= 1 else f"{60 * p.hours:.1f} minutes"
-    print(f"{flags.name} ({flags.preset}): {p.runs} runs, {p.done} done, {p.runs - p.done} left")
+    done = len(specs) - len(left) + p.done
+    print(f"{flags.name} ({flags.preset}): {len(specs)} runs, {done} done, {len(specs) - done} left")
     print(f"about {duration} on {p.workers} workers; disk {p.bytes / 2**20:.0f} MB")
     print(f"(calibration: {p.calibration})")
     return 0
@@ -229,7 +248,7 @@ def run_run(args: Sequence[str]) -> int:
     wanted = {name: _chosen(name, flags.preset, flags.seeds) for name in flags.names}
     if flags.executor in LIBRARIES:
         needs(flags.executor)
-    specs = unique(spec for found in wanted.values() for spec in found)
+    specs = _lacking(flags.archive, unique(spec for found in wanted.values() for spec in found))
     _check_data(specs, flags)
     store = Store(flags.store, create=True)
     store.check_writable()
@@ -286,7 +305,11 @@ def _whole(store: Store, spec: RunSpec) -> bool:
 
 def _told(flags: Run, store: Store, good: int, runs: int, failed: int) -> int:
     """The last lines of `study run`, and its exit code."""
-    print(f"{good} of {runs} runs are in {store.root}" + (f", {failed} failed (see above)" if failed else ""))
+    beside = f" that {flags.archive} lacks" if flags.archive else ""
+    print(f"{good} of {runs} runs{beside} are in {store.root}" + (f", {failed} failed (see above)" if failed else ""))
+    if flags.archive:
+        print(f"next: creditscope runs export --store {store.root} --format archive --out {flags.archive}")
+        return FAILED if failed else 0
     for name in flags.names:
         print(f"next: creditscope study show {name} --preset {flags.preset} --store {store.root}")
     return FAILED if failed else 0

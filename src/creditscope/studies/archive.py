@@ -141,8 +141,9 @@ def command(spec: RunSpec) -> str:
 
 
 def write_archive(store: Store, hashes: Iterable[str], out: Path) -> list[str]:
-    """Write the finished runs among `hashes`; the ones that the archive has already and that are not named stay."""
+    """Write the finished runs among `hashes`; the runs and the studies that the archive has already stay."""
     written = []
+    before = Archive(out).plans() if is_archive(out) else []
     for key in dict.fromkeys(hashes):
         if not (store.out(key) / "spec.json").is_file():
             continue
@@ -169,6 +170,7 @@ def write_archive(store: Store, hashes: Iterable[str], out: Path) -> list[str]:
         key: {"label": r.spec.label, "seed": r.spec.seed, "accuracy": r.accuracy, "command": command(r.spec)}
         for key, r in runs.items()
     }
-    plans = [{"study": p["study"], "preset": p["preset"]} for p in store.plans()]
+    now = [{"study": p["study"], "preset": p["preset"]} for p in store.plans()]
+    plans = sorted(before + [p for p in now if p not in before], key=lambda p: (p["study"], p["preset"]))
     write_atomic(out / INDEX, dump_json({"schema_version": SCHEMA_VERSION, "plans": plans, "runs": rows}))
     return written
