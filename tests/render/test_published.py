@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from creditscope.render.html import html_page, networks
 from creditscope.render.html.published import BADGES, published_section
-from creditscope.render.reproduction import audit_page, how_to_read
+from creditscope.render.reproduction import BOTH, audit_page, how_to_read
 from creditscope.studies.audit import audit
+from creditscope.studies.coverage import AS_PLANNED, IN_PART, coverage
 from creditscope.studies.grid import BP, DFA, FA
 from creditscope.studies.reproduction import KINDS, outcomes
 from creditscope.studies.verdicts import INCONCLUSIVE, NOT_ONE_OPEN, ONE_OPEN, verdict_outcomes
@@ -17,7 +18,7 @@ RUNS = pool((BP, 0.615, 0.35, {"cosines": (1.0,) * 5}), (FA, 0.401, 0.35, {}), (
 
 
 def test_every_kind_of_statement_has_a_mark():
-    assert set(BADGES) == {*KINDS, ONE_OPEN, NOT_ONE_OPEN, INCONCLUSIVE}
+    assert set(BADGES) == {*KINDS, ONE_OPEN, NOT_ONE_OPEN, INCONCLUSIVE, AS_PLANNED, IN_PART}
 
 
 def test_runs_that_no_published_value_is_about_get_no_section():
@@ -37,7 +38,8 @@ def test_the_page_says_what_the_markdown_says():
         assert line in text
         assert line.split(" claims")[0].split(" published")[0] in markdown
     rows = [row for t in section["tables"] for row in t["rows"]]
-    assert len(rows) == len(outcomes(RUNS)) + len(verdict_outcomes(RUNS)) + len(groups)
+    cells = coverage(r.spec for r in RUNS)
+    assert len(rows) == len(outcomes(RUNS)) + len(verdict_outcomes(RUNS)) + len(groups) + len(cells)
     for row in rows:
         assert f"| {' | '.join([*row['cells'], row['statement']])} |" in markdown
     for title, lesson in section["lessons"]:
@@ -48,7 +50,8 @@ def test_the_page_says_what_the_markdown_says():
 def test_the_mark_of_a_policy_stands_beside_its_words():
     section = published_section(pool((FA, 0.351, 0.35, {})))  # fails by (d) alone
     assert section is not None
-    (row,) = section["tables"][-1]["rows"]
+    (table,) = [t for t in section["tables"] if t["name"] == BOTH]
+    (row,) = table["rows"]
     assert (row["status"], row["mark"], row["statement"]) == ("fail", "✗", "needs walk-back: (d) depth")
 
 

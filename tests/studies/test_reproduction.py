@@ -217,6 +217,31 @@ def test_the_floor_moves_with_the_batch_size():
     )
 
 
+def test_the_contrast_of_methods_is_stated_for_both_sites():
+    """Growth made by hand: at the output the method counts for less and the norm for more."""
+    growth = {
+        ("fa", "none"): {"input": 10.0, "output": 10.0},
+        ("fa", "rms"): {"input": 30.0, "output": 500.0},
+        ("dfa", "none"): {"input": 400.0, "output": 20.0},
+        ("dfa", "rms"): {"input": 2400.0, "output": 1500.0},
+    }
+    runs = [
+        run(
+            make("paper", m, 42, intervention=True, credit_site=site),
+            0.3,
+            growth=growth[m["method"], m["credit_norm"]][site],
+        )
+        for m in (FA, FA_RMS, DFA_NONE, DFA)
+        for site in ("input", "output")
+    ]
+    assert dict(lessons(runs))["Site of the credit"].endswith(
+        " From FA to DFA the growth changes by a factor at the input 40 (none) and 80 (rms), against 3 (FA) and 6 (DFA) from "
+        "none to rms; at the output 2 (none) and 3 (rms), against 50 (FA) and 75 (DFA) from none to rms (the seed that all have "
+        "(42))."
+    )
+    assert "From FA to DFA" not in dict(lessons(runs[:-1]))["Site of the credit"]
+
+
 def test_partly_trained_networks_are_no_part_of_the_comparison_of_sites():
     runs = [
         run(make("paper", FA, 42, intervention=True, **change), acc)

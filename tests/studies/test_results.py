@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from creditscope.cli.study import END, START
 from creditscope.render.claims_charts import claims_charts
@@ -59,20 +60,57 @@ def test_page_and_readme_are_made_from_the_files(found):
     assert readme.partition(START)[2].partition(END)[0].strip() == headline(runs)
 
 
-@pytest.mark.parametrize("method", ["bp", "fa", "dfa"])
-def test_accuracies_of_the_page_equal_those_of_the_files(raw, method):
-    """A second computation: numpy over the last lines of the trajectories, chosen by hand-written conditions."""
-    page = (ROOT / "docs" / "audit.md").read_text()
-    line = next(x for x in page.splitlines() if x.startswith(f"| {method.upper()}: accuracy |"))
-    chosen: dict[str, list[float]] = {}
+def trained(raw: list[dict[str, Any]], method: str, last: int | None = None) -> dict[str, dict[int, dict[str, Any]]]:
+    """Files of the primary audit by credit norm and seed, chosen by hand-written conditions."""
+    chosen: dict[str, dict[int, dict[str, Any]]] = {}
     for run in raw:
         s = run["spec"]
         same = (s["dataset"], s["arch"], s["width"], s["depth"], s["epochs"]) == ("cifar10", "resmlp", 256, 4, 100)
-        plain = s["terminal_norm"] and s["penalty"] == 0 and s["train_last"] is None and s["targets"] == "labels"
+        plain = s["terminal_norm"] and s["penalty"] == 0 and s["train_last"] == last and s["targets"] == "labels"
         if same and plain and s["method"] == method and s["credit_site"] in (None, "input"):
-            chosen.setdefault(s["credit_norm"] or "", []).append(run["trajectory"][-1]["accuracy"])
+            chosen.setdefault(s["credit_norm"] or "", {})[s["seed"]] = run
     assert chosen, "the primary audit is not there"
-    for norm, accuracies in chosen.items():
-        told = re.search(rf"{norm + ': ' if norm else ''}(0\.\d+)(?: ± [\d.e-]+)? \(n={len(accuracies)}\)", line)
-        assert told is not None, line
-        assert float(told.group(1)) == pytest.approx(np.mean(accuracies), abs=5.1e-4)
+    return chosen
+
+
+@pytest.mark.parametrize("method", ["bp", "fa", "dfa"])
+def test_numbers_of_the_page_equal_those_of_the_files(raw, method):
+    """A second computation: numpy over the last lines of the trajectories."""
+    page = (ROOT / "docs" / "audit.md").read_text().partition("### Primary audit")[2].partition("### ")[0]
+    last = {norm: [r["trajectory"][-1] for r in by_seed.values()] for norm, by_seed in trained(raw, method).items()}
+    quantities = {
+        "accuracy": lambda line: line["accuracy"],
+        "‖h\\_L‖": lambda line: line["h"][-1],
+        "‖g\\_L‖ (ours at B = 128)": lambda line: line["g_per_sample"][-1] / 128,
+        "growth": lambda line: max(np.divide(line["h"][1:], line["h"][:-1])),
+    }
+    for quantity, read in quantities.items():
+        rows = [x for x in page.splitlines() if x.startswith(f"| {method.upper()}: {quantity} |")]
+        if not rows:
+            assert (method, quantity) == ("fa", "growth")  # the papers give none
+            continue
+        for norm, lines in last.items():
+            values = [read(line) for line in lines]
+            mean = np.mean(values) if quantity == "accuracy" else np.exp(np.mean(np.log(values)))
+            told = re.search(
+                rf"{norm + ': ' if norm else ''}([\d.e+-]+)(?: [^|;]*?)? \(n={len(values)}\)", rows[0].split("|")[3]
+            )
+            assert told is not None, rows[0]
+            assert float(told.group(1)) == pytest.approx(mean, rel=0.051 if quantity != "accuracy" else 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("label", "method", "norm"), [("bp", "bp", ""), ("fa(rms)", "fa", "rms"), ("dfa(none)", "dfa", "none")]
+)
+def test_margins_of_the_readme_equal_those_of_the_files(raw, label, method, norm):
+    """Paired t over seeds, by scipy's test of one sample, from the accuracies in the files."""
+    accuracy = [
+        {seed: r["trajectory"][-1]["accuracy"] for seed, r in trained(raw, method, last)[norm].items()}
+        for last in (None, 0)
+    ]
+    margins = [100 * (accuracy[0][seed] - accuracy[1][seed]) for seed in accuracy[0]]
+    interval = stats.ttest_1samp(margins, 0).confidence_interval(0.95)
+    told = f"{np.mean(margins):+.1f} [{interval.low:+.1f}, {interval.high:+.1f}]"
+    table = (ROOT / "README.md").read_text().partition(START)[2].partition(END)[0]
+    (row,) = [line for line in table.splitlines() if line.startswith(f"| {label} |")]
+    assert told in row.replace("\\", "")

@@ -11,6 +11,7 @@ from creditscope.render.markdown import escape, table
 from creditscope.render.study import study_markdown
 from creditscope.studies.audit import ORDER, Group, audit, margin_text, network, place
 from creditscope.studies.claims import PRIMARY, matches
+from creditscope.studies.coverage import AS_PLANNED, IN_PART, Cell, coverage
 from creditscope.studies.learned import lessons
 from creditscope.studies.published import UNSTATED, audit_accuracy
 from creditscope.studies.published_verdicts import STRATEGIES, WHOLE
@@ -72,6 +73,7 @@ VERDICTS = {
 PLANNED = (
     "The grid of preset `reduced`, nulls included, and what of it was run; runs that studies share are counted in each."
 )
+COVERAGE_HEADER = ["network", "method", "the papers' recipe", "run", "statement"]
 
 
 def audit_page(
@@ -96,6 +98,8 @@ def audit_page(
         "**{}** {}".format(*claims_lines(held)),
         verdicts_line(verdicts),
         *(f"![{told}]({figures[name]})" for name, told in OVERVIEW.items() if name in figures),
+        "## What we learned",
+        *(f"**{escape(title)}.** {escape(text, None)}" for title, text in lessons(runs)),
         "## Published tables, line by line",
         how_to_read(),
     ]
@@ -104,8 +108,6 @@ def audit_page(
     for name, told in VERDICTS.items():
         parts += [f"### {name}", told, _published_verdicts([o for o in verdicts if o.said.table == name])]
     parts += [f"## {BOTH}", POLICIES, _verdicts(runs)]
-    parts.append("## What we learned")
-    parts += [f"**{escape(title)}.** {escape(text, None)}" for title, text in lessons(runs)]
     parts += ["## The studies behind it"]
     for r in results:
         parts.append(study_markdown(r).replace("## ", "### ", 1))
@@ -116,6 +118,9 @@ def audit_page(
         PLANNED,
         "\n".join(table(["study", "planned", "run", "missing"], _planned(plan, runs))),
     ]
+    cells = coverage(r.spec for r in runs)
+    rows = [list(map(escape, cell.words)) for cell in cells]
+    parts += [coverage_line(cells), "\n".join(table(COVERAGE_HEADER, rows))]
     if missing:
         parts += ["Not run yet:", "\n".join(f"- {escape(m)}" for m in missing)]
     parts += [
@@ -186,6 +191,15 @@ def _planned(plan: Mapping[str, Sequence[str]], runs: Sequence[Run]) -> list[lis
         [escape(name), str(len(hashes)), str(sum(h in there for h in hashes)), str(sum(h not in there for h in hashes))]
         for name, hashes in plan.items()
     ]
+
+
+def coverage_line(cells: Sequence[Cell]) -> str:
+    counts = Counter(c.statement for c in cells)
+    return (
+        "The papers' recipe (preset `paper`: 100 epochs, 30 in the intervention studies; three seeds, ten at d = 512) has "
+        f"{len(cells)} pairs of network and method, nulls included. {counts[AS_PLANNED]} of them were run with all "
+        f"epochs and seeds, {counts[IN_PART]} in part (fewer epochs or seeds), {counts[NOT_RUN]} not."
+    )
 
 
 def _every(runs: Sequence[Run]) -> list[list[str]]:

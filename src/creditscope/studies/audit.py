@@ -303,9 +303,17 @@ def _seeds_by_network(groups: Sequence[Group]) -> dict[str, str]:
 
 def network(s: RunSpec) -> str:
     """Dataset, shape and length of training, as a table names it."""
+    return f"{shape(s)}, {length(s)}"
+
+
+def shape(s: RunSpec) -> str:
     norm = "" if s.terminal_norm or s.arch != "resmlp" else " without terminal norm"
+    return f"{s.dataset}, {s.arch} d={s.width} L={s.depth}{norm}"
+
+
+def length(s: RunSpec) -> str:
     schedule = "" if s.schedule_epochs == s.epochs else f" of a schedule of {s.schedule_epochs}"
-    return f"{s.dataset}, {s.arch} d={s.width} L={s.depth}{norm}, {s.epochs} epochs{schedule}"
+    return f"{s.epochs} epochs{schedule}"
 
 
 def network_and_seed(s: RunSpec) -> str:

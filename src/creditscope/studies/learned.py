@@ -116,7 +116,26 @@ def credit_site(runs: Sequence[Run]) -> str:
             f"{key[0].upper()} {key[1]}: accuracy {mean(a.accuracies):.3f} (input) and {mean(b.accuracies):.3f} (output), growth "
             f"{num(geometric(a.values('growth')), 2)} and {num(geometric(b.values('growth')), 2)} (n={len(a.seeds)})"
         )
-    return f"At 30 epochs, the same seeds at both sites: {'; '.join(parts)}." if parts else ""
+    if not parts:
+        return ""
+    return f"At 30 epochs, the same seeds at both sites: {'; '.join(parts)}.{_contrast_by_site(at)}"
+
+
+def _contrast_by_site(at: dict[str, dict[tuple[str, str], Group]]) -> str:
+    """The factor of growth from FA to DFA at either site, over the seeds that all of them have."""
+    cells = {(site, *key): g for site, of in at.items() for key, g in of.items()}
+    shared = shared_seeds({k: g.seeds for k, g in cells.items()})
+    if len(cells) < 8 or not shared:
+        return ""
+    told = []
+    for site in ("input", "output"):
+        growth = {k[1:]: over(shared, g.seeds, g.values("growth"), geometric) for k, g in cells.items() if k[0] == site}
+        by_norm, by_method = ([num(x, 2) for x in xs] for xs in contrasts(growth))
+        told.append(
+            f"at the {site} {by_method[0]} (none) and {by_method[1]} (rms), against {by_norm[0]} (FA) and {by_norm[1]} (DFA) "
+            "from none to rms"
+        )
+    return f" From FA to DFA the growth changes by a factor {'; '.join(told)} ({named(shared)})."
 
 
 def nulls(runs: Sequence[Run]) -> str:

@@ -13,6 +13,7 @@ from creditscope.render.html.section import figure_of
 from creditscope.render.numbers import mark
 from creditscope.render.reproduction import (
     BOTH,
+    COVERAGE_HEADER,
     HEADER,
     POLICIES,
     POLICY_HEADER,
@@ -20,11 +21,13 @@ from creditscope.render.reproduction import (
     VERDICTS,
     claim_cells,
     claims_lines,
+    coverage_line,
     how_to_read,
     policies,
     verdict_cells,
     verdicts_line,
 )
+from creditscope.studies.coverage import AS_PLANNED, IN_PART, coverage
 from creditscope.studies.learned import lessons
 from creditscope.studies.reproduction import (
     NOT_COMPARABLE,
@@ -51,6 +54,8 @@ BADGES = {
     NOT_ONE_RUN: ("fail", "✗"),
     NOT_COMPARABLE: ("none", "≠"),
     NOT_RUN: ("none", "–"),
+    AS_PLANNED: ("pass", "✓"),
+    IN_PART: ("inconclusive", "◐"),
 }
 """Kind of statement: its colour, and a mark for those who do not see it."""
 
@@ -75,6 +80,7 @@ def published_section(runs: Sequence[Run]) -> dict[str, Any] | None:
                 for name, told in VERDICTS.items()
             ),
             _by_policy(runs),
+            _planned(runs),
         ],
         "lessons": [(title, escape(text)) for title, text in lessons(runs)],
     }
@@ -107,8 +113,23 @@ def _by_policy(runs: Sequence[Run]) -> dict[str, Any]:
     return {"name": BOTH, "header": [*POLICY_HEADER, "runs"], "note": POLICIES, "counts": "", "rows": rows}
 
 
+def _planned(runs: Sequence[Run]) -> dict[str, Any]:
+    cells = coverage(r.spec for r in runs)
+    return {
+        "name": "Planned and run",
+        "header": [*COVERAGE_HEADER, "runs"],
+        "note": coverage_line(cells),
+        "counts": "",
+        "rows": [_line(c.words, c.statement, c.hashes) for c in cells],
+    }
+
+
 def _row(o: Outcome | VerdictOutcome) -> dict[str, Any]:
-    *cells, statement = claim_cells(o) if isinstance(o, Outcome) else verdict_cells(o)
-    status, mark = BADGES[o.kind]
-    runs = [key for ours in o.ours for key in ours.hashes]
+    words = claim_cells(o) if isinstance(o, Outcome) else verdict_cells(o)
+    return _line(words, o.kind, [key for ours in o.ours for key in ours.hashes])
+
+
+def _line(words: Sequence[str], kind: str, runs: Sequence[str]) -> dict[str, Any]:
+    *cells, statement = words
+    status, mark = BADGES[kind]
     return {"cells": cells, "statement": statement, "status": status, "mark": mark, "runs": list(dict.fromkeys(runs))}
