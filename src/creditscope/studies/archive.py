@@ -36,6 +36,7 @@ class Archive:
         if version != SCHEMA_VERSION:
             raise CreditscopeError(f"{self.root / INDEX} has schema_version {version!r}; {SCHEMA_VERSION} is expected")
         self._plans = index.get("plans", [])
+        self._read: dict[str, Run] = {}
 
     def plans(self) -> list[dict[str, Any]]:
         """The studies and presets that its store was run for."""
@@ -56,8 +57,10 @@ class Archive:
         return runs, problems
 
     def read(self, key: str) -> Run:
-        """The run with this hash."""
-        return read_run(self.root / "runs" / f"{key}.json")
+        """The run with this hash; studies share runs, so each file is read once."""
+        if key not in self._read:
+            self._read[key] = read_run(self.root / "runs" / f"{key}.json")
+        return self._read[key]
 
     def hashes(self) -> list[str]:
         return sorted(path.stem for path in (self.root / "runs").glob("*.json"))

@@ -132,9 +132,14 @@ def recipe(spec: RunSpec) -> str:
     return RunSpec(**{**spec.model_dump(), "seed": 0, "checkpoint_epochs": ()}).hash
 
 
+def _kin(s: RunSpec) -> tuple[Any, ...]:
+    """What a network has in common with its nulls."""
+    return s.seed, s.dataset, s.arch, s.width, s.depth, s.epochs
+
+
 def nulls_for(bundle: Audited, pool: Sequence[A]) -> dict[str, A]:
     """The frozen-blocks nulls of this run (same seed) and backpropagation itself, as far as they are in the pool."""
-    by_hash = {b.spec.hash: b for b in pool}
+    by_hash = {b.spec.hash: b for b in pool if _kin(b.spec) == _kin(bundle.spec)}  # a hash costs more than a look
     wanted: dict[str, RunSpec] = {kind: bundle.spec.null(kind) for kind in NULL_KINDS}  # type: ignore[arg-type]
     wanted["bp_trained"] = RunSpec(**{**wanted["bp"].model_dump(), "train_last": None, "targets": bundle.spec.targets})
     return {kind: by_hash[spec.hash] for kind, spec in wanted.items() if spec.hash in by_hash}
