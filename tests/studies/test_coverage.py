@@ -1,4 +1,4 @@
-"""The papers' grid next to what was run: no seed, epoch or method is missing without a word."""
+"""The whole grid next to what was run: no seed, epoch or method is missing without a word."""
 
 from __future__ import annotations
 

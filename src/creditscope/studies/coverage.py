@@ -1,4 +1,4 @@
-"""The papers' grid next to what was run: epochs and seeds of both, for every network and method."""
+"""The whole grid next to what was run: epochs and seeds of both, for every network and method."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Cell:
 
     @property
     def words(self) -> list[str]:
-        """Network, method, what the papers' recipe has, what was run, and how the two compare."""
+        """Network, method, what was planned, what was run, and how the two compare."""
         return [self.network, self.method, _told(self.planned), _told(self.run) or "–", self.statement]
 
 
@@ -58,7 +58,7 @@ def _told(seeds: Seeds) -> str:
 
 def _by_cell(specs: Iterable[RunSpec]) -> dict[tuple[str, str], list[RunSpec]]:
     cells: dict[tuple[str, str], list[RunSpec]] = {}
-    for spec in sorted(specs, key=lambda s: (place(s)[:7], s.frozen, place(s))):
+    for spec in sorted(specs, key=lambda s: (place(s)[:7], s.frozen, place(s), s.seed)):
         cells.setdefault((shape(spec), spec.label), []).append(spec)
     return cells
 
