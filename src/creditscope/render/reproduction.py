@@ -196,7 +196,7 @@ def _planned(plan: Mapping[str, Sequence[str]], runs: Sequence[Run]) -> list[lis
 def coverage_line(cells: Sequence[Cell]) -> str:
     counts = Counter(c.statement for c in cells)
     return (
-        "The whole plan is the grid of preset paper, with the published recipe: 100 epochs, 30 in the intervention studies; three "
+        "The plan is the grid of preset paper, with the published recipe: 100 epochs, 30 in the intervention studies; three "
         f"seeds, ten at d = 512. Of its {len(cells)} pairs of network and method, nulls included, {counts[AS_PLANNED]} were run "
         f"with all epochs and seeds, {counts[IN_PART]} in part (fewer epochs or seeds), {counts[NOT_RUN]} not."
     )
