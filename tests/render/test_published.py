@@ -6,7 +6,7 @@ from creditscope.render.html import html_page, networks
 from creditscope.render.html.published import BADGES, published_section
 from creditscope.render.reproduction import BOTH, audit_page, how_to_read
 from creditscope.studies.audit import audit
-from creditscope.studies.coverage import AS_PLANNED, IN_PART, coverage
+from creditscope.studies.coverage import AS_PLANNED, FEWER, OTHER_LENGTH, coverage
 from creditscope.studies.grid import BP, DFA, FA
 from creditscope.studies.reproduction import KINDS, outcomes
 from creditscope.studies.verdicts import INCONCLUSIVE, NOT_ONE_OPEN, ONE_OPEN, verdict_outcomes
@@ -18,7 +18,7 @@ RUNS = pool((BP, 0.615, 0.35, {"cosines": (1.0,) * 5}), (FA, 0.401, 0.35, {}), (
 
 
 def test_every_kind_of_statement_has_a_mark():
-    assert set(BADGES) == {*KINDS, ONE_OPEN, NOT_ONE_OPEN, INCONCLUSIVE, AS_PLANNED, IN_PART}
+    assert set(BADGES) == {*KINDS, ONE_OPEN, NOT_ONE_OPEN, INCONCLUSIVE, AS_PLANNED, FEWER, OTHER_LENGTH}
 
 
 def test_runs_that_no_published_value_is_about_get_no_section():

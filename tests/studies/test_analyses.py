@@ -134,10 +134,12 @@ def test_temporal_first_epoch_saving_and_false_stop():
     assert (found["D1"], found["D2"], found["both"], found["saved"], found["false_stop"]) == (2, 1, 2, 0.5, False)
     lines[-1] = line(4, 0.40, ("D1", "D2"))
     assert temporal.timing(run(make("paper", DFA, 42), 0.4, trajectory=lines))["false_stop"] is True
-    result = temporal.analyse([run(make("paper", DFA, 42), 0.4, trajectory=lines), run(make("paper", BP, 42), 0.6)])
+    later = [line(0, 0.1), line(1, 0.2), line(2, 0.3), line(3, 0.3, ("D1", "D2")), line(4, 0.3, ("D1", "D2"))]
+    runs = [run(make("paper", DFA, 42), 0.4, trajectory=lines), run(make("paper", DFA, 123), 0.3, trajectory=later)]
+    result = temporal.analyse([*runs, run(make("paper", BP, 42), 0.6)])
     assert (
-        "fires in 1 of 2 runs, at epoch 2.0 on average; stopping there saves 50 % of a run's epochs on average, with 1 false"
-        in result.conclusion
+        "fires in 2 of 3 runs, at epoch 2.5 in the median (dfa(rms) 2 to 3); stopping there saves 38 % of a run's epochs on "
+        "average, with 1 false" in result.conclusion
     )
 
 
@@ -210,7 +212,11 @@ def test_functional_rank_correlation_by_hand():
     assert "over 4 methods (means over 3 seeds) with" in result.conclusion
     orders = [abs(stats.spearmanr(range(4), order).statistic) for order in itertools.permutations(range(4))]
     assert functional.chance_of_perfect_order(4) == pytest.approx(np.mean(np.isclose(orders, 1.0)))
-    assert result.conclusion.endswith("With 4 points, a rank correlation of +1 or -1 arises by chance with p = 0.083.")
+    assert "With 4 points, a rank correlation of +1 or -1 arises by chance with p = 0.083." in result.conclusion
+    # published: cosine dfa < sb < fa < cb; nudging dfa < fa < cb < sb; loss dfa < cb < fa < sb; accuracy dfa = cb < fa < sb
+    assert result.conclusion.endswith("published values: accuracy -0.11, nudging +0.40, loss decrease +0.20.")
+    expected = stats.pearsonr([1, 2, 3, 4], [1.5, 4, 3, 1.5]).statistic
+    assert functional.published_ranks()["accuracy"] == pytest.approx(expected)
     alone = functional.analyse([r for r in intervention(*items, lam=1e-2) if r.spec.seed == 42])
     assert "over 4 methods (one seed each) with" in alone.conclusion
     two = functional.analyse(intervention(*items[:2], lam=1e-2))
@@ -329,11 +335,11 @@ def test_architectures_and_cifar100():
     result = architectures.analyse(list(groups.values()))
     assert result.conclusion == (
         "2 of 2 pairs of architecture and method fail in every seed; failing by architecture: resmlp: dfa(rms); vit-mini: "
-        "dfa(rms); with one seed: none; where D3 is not measured: none."
+        "dfa(rms); with one seed: none; where D3 is not measured or not measurable: none."
     )
     alone = [r for r in groups.values() if r.spec.arch == "resmlp" or (r.spec.seed == 42 and not r.spec.frozen)]
     result = architectures.analyse(alone)
-    assert result.conclusion.endswith("with one seed: vit-mini; where D3 is not measured: vit-mini.")
+    assert result.conclusion.endswith("with one seed: vit-mini; where D3 is not measured or not measurable: vit-mini.")
     assert "resmlp d=256 L=4, 100 epochs, seeds 42, 123, 456; cifar10, vit-mini" in result.convention
     assert "100 epochs, seed 42; final checkpoint" in result.convention
     result = cifar100.analyse(pool(*CLASSIC, dataset="cifar100"))

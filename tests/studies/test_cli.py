@@ -43,7 +43,7 @@ def error(capsys, *args: str) -> str:
 
 
 def test_run_again_has_nothing_to_do(store, capsys):
-    assert "5 of 5 runs" in out(capsys, "study", "run", "early", "freshb", "--preset", "smoke", "--store", store)
+    assert "6 of 6 runs" in out(capsys, "study", "run", "early", "freshb", "--preset", "smoke", "--store", store)
 
 
 def test_show_in_every_form(store, capsys):
@@ -57,16 +57,16 @@ def test_show_in_every_form(store, capsys):
 
 
 def test_plan_status_and_list(store, capsys):
-    assert "3 runs, 3 done, 0 left" in out(capsys, "study", "plan", "early", "--store", store)
+    assert "4 runs, 4 done, 0 left" in out(capsys, "study", "plan", "early", "--store", store)
     assert "2 runs, 0 done, 2 left" in out(capsys, "study", "plan", "freshb")
     assert "early (smoke)" in out(capsys, "study", "status", "--store", store)
     assert "credit-norm" in out(capsys, "study", "list")
 
 
 def test_runs_list_show_export_and_rm(store, capsys):
-    assert "5 runs" in out(capsys, "runs", "list", "--store", store, "--rebuild")
+    assert "6 runs" in out(capsys, "runs", "list", "--store", store, "--rebuild")
     rows = list(csv.DictReader(io.StringIO(out(capsys, "runs", "export", "--store", store))))
-    assert len(rows) == 5
+    assert len(rows) == 6
     assert len(json.loads(out(capsys, "runs", "export", "--store", store, "--format", "json"))) == 5
     key = rows[0]["hash"]
     assert "VERDICT" in out(capsys, "runs", "show", key[:12], "--store", store)

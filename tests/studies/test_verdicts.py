@@ -55,7 +55,7 @@ def test_a_failure_names_its_checks():
 
 def test_versions_that_contradict_each_other_are_not_held_against():
     grown: Item = (FA, 0.401, 0.35, {"growth": 2000.0})
-    o = found("FA, ResMLP without LayerNorm: D1", grown, terminal_norm=False)
+    o = found("FA, ResMLP without terminal LayerNorm: D1", grown, terminal_norm=False)
     assert o.ours[0].answers == ("fail",) * 3
     assert o.statement.startswith("not comparable because another sentence has FA below 10")
 

@@ -59,7 +59,7 @@ def plot(panels: Sequence[Described]) -> Figure:
         cells = grid[k].subgridspec(1, len(line))
         for i, panel in enumerate(line):
             axes = figure.add_subplot(cells[i])
-            axes.set_title("\n".join(textwrap.wrap(panel.title, 94 // len(line) - 6)))
+            axes.set_title("\n".join(textwrap.wrap(panel.title, 94 // len(line) - 10)))
             if isinstance(panel, Chart):
                 _chart(axes, panel, levels)
             elif isinstance(panel, Dots):

@@ -11,11 +11,12 @@ from creditscope.render.markdown import escape, table
 from creditscope.render.study import study_markdown
 from creditscope.studies.audit import ORDER, Group, audit, margin_text, network, place
 from creditscope.studies.claims import PRIMARY, matches
-from creditscope.studies.coverage import AS_PLANNED, IN_PART, Cell, coverage
+from creditscope.studies.coverage import AS_PLANNED, FEWER, OTHER_LENGTH, Cell, coverage
 from creditscope.studies.learned import lessons
 from creditscope.studies.published import UNSTATED, audit_accuracy
 from creditscope.studies.published_verdicts import STRATEGIES, WHOLE
 from creditscope.studies.reproduction import (
+    ABSOLUTE,
     KINDS,
     NOT_COMPARABLE,
     NOT_ONE_RUN,
@@ -73,7 +74,7 @@ VERDICTS = {
 PLANNED = (
     "The grid of preset `reduced`, nulls included, and what of it was run; runs that studies share are counted in each."
 )
-COVERAGE_HEADER = ["network", "method", "planned (preset paper)", "run", "statement"]
+COVERAGE_HEADER = ["network", "method", "epochs", "planned seeds", "run seeds", "statement"]
 
 
 def audit_page(
@@ -196,9 +197,10 @@ def _planned(plan: Mapping[str, Sequence[str]], runs: Sequence[Run]) -> list[lis
 def coverage_line(cells: Sequence[Cell]) -> str:
     counts = Counter(c.statement for c in cells)
     return (
-        "The plan is the grid of preset paper, with the published recipe: 100 epochs, 30 in the intervention studies; three "
-        f"seeds, ten at d = 512. Of its {len(cells)} pairs of network and method, nulls included, {counts[AS_PLANNED]} were run "
-        f"with all epochs and seeds, {counts[IN_PART]} in part (fewer epochs or seeds), {counts[NOT_RUN]} not."
+        "The whole plan is the grid of preset paper (the published recipe, where one is stated; both norms, all nulls): "
+        f"{sum(len(c.planned) for c in cells)} runs of {len(cells)} kinds (method, network and epochs). "
+        f"{sum(len(c.run) for c in cells)} of them are here. Kinds: {counts[AS_PLANNED]} as planned, {counts[FEWER]} with fewer "
+        f"seeds, {counts[OTHER_LENGTH]} with another number of epochs only (in brackets), {counts[NOT_RUN]} not run."
     )
 
 
@@ -289,13 +291,26 @@ def claims_lines(held: Sequence[Outcome]) -> tuple[str, str]:
     told = f", {counts[ONE_RUN]} with the one credit_norm that was run" if counts[ONE_RUN] else ""
     told += "".join(f", {n} only with credit_norm={name}" for name, n in norm.most_common())
     unstated = sum(UNSTATED in f"{o.claim.published.source} {o.claim.published.note}" for o in tested)
+    met = [o for o in tested if o.kind in (REPRODUCED, ONE_RUN, ONE_NORM)]
     single = sum(any(len(mine.values) == 1 for mine in o.ours) for o in tested)
     return (
         f"Of {len(tested)} claims that our runs can test, {counts[REPRODUCED]} are reproduced{told}, and "
         f"{counts[NOT_REPRODUCED] + counts[NOT_ONE_RUN]} are not"
         + (f" ({counts[NOT_ONE_RUN]} of these with the one credit_norm that was run)." if counts[NOT_ONE_RUN] else "."),
-        f"In {single} of them a value of ours is from a single seed; of {unstated} the text does not state the epochs.",
+        f"In {single} of them a value of ours is from a single seed; of {unstated} the text does not state the epochs. Of those "
+        f"reproduced with any norm, {sum(map(_by_construction, met))} are cosines of BP with itself, and "
+        f"{sum(map(_near_zero, met))} are published cosines or correlations so small ({ABSOLUTE['cosine']:g} or less) that 0 "
+        "meets them, too.",
     )
+
+
+def _by_construction(o: Outcome) -> bool:
+    return o.claim.closeness == "cosine" and o.claim.published.value == 1.0
+
+
+def _near_zero(o: Outcome) -> bool:
+    p = o.claim.published
+    return o.claim.closeness == "cosine" and max(map(abs, p.span or (p.value,))) <= ABSOLUTE["cosine"]
 
 
 def how_to_read() -> str:
@@ -305,7 +320,10 @@ def how_to_read() -> str:
         "smaller than .10 is therefore also met by 0. Ours: mean ± sample standard deviation over n seeds (orders of magnitude: "
         "geometric mean, smallest to largest), final checkpoint unless an epoch is named; ‖g_L‖ is the mean per-sample norm "
         "divided by 128; × is ours divided by the published value; a difference is from the middle of a published range. The "
-        f"papers give the settings of EP, CB and SB in part; ours are the default options: {_options()}."
+        f"papers give the settings of EP, CB and SB in part; ours are the default options: {_options()}. A fully relaxed EP is "
+        "BP, so its numbers depend on the steps of its relaxation, whatever the epochs; the published value of CB reads h_l and "
+        "t_l, ours by default the label, too. The tolerance widens with the spread over seeds, so it is narrower for a single "
+        "seed than for three."
     )
 
 

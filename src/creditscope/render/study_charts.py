@@ -65,7 +65,7 @@ def _audited(name: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any],
         ]
         needed = limits.frozen_acc_margin_pp
         level = Level(needed, f"D3 threshold {needed:g} pp")
-        made.append(dots("margin", "Margin to the matched null (bar: 95 % interval)", "pp", margins, levels=(level,)))
+        made.append(dots("margin", "Margin to matched null (bar: 95 % interval)", "pp", margins, levels=(level,)))
         growth = Level(limits.h_norm_explosion_ratio, f"D1 {limits.h_norm_explosion_ratio:g}")
         made.append(dots("growth", "Growth", "growth", rows("growth"), log=True, levels=(growth,)))
         made.append(

@@ -75,6 +75,6 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     )
     conclusion = (
         f"{len(failed)} of {len(groups)} pairs of architecture and method fail in every seed; failing by architecture: "
-        f"{'; '.join(told)}{partly(groups)}; with one seed: {single}; where D3 is not measured: {unmeasured}."
+        f"{'; '.join(told)}{partly(groups)}; with one seed: {single}; where D3 is not measured or not measurable: {unmeasured}."
     )
     return compared("architectures", QUESTION, groups, "architecture", name_of, published, conclusion)

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import DepthMargin
 from creditscope.protocol import DiagnosticThresholds, accuracy_interval
+from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.report import DiagnosticReport, make_report
 from creditscope.render.numbers import signed
 from creditscope.studies.grid import SIX, make, seeds_of, with_nulls
@@ -93,12 +94,22 @@ class Group:
 
     @property
     def finding(self) -> str:
-        """The verdict over seeds, in one cell."""
-        lines = [r.verdict.line.removeprefix("VERDICT: ") for r in self.reports]
+        """The verdict over seeds, in one cell; D3 against the bp null is named as such where the matched one is missing."""
+        lines = [_with_null(self.spec, r) for r in self.reports]
         if len(set(lines)) == 1:
             return lines[0]
         statuses = [r.status for r in self.reports]
         return "; ".join(f"{statuses.count(s)} of {len(statuses)} seeds {s}" for s in dict.fromkeys(statuses))
+
+
+def _with_null(spec: RunSpec, report: DiagnosticReport) -> str:
+    line = report.verdict.line.removeprefix("VERDICT: ")
+    margin = chosen_margin(report.facts)
+    if margin is None or margin.null != "bp" or spec.null("bp") == spec.null("matched"):
+        return line
+    for words in ("D3 depth utility", "(d) depth"):
+        line = line.replace(words, f"{words} (bp null)")
+    return line
 
 
 def find_bundles(paths: Iterable[str | Path], on_error: Callable[[str], None] | None = None) -> list[Bundle]:
@@ -312,7 +323,7 @@ def network(s: RunSpec) -> str:
 
 
 def shape(s: RunSpec) -> str:
-    norm = "" if s.terminal_norm or s.arch != "resmlp" else " without terminal norm"
+    norm = "" if s.terminal_norm or s.arch != "resmlp" else " without terminal LayerNorm"
     return f"{s.dataset}, {s.arch} d={s.width} L={s.depth}{norm}"
 
 

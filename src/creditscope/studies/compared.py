@@ -29,6 +29,7 @@ def compared(
         [
             at(g),
             g.label,
+            str(len(g.seeds)),
             pm(g.accuracies),
             *beside(published(g), mean(g.accuracies)),
             signed(deep(g)),
@@ -43,6 +44,7 @@ def compared(
     header = [
         axis,
         "method",
+        "n",
         "accuracy",
         "published",
         "difference",

@@ -7,7 +7,7 @@ from typing import Any
 
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.render.numbers import num, signed
-from creditscope.studies.grid import DFA, DFA_NONE, FA, make, seeds_of
+from creditscope.studies.grid import DFA, DFA_NONE, FA, FA_RMS, make, seeds_of
 from creditscope.studies.result import Run, StudyResult, mean
 from creditscope.studies.temporal import first_epoch
 from creditscope.training.spec import RunSpec
@@ -17,7 +17,7 @@ EPOCHS = 5
 
 
 def specs(preset: str) -> list[RunSpec]:
-    return [make(preset, method, seed) for seed in seeds_of(preset) for method in (FA, DFA, DFA_NONE)]
+    return [make(preset, method, seed) for seed in seeds_of(preset) for method in (FA, FA_RMS, DFA, DFA_NONE)]
 
 
 def share_of_top(cosines: Sequence[float | None] | None) -> float | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 from scipy import stats
 
 from creditscope.render.numbers import num, signed
 from creditscope.studies.grid import CB, DFA, FA, SB, make, seeds_of, with_nulls
 from creditscope.studies.interventions import CONVENTION, HEADER, Item, figure, items, row
+from creditscope.studies.published import DEEP_COSINE, LOSS_CHANGE, NUDGING, PENALTY_ACCURACY
 from creditscope.studies.result import Run, StudyResult, means_over
 from creditscope.training.spec import RunSpec
 
@@ -25,22 +26,36 @@ def specs(preset: str) -> list[RunSpec]:
     )
 
 
-def rank_correlations(found: Sequence[Item]) -> dict[str, float | None]:
-    """Spearman's correlation over methods between the deep cosine and each metric; larger is better in all of them."""
-    metrics: dict[str, Callable[[Item], float | None]] = {
-        "accuracy": lambda i: i.accuracy,
-        "ρ": lambda i: i.rho,
-        "nudging": lambda i: None if i.nudge is None else -i.nudge,
-        "loss decrease": lambda i: -i.loss,
+def rank_correlations(found: Sequence[Item], exact_layers: bool = False) -> dict[str, float | None]:
+    """Spearman's correlation over methods between the deep cosine and each metric; larger is better in all of them.
+
+    `exact_layers`: with the layers whose credit is the gradient itself, as the published cosines are.
+    """
+    cosines = [i.cosine_of_all if exact_layers else i.cosine for i in found]
+    return {
+        "accuracy": rank_correlation(cosines, [i.accuracy for i in found]),
+        "ρ": rank_correlation(cosines, [i.rho for i in found]),
+        "nudging": rank_correlation(cosines, [None if i.nudge is None else -i.nudge for i in found]),
+        "loss decrease": rank_correlation(cosines, [-i.loss for i in found]),
     }
-    result: dict[str, float | None] = {}
-    for name, metric in metrics.items():
-        pairs = [(i.cosine, metric(i)) for i in found]
-        both = [(c, m) for c, m in pairs if c is not None and m is not None]
-        varied = len(both) > 2 and all(len({p[k] for p in both}) > 1 for k in (0, 1))
-        value = float(stats.spearmanr([c for c, _ in both], [m for _, m in both]).statistic) if varied else math.nan
-        result[name] = value if math.isfinite(value) else None
-    return result
+
+
+def rank_correlation(a: Sequence[float | None], b: Sequence[float | None]) -> float | None:
+    both = [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None]
+    varied = len(both) > 2 and all(len({p[k] for p in both}) > 1 for k in (0, 1))
+    value = float(stats.spearmanr([x for x, _ in both], [y for _, y in both]).statistic) if varied else math.nan
+    return value if math.isfinite(value) else None
+
+
+def published_ranks() -> dict[str, float | None]:
+    """The same of the published values."""
+    methods = ("sb", "fa", "cb", "dfa")
+    cosines = [DEEP_COSINE[m, PENALTY].value for m in methods]
+    return {
+        "accuracy": rank_correlation(cosines, [PENALTY_ACCURACY[m, PENALTY].value for m in methods]),
+        "nudging": rank_correlation(cosines, [-NUDGING[m] for m in methods]),
+        "loss decrease": rank_correlation(cosines, [-LOSS_CHANGE[m] for m in methods]),
+    }
 
 
 def chance_of_perfect_order(points: int) -> float:
@@ -48,10 +63,14 @@ def chance_of_perfect_order(points: int) -> float:
     return min(1.0, 2 / math.factorial(points))
 
 
+def _told(ranks: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{name} {signed(value, 2)}" for name, value in ranks.items())
+
+
 def analyse(runs: Sequence[Run]) -> StudyResult:
     found = items(runs)
     ranks = rank_correlations(found)
-    told = ", ".join(f"{name} {signed(value, 2)}" for name, value in ranks.items())
+    told = _told(ranks)
     if found:
         by_cosine = max(found, key=lambda i: -2.0 if i.cosine is None else i.cosine).group.label
         by_accuracy = max(found, key=lambda i: i.accuracy).group.label
@@ -66,6 +85,11 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
             f"rank correlation of the deep cosine over {points} methods ({behind}) with {told}; {by_cosine} has the highest "
             f"cosine, {same} the highest accuracy.{chance if any(v is not None for v in ranks.values()) else ''}"
         )
+        if points == 4 and {i.group.spec.dataset for i in found} == {"cifar10"}:
+            conclusion += (
+                f" With FA's exact layer, as in the published cosines: {_told(rank_correlations(found, exact_layers=True))}; "
+                f"published values: {_told(published_ranks())}."
+            )
     else:
         conclusion = "no finished runs."
     fig = {"kind": "points", "points": figure(found), "rank_correlation": ranks}

@@ -37,8 +37,8 @@ DFA_NONE: dict[str, Any] = {"method": "dfa", "credit_norm": "none"}
 EP: dict[str, Any] = {"method": "ep"}
 SB: dict[str, Any] = {"method": "sb", "credit_norm": "rms"}
 CB: dict[str, Any] = {"method": "cb", "credit_norm": "rms"}
-SIX = (BP, EP, FA, DFA, DFA_NONE, CB, SB)
-"""The six methods of the primary audit; DFA under both norms, since the papers do not state theirs."""
+SIX = (BP, EP, FA, FA_RMS, DFA, DFA_NONE, CB, SB)
+"""The six methods of the primary audit; FA and DFA under both norms, since the papers do not state theirs."""
 
 COSTLY = ("ep", "sb", "cb")
 """Rules whose step costs several times that of backpropagation."""

@@ -22,6 +22,7 @@ from creditscope.studies.result import (
 
 HEADER = [
     "run",
+    "n",
     "accuracy",
     "published",
     "difference",
@@ -37,7 +38,7 @@ HEADER = [
     "margin to matched null (pp)",
 ]
 CONVENTION = (
-    "mean ± sample standard deviation over seeds; deep = layers 1..L without exact ones (the published cosines include "
+    "mean ± sample standard deviation over n seeds; deep = layers 1..L without exact ones (the published cosines include "
     "them); ρ: 32 directions, ε = 1e-3, 256 samples, float64; nudging η = .01; Δ train loss = last minus first epoch; "
     "published: arXiv 2606.21126, 30 epochs (! contested)"
 )
@@ -84,6 +85,7 @@ def row(item: Item) -> list[str]:
     g = item.group
     return [
         g.label,
+        str(len(g.seeds)),
         pm(g.accuracies),
         *beside(audit_accuracy(g.spec), item.accuracy),
         num(item.last_h),

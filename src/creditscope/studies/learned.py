@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from creditscope.render.numbers import num, signed
 from creditscope.studies.audit import Group, audit, margin_pp
 from creditscope.studies.credit_norm import contrasts, weighed
-from creditscope.studies.published_claims import NUDGING, claims
+from creditscope.studies.published import NUDGING
+from creditscope.studies.published_claims import INFERRED, claims
 from creditscope.studies.reproduction import NOT_REPRODUCED, ONE_NORM, REPRODUCED, held_against, outcomes
 from creditscope.studies.result import Run, geometric, known, mean, named, over, shared_seeds
 from creditscope.studies.seeds import TEN, runs_by_seed, selection_text, selections, share_interval
@@ -27,7 +28,7 @@ def lessons(runs: Sequence[Run]) -> list[tuple[str, str]]:
         ("Normalisation of the credit", credit_norm),
         ("The normalisation that the published values fit", fitting_norm),
         ("Site of the credit", credit_site),
-        ("Two frozen-blocks nulls", nulls),
+        ("The two kinds of frozen-blocks null, matched and bp", nulls),
         ("Batch size behind ‖g_L‖", batch_size),
         ("The exact layer in FA's deep cosine", exact_layer),
         ("The length of the nudging step", nudging_step),
@@ -75,8 +76,8 @@ def credit_norm(runs: Sequence[Run]) -> str:
     return (
         f"{told} (growth and ‖g_L‖: geometric means over seeds). Over {named(shared)}, from none to rms the growth changes by a "
         f"factor {by[0]} (FA) and {by[1]} (DFA); from FA to DFA by {by[2]} (none) and {by[3]} (rms); "
-        f"{weighed(cells, shared)}. The published contrast between FA and DFA compares two methods whose normalisation, if any, "
-        "the text does not state."
+        f"{weighed(cells, shared)}. The text gives a_l = B_l a_(l+1) for FA and a_l = B_lᵀe for DFA, without a normalisation: "
+        "read to the letter, `none` for both."
     )
 
 
@@ -93,7 +94,8 @@ def fitting_norm(runs: Sequence[Run]) -> str:
         for method, n in sorted(found.items())
     ]
     return (
-        f"Published values that we ran with both norms, and where they are reproduced: {'; '.join(parts)}."
+        f"Published values that we ran with both norms, and where they are reproduced: {'; '.join(parts)}. Many are read from "
+        "the same networks, so they are not independent."
         if parts
         else ""
     )
@@ -177,7 +179,8 @@ def batch_size(runs: Sequence[Run]) -> str:
     return (
         f"The batch-mean gradient is the per-sample gradient divided by the batch size, so the same network has an eight times "
         f"smaller ‖g_L‖ at B = {LARGE_BATCH} than at 128. Of the {sum(len(g.seeds) for g in groups)} networks of the primary "
-        f"audit, above the floor {FLOOR:g} at 128 and under it at {LARGE_BATCH}: {told}."
+        f"audit ({sum(len(g.seeds) for g in shorter)} of them trained 30 epochs), above the floor {FLOOR:g} at 128 and under it "
+        f"at {LARGE_BATCH}: {told}."
     )
 
 
@@ -200,22 +203,24 @@ def nudging_step(runs: Sequence[Run]) -> str:
     known_claims = {c.what: c for c in claims()}
     parts = []
     for method, change in NUDGING.items():
-        reference = known_claims[f"{method.upper()} λ = {LAMBDA:g}: {G_L}"].published.value
-        published = abs(change) / (ETA * 128 * reference)
+        reference = known_claims[f"{method.upper()} λ = {LAMBDA:g}: {G_L}"].published
+        published = abs(change) / (ETA * 128 * reference.value)
+        inferred = ", its ‖g_L‖ read at B ≈ 1024" if INFERRED in reference.source else ""
+        ours = []
         for o in held_against(known_claims[f"{method.upper()}: nudging (all layers)"], runs):
             mine = [r for r in runs if r.spec.hash in o.hashes and r.spec.seed in o.seeds]
             if o.values:
-                ours = abs(mean(o.values)) / (ETA * 128 * mean([r.facts.reference.batch_mean_128[-1] for r in mine]))
-                parts.append(
-                    f"{method.upper()} {o.norm} {num(published, 2)} (published) and {num(ours, 2)} (ours, n={len(o.values)})"
-                )
+                ratio = abs(mean(o.values)) / (ETA * 128 * mean([r.facts.reference.batch_mean_128[-1] for r in mine]))
+                ours.append(f"{num(ratio, 2)} ({o.norm}, n={len(o.values)})")
+        if ours:
+            parts.append(f"{method.upper()} published {num(published, 2)}{inferred}, ours {' and '.join(ours)}")
     if not parts:
         return ""
     return (
         f"A step of length η = {ETA:g} changes the loss by at most η‖g‖ to first order. Nudging under λ = {LAMBDA:g}, divided by "
         f"η times the per-sample ‖g_L‖ of the same networks: {'; '.join(parts)}. Above 1, for example, the step is longer than "
-        "the one defined here, the gradient is larger at other layers than at h_L, or ‖g_L‖ was taken by another convention (the "
-        f"published one is read at B = 128; at {LARGE_BATCH} its ratios are an eighth)."
+        "the one defined here, the gradient is larger at other layers than at h_L, or ‖g_L‖ was taken by another convention "
+        f"(where nothing else is said the published one is read at B = 128; read at {LARGE_BATCH}, its ratio is an eighth)."
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from creditscope.render.numbers import signed
 from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, FA_RMS, make, seeds_of, with_nulls
 from creditscope.studies.interventions import CONVENTION, HEADER, Item, figure, items, row
-from creditscope.studies.result import Run, StudyResult, mean, means_over
+from creditscope.studies.result import Run, StudyResult, mean, means_over, over, shared_seeds
 from creditscope.training.spec import RunSpec
 
 QUESTION = "what does the penalty λ‖f_l(h_l)‖² do to accuracy, scale and credit?"
@@ -46,6 +46,10 @@ def gain_pp(item: Item, base: Item) -> float | None:
     return mean(shared) if shared else None
 
 
+def last_h_over(seeds: Sequence[int], item: Item) -> float:
+    return over(seeds, item.group.seeds, [run.last_h for run in item.group.bundles])
+
+
 def analyse(runs: Sequence[Run]) -> StudyResult:
     found = items(runs)
     rows = [[*row(i), d3_at(i, 1), d3_at(i, 2)] for i in found]
@@ -54,13 +58,14 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     for method in dict.fromkeys(named(i) for i in found):
         mine = [i for i in found if named(i) == method]
         base = next((i for i in mine if i.group.spec.penalty == 0), None)
-        rest = [i for i in mine if i.group.spec.penalty]
+        rest = [i for i in mine if base and i.group.spec.penalty and gain_pp(i, base) is not None]
         if base and rest:
             best = max(rest, key=lambda i: gain_pp(i, base) or 0.0)  # paired: over the seeds that both have
             gain = signed(gain_pp(best, base), 1)
-            parts.append(
-                f"{method} {gain} pp at λ={best.group.spec.penalty:g} (‖h_L‖ {base.last_h:.2g} → {best.last_h:.2g})"
+            before, after = (
+                last_h_over(shared_seeds({0: base.group.seeds, 1: best.group.seeds}), i) for i in (base, best)
             )
+            parts.append(f"{method} {gain} pp at λ={best.group.spec.penalty:g} (‖h_L‖ {before:.2g} → {after:.2g})")
     conclusion = (
         f"best accuracy under a penalty against none ({means_over(len(i.group.seeds) for i in found)}): "
         f"{'; '.join(parts) or 'not measured'}; the margin (point) lies between "

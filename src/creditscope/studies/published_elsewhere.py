@@ -53,7 +53,7 @@ STUDENT: dict[str, Any] = {
 }
 BARE: dict[str, Any] = {"terminal_norm": False}
 HUNDRED: dict[str, Any] = {"dataset": "cifar100"}
-NETWORKS = {"vit-mini": VIT, "small-cnn": CNN, "student": STUDENT, "resmlp without LayerNorm": BARE}
+NETWORKS = {"vit-mini": VIT, "small-cnn": CNN, "student": STUDENT, "resmlp without terminal LayerNorm": BARE}
 TABLE_ARCH = "Other architectures"
 
 
@@ -89,7 +89,7 @@ def _architectures() -> list[Claim]:
         )
 
     without = f"ResMLP without terminal LayerNorm; {UNSTATED}"
-    bare, cnn, student = "resmlp without LayerNorm", f"SmallCNN; {UNSTATED}", f"StudentNet; {UNSTATED}"
+    bare, cnn, student = "resmlp without terminal LayerNorm", f"SmallCNN; {UNSTATED}", f"StudentNet; {UNSTATED}"
     found = [
         claim(arch, f"{method.upper()}: accuracy", published, accuracy, "accuracy", method)
         for (arch, method), published in ARCHITECTURE_ACCURACY.items()
@@ -115,6 +115,10 @@ def _architectures() -> list[Claim]:
         ),
         claim("vit-mini", "DFA: D1 first fires at epoch", said(1.0, None, "ViT-Mini"), fires("D1"), "epochs", "dfa"),
         claim("vit-mini", "DFA: D2 first fires at epoch", between(2, 3, unstated), fires("D2"), "epochs", "dfa"),
+        claim(bare, "FA: ‖h_L‖", said(1e7, None, without), last_h, "order", "fa"),
+        claim(bare, "FA: ‖g_L‖ (ours at B = 128)", said(1e-4, None, without), g_128, "at least", "fa"),
+        claim("student", "FA: ‖h_L‖", said(1e3, None, student), last_h, "order", "fa"),
+        claim("student", "DFA: ‖h_L‖", said(1e3, None, student), last_h, "order", "dfa"),
         claim(bare, "DFA: ‖h_L‖", said(1.2e7, None, without), last_h, "order", "dfa"),
         claim(bare, "DFA: ‖g_L‖ (ours at B = 128)", said(7e-4, None, without), g_128, "order", "dfa"),
         claim("student", "frozen: accuracy", said(0.908, 0.009, student), accuracy, "accuracy", "bp", train_last=0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from creditscope.studies.published import UNSTATED
 from creditscope.studies.published_elsewhere import BARE, CNN, HUNDRED, STUDENT, VIT, WIDE
 
 MODE_1 = "D1 + D2"
@@ -64,12 +65,12 @@ def published_verdicts() -> list[PublishedVerdict]:
     because = {
         ("ResMLP", "fa"): mild,
         ("StudentNet", "fa"): below,
-        ("ResMLP without LayerNorm", "fa"): below,
+        ("ResMLP without terminal LayerNorm", "fa"): below,
         ("StudentNet", "dfa"): corrected,
     }
     by_architecture: list[tuple[str, dict[str, Any], tuple[bool, bool], tuple[bool, bool]]] = [
         ("ResMLP", {}, (False, False), (True, False)),
-        ("ResMLP without LayerNorm", BARE, (False, False), (True, True)),
+        ("ResMLP without terminal LayerNorm", BARE, (False, False), (True, True)),
         ("ViT-Mini", VIT, (False, False), (False, False)),
         ("StudentNet", STUDENT, (False, False), (True, True)),
     ]
@@ -79,9 +80,13 @@ def published_verdicts() -> list[PublishedVerdict]:
                 why = because.get((name, m), "") if check == "D1" else ""
                 what = f"{m.upper()}, {name}: {check}"
                 found.append(PublishedVerdict(what, passes, {**network, "method": m}, check, because=why))
-    found.append(PublishedVerdict("DFA, SmallCNN: D1", False, {**CNN, "method": "dfa"}, "D1", "early version"))
+    found.append(
+        PublishedVerdict("DFA, SmallCNN: D1", False, {**CNN, "method": "dfa"}, "D1", f"early version; {UNSTATED}")
+    )
     for m in ("bp", "dfa", "sb", "ep", "cb"):
-        found.append(PublishedVerdict(f"{m.upper()}, SmallCNN: D2", True, {**CNN, "method": m}, "D2", "never fires"))
+        found.append(
+            PublishedVerdict(f"{m.upper()}, SmallCNN: D2", True, {**CNN, "method": m}, "D2", f"never fires; {UNSTATED}")
+        )
     return [*found, *_strategies()]
 
 

@@ -17,7 +17,7 @@ GREW = 10.0
 
 def specs(preset: str) -> list[RunSpec]:
     methods = (BP, EP, FA, DFA, DFA_NONE)
-    return [make(preset, m, seed, targets="random", intervention=True) for seed in seeds_of(preset) for m in methods]
+    return [make(preset, m, seed, targets="random") for seed in seeds_of(preset) for m in methods]
 
 
 def factor(run: Run) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from creditscope.render.numbers import num, signed
 from creditscope.studies.claims import Claim
-from creditscope.studies.published import AUDIT, INTERVENTION
+from creditscope.studies.published import AUDIT, INTERVENTION, UNSTATED
 from creditscope.studies.published_claims import claims
 from creditscope.studies.result import NotMeasured, Run, geometric, mean
 
@@ -154,15 +154,12 @@ def state(claim: Claim, ours: Sequence[Ours]) -> tuple[str, str]:
         return NOT_COMPARABLE, f"not comparable because {claim.because}"
     comparable = [o for o in ours if o.trained == claim.epochs]
     if not comparable:
-        lengths = " and ".join(sorted({str(o.trained) for o in ours}))
         within = {close(claim, o) for o in ours if o.values}
         told = (
             f" ({'within' if within == {True} else 'outside'} the tolerance all the same)" if len(within) == 1 else ""
         )
-        return (
-            NOT_COMPARABLE,
-            f"not comparable because ours trained {lengths} epochs, the published {claim.epochs}{told}",
-        )
+        why = other_length((o.trained for o in ours), claim.epochs, UNSTATED not in claim.published.source)
+        return NOT_COMPARABLE, f"not comparable because {why}{told}"
     if not any(o.values for o in comparable):
         if claim.closeness == "epochs":
             return NOT_REPRODUCED, "not reproduced: it does not happen in our runs"
@@ -178,6 +175,11 @@ def state(claim: Claim, ours: Sequence[Ours]) -> tuple[str, str]:
     if len(agree) < len(comparable):
         return ONE_NORM, f"reproduced only with credit_norm={' and '.join(o.norm for o in agree)}"
     return REPRODUCED, REPRODUCED
+
+
+def other_length(ours: Iterable[int], published: int, stated: bool) -> str:
+    lengths = " and ".join(sorted({str(n) for n in ours}))
+    return f"ours trained {lengths} epochs, the published {published if stated else 'number is not stated'}"
 
 
 def outcomes(runs: Sequence[Run]) -> list[Outcome]:
@@ -209,6 +211,8 @@ def published_text(claim: Claim) -> str:
     number = {"at most": "≤ ", "at least": "≥ "}.get(claim.closeness, "") + number
     detail = p.source.partition("; ")[2] or (p.source if p.source not in RECIPES and "=" not in p.source else "")
     parts = [detail] if detail else []
+    if claim.closeness == "margin" and std:
+        std, parts = "", [*parts, f"± {p.std:.1f} from its two accuracies"]
     parts += [f"contested: {p.contested}"] if p.contested else []
     return number + std + (f" ({'; '.join(parts)})" if parts else "")
 

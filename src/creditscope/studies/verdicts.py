@@ -11,6 +11,7 @@ from creditscope.protocol.strategies import V1_COLUMNS
 from creditscope.studies.ablation import case_of
 from creditscope.studies.audit import Group, audit
 from creditscope.studies.claims import about, epochs
+from creditscope.studies.published import UNSTATED
 from creditscope.studies.published_verdicts import MODE_1, PublishedVerdict, published_verdicts
 from creditscope.studies.reproduction import (
     NOT_COMPARABLE,
@@ -20,6 +21,7 @@ from creditscope.studies.reproduction import (
     ONE_NORM,
     ONE_RUN,
     REPRODUCED,
+    other_length,
 )
 from creditscope.studies.result import Run
 
@@ -106,10 +108,10 @@ def state(said: PublishedVerdict, ours: Sequence[Judged]) -> tuple[str, str]:
     wanted = epochs(said.runs)
     comparable = [o for o in ours if o.trained == wanted]
     if not comparable:
-        lengths = " and ".join(sorted({str(o.trained) for o in ours}))
         answers = {o.agrees(said.passes) for o in ours}
         told = " (the same verdict)" if answers == {True} else " (another verdict)" if answers == {False} else ""
-        return NOT_COMPARABLE, f"not comparable because ours trained {lengths} epochs, the published {wanted}{told}"
+        why = other_length((o.trained for o in ours), wanted, UNSTATED not in said.note)
+        return NOT_COMPARABLE, f"not comparable because {why}{told}"
     by_answer: dict[bool | None, list[str]] = {}
     for o in comparable:
         by_answer.setdefault(o.agrees(said.passes), []).append(o.norm)

@@ -27,7 +27,7 @@ from creditscope.render.reproduction import (
     verdict_cells,
     verdicts_line,
 )
-from creditscope.studies.coverage import AS_PLANNED, IN_PART, coverage
+from creditscope.studies.coverage import AS_PLANNED, FEWER, OTHER_LENGTH, coverage
 from creditscope.studies.learned import lessons
 from creditscope.studies.reproduction import (
     NOT_COMPARABLE,
@@ -55,7 +55,8 @@ BADGES = {
     NOT_COMPARABLE: ("none", "≠"),
     NOT_RUN: ("none", "–"),
     AS_PLANNED: ("pass", "✓"),
-    IN_PART: ("inconclusive", "◐"),
+    FEWER: ("inconclusive", "◐"),
+    OTHER_LENGTH: ("none", "≠"),
 }
 """Kind of statement: its colour, and a mark for those who do not see it."""
 
