@@ -8,6 +8,7 @@ COLUMNS = {
     "L": "number of blocks",
     "norm": "credit_norm",
     "seed": "seed of the run",
+    "n": "number of seeds",
     "epoch": "epoch of the row; 0 is the untrained network",
     "accuracy": "test accuracy of the final network: mean ± sample standard deviation over seeds",
     "published": "value in the papers for the column before it; `!` where it is contested",

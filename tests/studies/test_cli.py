@@ -67,11 +67,11 @@ def test_runs_list_show_export_and_rm(store, capsys):
     assert "6 runs" in out(capsys, "runs", "list", "--store", store, "--rebuild")
     rows = list(csv.DictReader(io.StringIO(out(capsys, "runs", "export", "--store", store))))
     assert len(rows) == 6
-    assert len(json.loads(out(capsys, "runs", "export", "--store", store, "--format", "json"))) == 5
+    assert len(json.loads(out(capsys, "runs", "export", "--store", store, "--format", "json"))) == 6
     key = rows[0]["hash"]
     assert "VERDICT" in out(capsys, "runs", "show", key[:12], "--store", store)
     assert "removed" in out(capsys, "runs", "rm", key[:12], "--store", store)
-    assert "4 runs" in out(capsys, "runs", "list", "--store", store)
+    assert "5 runs" in out(capsys, "runs", "list", "--store", store)
     assert "no run" in error(capsys, "runs", "show", key[:12], "--store", store)
 
 

@@ -77,7 +77,7 @@ def credit_norm(runs: Sequence[Run]) -> str:
         f"{told} (growth and ‖g_L‖: geometric means over seeds). Over {named(shared)}, from none to rms the growth changes by a "
         f"factor {by[0]} (FA) and {by[1]} (DFA); from FA to DFA by {by[2]} (none) and {by[3]} (rms); "
         f"{weighed(cells, shared)}. The text gives a_l = B_l a_(l+1) for FA and a_l = B_lᵀe for DFA, without a normalisation: "
-        "read to the letter, `none` for both."
+        "read to the letter, credit_norm none for both."
     )
 
 

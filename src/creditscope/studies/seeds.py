@@ -73,7 +73,7 @@ def selection_text(found: dict[str, Any]) -> str:
 
     return (
         f"Of the {found['choices']} choices of {found['size']} of the {len(found['seeds'])} seeds that have their nulls, the "
-        f"mean margin is below the threshold of D3: {told('below')}; and its whole paired 95 % interval is: {told('fail')}."
+        f"mean margin is below the threshold of D3: {told('below')}; and so is its whole paired 95 % interval: {told('fail')}."
     )
 
 
