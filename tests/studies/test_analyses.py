@@ -97,6 +97,20 @@ CLASSIC: tuple[Item, ...] = (
 )
 
 
+def test_a_verdict_against_the_bp_null_says_so():
+    """Frozen blocks trained by BP are the stronger null: failing against them is not failing against the matched one."""
+    runs = pool((BP, 0.615, 0.35, {"cosines": (1.0,) * 5}), (FA, 0.351, 0.35, {}))
+    found = {g.label: g.finding for g in audit.audit(runs)}
+    assert found == {"bp": "trustworthy", "fa(none)": "needs walk-back: D3 depth utility"}
+    without = [r for r in runs if not (r.spec.frozen and r.spec.method == "fa")]
+    found = {g.label: g.finding for g in audit.audit(without)}
+    assert found == {"bp": "trustworthy", "fa(none)": "needs walk-back: D3 depth utility (bp null)"}
+    (four,) = [g for g in audit.audit(without, protocol="four-diagnostic") if g.label == "fa(none)"]
+    assert four.finding == "needs walk-back: (d) depth (bp null)"
+    low = pool((BP, 0.351, 0.35, {}))  # its matched null is the bp null: nothing to add
+    assert "(bp null)" not in audit.audit(low)[0].finding
+
+
 def test_audit_counts_failures_and_shows_published_values():
     result = audit.analyse(pool(*CLASSIC))
     assert result.conclusion.startswith(
@@ -217,6 +231,11 @@ def test_functional_rank_correlation_by_hand():
     assert result.conclusion.endswith("published values: accuracy -0.11, nudging +0.40, loss decrease +0.20.")
     expected = stats.pearsonr([1, 2, 3, 4], [1.5, 4, 3, 1.5]).statistic
     assert functional.published_ranks()["accuracy"] == pytest.approx(expected)
+    # FA exact at h_L: .05 without that layer (ranks fa 1, dfa 2, sb 3, cb 4), .2875 with it (dfa 1, fa 2, sb 3, cb 4)
+    exact = {"cosines": (0.5, 0.05, 0.05, 0.05, 1.0), "exact_layers": (4,)}
+    with_exact = functional.analyse(intervention(items[0], (FA, 0.37, 0.34, exact), *items[2:], lam=1e-2))
+    assert with_exact.figure["rank_correlation"]["accuracy"] == pytest.approx(0.0)  # 1 - 6·(4 + 1 + 1 + 4)/60
+    assert "as in the published cosines: accuracy +0.40," in with_exact.conclusion  # 1 - 6·(0 + 1 + 1 + 4)/60
     alone = functional.analyse([r for r in intervention(*items, lam=1e-2) if r.spec.seed == 42])
     assert "over 4 methods (one seed each) with" in alone.conclusion
     two = functional.analyse(intervention(*items[:2], lam=1e-2))

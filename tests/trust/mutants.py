@@ -302,6 +302,15 @@ STUDIES = [
     ("verdicts", '"reject": "fail"', '"reject": "pass"', "a strategy that rejects fails",
      VERDICTS + "test_a_strategy_decides_as_the_ablation_does"),
     ("seeds", "c.value < c.threshold", "c.value < 0", "a choice of seeds is read against the threshold", SEEDS),
+    ("coverage", "self.run == self.planned", "bool(self.run)", "a missing seed is not as planned",
+     "studies/test_coverage.py::test_one_missing_seed_is_named"),
+    ("coverage", "self.there.get(self.length, ())", "{s for x in self.there.values() for s in x}",
+     "another length of training is not the planned one",
+     "studies/test_coverage.py::test_a_shorter_training_does_not_count_for_the_longer_and_is_shown"),
+    ("audit", 'margin.null != "bp"', 'margin.null == "bp"', "a verdict against the bp null says so",
+     "studies/test_analyses.py::test_a_verdict_against_the_bp_null_says_so"),
+    ("functional", "i.cosine_of_all if exact_layers else i.cosine", "i.cosine_of_all",
+     "the exact layer is left out of our own ranks", "studies/test_analyses.py::test_functional_rank_correlation_by_hand"),
     ("seeds", "all(by_method.values())", "any(by_method.values())", "a choice of seeds for all methods at once", SEEDS),
 ]  # fmt: skip
 
