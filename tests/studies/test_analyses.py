@@ -36,7 +36,7 @@ from creditscope.studies import (
 )
 from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import BP, CB, DFA, DFA_NONE, FA, FA_RMS, SB, make
-from creditscope.studies.published import AUDIT_ACCURACY
+from creditscope.studies.published import ARCHITECTURE_ACCURACY, AUDIT_ACCURACY
 from creditscope.studies.result import Run, StudyResult, beside
 from creditscope.training.spec import RunSpec
 
@@ -342,6 +342,11 @@ def test_seeds_counts_every_choice_of_three():
         "Of the 35 choices of 3 of the 7 seeds that have their nulls, the mean margin is below the threshold of D3: "
     )
     assert f"fa(none) in {below['fa(none)'].sum()}, " in said
+
+
+def test_published_accuracies_of_architectures_belong_to_networks_that_have_runs():
+    names = {architectures.network_name(s) for s in architectures.specs("paper")}
+    assert {name for name, _ in ARCHITECTURE_ACCURACY} <= names
 
 
 def test_seeds_chooses_nothing_where_there_is_no_choice():

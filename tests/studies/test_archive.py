@@ -20,6 +20,7 @@ from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import PRESETS
 from creditscope.studies.result import runs_of
 from creditscope.studies.run import run_store
+from creditscope.studies.show import everything
 from creditscope.studies.store import Store
 from creditscope.training.spec import make_spec
 
@@ -122,6 +123,21 @@ def test_report_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
     page = (tmp_path / "page.html").read_text()
     assert tiny_specs()[0].hash[:10] in page
     capsys.readouterr()
+
+
+def test_a_study_whose_facts_are_missing_is_not_called_not_run(tmp_path):
+    """`penalty` needs the full level, which a store measures when it is shown; exported before, the page says so."""
+    spec = get_study("penalty").specs("smoke")[0]
+    store = Store(tmp_path / "store", create=True)
+    assert run_store([spec], store, Inline()) == []
+    write_archive(store, [spec.hash], tmp_path / "results")
+    _, results, missing = everything("smoke", Archive(tmp_path / "results"))
+    assert "penalty" not in {r.name for r in results}
+    (line,) = [m for m in missing if m.startswith("penalty: ")]
+    assert "has no facts of level full" in line
+    assert "not run yet" not in line
+    (line,) = [m for m in missing if m.startswith("seeds: ")]
+    assert line.endswith("runs, not run yet)")
 
 
 def test_an_archive_keeps_the_studies_of_every_store_that_was_written_into_it(store, tmp_path):

@@ -123,7 +123,7 @@ def audit_page(
     rows = [list(map(escape, cell.words)) for cell in cells]
     parts += [coverage_line(cells), "\n".join(table(COVERAGE_HEADER, rows))]
     if missing:
-        parts += ["Not run yet:", "\n".join(f"- {escape(m)}" for m in missing)]
+        parts += ["Not here yet:", "\n".join(f"- {escape(m)}" for m in missing)]
     parts += [
         "## Every run",
         "\n".join(table(["run", "method", "network", "epochs", "seed", "accuracy"], _every(runs))),

@@ -40,8 +40,11 @@ def specs(preset: str) -> list[RunSpec]:
 
 
 def name_of(group: Group) -> str:
-    s = group.spec
-    return f"{s.arch} without LayerNorm" if s.arch == "resmlp" and not s.terminal_norm else str(s.arch)
+    return network_name(group.spec)
+
+
+def network_name(s: RunSpec) -> str:
+    return f"{s.arch} without terminal LayerNorm" if s.arch == "resmlp" and not s.terminal_norm else str(s.arch)
 
 
 def published(group: Group) -> Published | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from creditscope.errors import CreditscopeError
 from creditscope.studies.archive import Archive
 from creditscope.studies.catalogue import NAMES, get_study
-from creditscope.studies.result import Run, StudyResult, runs_of
+from creditscope.studies.result import NotMeasured, Run, StudyResult, runs_of
 from creditscope.studies.store import Store
 from creditscope.training.spec import make_spec
 
@@ -39,8 +39,10 @@ def everything(
         study = get_study(name)
         try:
             results.append(show(name, preset, store, data_dir))
+        except NotMeasured as error:
+            missing.append(f"{name}: {study.QUESTION} ({error})")
         except CreditscopeError:
-            missing.append(f"{name}: {study.QUESTION} ({len(study.specs(preset))} runs)")
+            missing.append(f"{name}: {study.QUESTION} ({len(study.specs(preset))} runs, not run yet)")
     if not isinstance(store, Archive):
         specs = [make_spec(json.loads(row["spec"])) for row in store.rows() if not row["problem"]]
         return runs_of(store, specs, data_dir)[0], results, missing
