@@ -235,7 +235,7 @@ def test_functional_rank_correlation_by_hand():
     exact = {"cosines": (0.5, 0.05, 0.05, 0.05, 1.0), "exact_layers": (4,)}
     with_exact = functional.analyse(intervention(items[0], (FA, 0.37, 0.34, exact), *items[2:], lam=1e-2))
     assert with_exact.figure["rank_correlation"]["accuracy"] == pytest.approx(0.0)  # 1 - 6·(4 + 1 + 1 + 4)/60
-    assert "as in the published cosines: accuracy +0.40," in with_exact.conclusion  # 1 - 6·(0 + 1 + 1 + 4)/60
+    assert "as in the published values: accuracy +0.40," in with_exact.conclusion  # 1 - 6·(0 + 1 + 1 + 4)/60
     alone = functional.analyse([r for r in intervention(*items, lam=1e-2) if r.spec.seed == 42])
     assert "over 4 methods (one seed each) with" in alone.conclusion
     two = functional.analyse(intervention(*items[:2], lam=1e-2))

@@ -32,10 +32,11 @@ def rank_correlations(found: Sequence[Item], exact_layers: bool = False) -> dict
     `exact_layers`: with the layers whose credit is the gradient itself, as the published cosines are.
     """
     cosines = [i.cosine_of_all if exact_layers else i.cosine for i in found]
+    nudges = [i.nudge_of_all if exact_layers else i.nudge for i in found]
     return {
         "accuracy": rank_correlation(cosines, [i.accuracy for i in found]),
-        "ρ": rank_correlation(cosines, [i.rho for i in found]),
-        "nudging": rank_correlation(cosines, [None if i.nudge is None else -i.nudge for i in found]),
+        "ρ": rank_correlation(cosines, [i.rho_of_all if exact_layers else i.rho for i in found]),
+        "nudging": rank_correlation(cosines, [None if n is None else -n for n in nudges]),
         "loss decrease": rank_correlation(cosines, [-i.loss for i in found]),
     }
 
@@ -87,7 +88,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         )
         if points == 4 and {i.group.spec.dataset for i in found} == {"cifar10"}:
             conclusion += (
-                f" With FA's exact layer, as in the published cosines: {_told(rank_correlations(found, exact_layers=True))}; "
+                f" With FA's exact layer, as in the published values: {_told(rank_correlations(found, exact_layers=True))}; "
                 f"published values: {_told(published_ranks())}."
             )
     else:

@@ -14,7 +14,9 @@ from creditscope.studies.result import (
     deep_cosine,
     deep_cosine_of_all,
     deep_nudge,
+    deep_nudge_of_all,
     deep_rho,
+    deep_rho_of_all,
     known,
     mean,
     pm,
@@ -44,6 +46,17 @@ CONVENTION = (
 )
 
 
+QUANTITIES = {
+    "cosine": deep_cosine,
+    "cosine_of_all": deep_cosine_of_all,
+    "rho": deep_rho,
+    "rho_of_all": deep_rho_of_all,
+    "nudge": deep_nudge,
+    "nudge_of_all": deep_nudge_of_all,
+}
+"""Of level full; `of_all`: with the layers that are exact by construction."""
+
+
 @dataclass(frozen=True)
 class Item:
     """One method and penalty, over seeds."""
@@ -53,7 +66,9 @@ class Item:
     cosine: float | None
     cosine_of_all: float | None
     rho: float | None
+    rho_of_all: float | None
     nudge: float | None
+    nudge_of_all: float | None
     loss: float
     last_h: float
 
@@ -67,10 +82,16 @@ def items(runs: Sequence[Run]) -> list[Item]:
     for group in audit(runs):
         members: tuple[Run, ...] = group.bundles
         facts = [run.full(None) for run in members]
-        numbers = [known(map(f, facts)) for f in (deep_cosine, deep_cosine_of_all, deep_rho, deep_nudge)]
-        cosine, cosine_of_all, rho, nudge = (mean(v) if v else None for v in numbers)
-        loss, last_h = mean([r.loss_decrease for r in members]), mean([r.last_h for r in members])
-        found.append(Item(group, mean(group.accuracies), cosine, cosine_of_all, rho, nudge, loss, last_h))
+        known_values = {name: known(map(read, facts)) for name, read in QUANTITIES.items()}
+        found.append(
+            Item(
+                group,
+                mean(group.accuracies),
+                loss=mean([r.loss_decrease for r in members]),
+                last_h=mean([r.last_h for r in members]),
+                **{name: mean(values) if values else None for name, values in known_values.items()},
+            )
+        )
     return found
 
 
