@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -130,7 +131,7 @@ def test_audit_conclusion_follows_the_numbers():
 def test_ablation_finds_what_s1_accepts_and_s3_rejects():
     unused: Item = (DFA_NONE, 0.351, 0.35, {})
     result = ablation.analyse(pool(*CLASSIC, unused))
-    assert "accepts 2 networks that the whole protocol (S3) rejects (dfa(rms) and dfa(none))" in result.conclusion
+    assert "accepts 2 that the whole protocol (S3) rejects (dfa(rms) and dfa(none))" in result.conclusion
     assert "1 of them only by D3 (dfa(none)); all four strategies accept bp and fa(none)." in result.conclusion
     cells = dict(zip(result.header, next(r for r in result.rows if r[0] == "dfa(rms)"), strict=True))
     assert [cells[s] for s in ("S0", "S1", "S2", "S3", "+(c)")] == ["accept", "accept", "reject", "reject", "accept"]
@@ -200,6 +201,19 @@ def test_penalty_gain_and_the_fragile_threshold():
     assert [r[-2:] for r in result.rows] == [["fail", "fail"], ["pass", "fail"]]
 
 
+def test_a_penalty_of_one_seed_is_not_held_against_means():
+    """λ = 1e-3 has seed 42 alone, where the gain is largest; ‖h_L‖ over seeds is a geometric mean."""
+    accs = {(42, 0.0): 0.30, (42, 1e-4): 0.35, (42, 1e-3): 0.39, (123, 0.0): 0.34, (123, 1e-4): 0.35}
+    runs = []
+    for (seed, lam), acc in accs.items():
+        made = run(make("paper", DFA, seed, penalty=lam, intervention=True), acc)
+        last = {**made.trajectory[-1], "h": [1.0, (1e4 if seed == 42 else 1e2) if lam == 0 else 10.0]}
+        runs.append(dataclasses.replace(made, trajectory=[*made.trajectory[:-1], last]))
+    result = penalty.analyse(runs)
+    assert "dfa(rms) +3.0 pp at λ=0.0001 (n=2, ‖h_L‖ 1e+03 → 10)" in result.conclusion
+    assert result.rows[0][result.header.index("‖h_L‖")] == "1000"
+
+
 def test_capacity_compares_the_four_cells():
     runs: dict[str, Run] = {}
     for lam, bp, dfa in ((0.0, 0.585, 0.301), (1e-2, 0.532, 0.360)):
@@ -249,6 +263,7 @@ def test_freshb_counts_runs_beyond_three_deviations():
         [run(make("paper", DFA, s, penalty=1e-2), 0.36, fresh=f) for s, f in ((42, far), (123, near))]
     )
     assert result.conclusion.startswith("in 1 of 2 runs (dfa(rms, λ=0.01) s42)")
+    assert [r[3] for r in result.rows] == ["0.166", "–"]  # published of seed 42 alone
 
 
 def test_depth_ladder_and_credit_norm():
@@ -257,6 +272,8 @@ def test_depth_ladder_and_credit_norm():
     assert "fa +7.0 pp from L=2 to L=4" in result.conclusion
     rungs = [run(make("paper", BP, 42, train_last=k), a) for k, a in ((0, 0.39), (2, 0.55), (4, 0.61))]
     assert ladder.analyse(rungs).conclusion == "bp is best with 4 trained blocks (of 0, 2, 4; +22.0 pp over 0)."
+    falling = [run(make("paper", DFA, 42, train_last=k), a) for k, a in ((0, 0.35), (4, 0.30))]
+    assert ladder.analyse(falling).conclusion == "dfa(rms) is best with 0 trained blocks (of 0, 4)."
     grown = [(m, 0.3, 0.2, {"growth": g}) for m, g in ((FA, 2.0), (FA_RMS, 60.0), (DFA_NONE, 4.0), (DFA, 100.0))]
     assert (
         "by 30 (FA) and 25 (DFA); DFA instead of FA by 2 (none) and 1.7 (rms): the method's factor is 0.067 times the norm's "

@@ -15,9 +15,10 @@ from creditscope.cli.parse import given, parse
 from creditscope.cli.train import SPEC_FIELDS, Train, _option
 from creditscope.errors import CreditscopeError
 from creditscope.studies.archive import Archive, command, write_archive
-from creditscope.studies.audit import analyse
+from creditscope.studies.audit import analyse, audit
 from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import PRESETS
+from creditscope.studies.kin import judged
 from creditscope.studies.result import runs_of
 from creditscope.studies.run import run_store
 from creditscope.studies.show import everything
@@ -62,6 +63,24 @@ def test_runs_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
     (out / "runs" / f"{other}.json").write_text("{}")
     assert main(["runs", "list", "--store", str(out)]) == 0
     assert f"{other[:10]}  unusable: " in capsys.readouterr().out
+
+
+def test_a_shown_run_is_judged_with_its_seeds_and_nulls(store, tmp_path):
+    """As the audit of the whole store judges it; alone where the nulls are not there; a null is not judged."""
+    trained = [s for s in tiny_specs() if not s.frozen]
+    everything = audit(runs_of(store, tiny_specs())[0])
+    for spec in trained:
+        report, told = judged(store, spec.hash)
+        expected = next(r for g in everything for r in g.reports if r.run == spec.hash)
+        assert report == expected
+        assert ("with its" in told) == (expected.facts.depth is not None)
+    assert any(judged(store, s.hash)[0].facts.depth for s in trained)
+    null = next(s for s in tiny_specs() if s.frozen)
+    assert "judged alone" in judged(store, null.hash)[1]
+    write_archive(store, [trained[0].hash], tmp_path)
+    report, told = judged(Archive(tmp_path), trained[0].hash)
+    assert report.facts.depth is None or not report.facts.depth.margins
+    assert "without a null" in told
 
 
 @pytest.mark.parametrize(

@@ -31,28 +31,24 @@ def parse(kind: Callable[..., T], args: Sequence[str], command: str, description
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise CreditscopeError(
-            f"{command}: {one_line(errors.getvalue())}; creditscope {command} --help shows them"
-        ) from None
+        raise CreditscopeError(f"{command}: {one_line(errors.getvalue())}; see creditscope {command} --help") from None
 
 
 def one_line(box: str) -> str:
     """tyro's boxed message as one sentence."""
     text = re.sub("[\u2500-\u257f]", " ", re.sub(r"\x1b\[[0-9;]*m", "", box))
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    lines = [
-        line.rstrip(".")
-        for line in lines
-        if line and set(line) - set("- ") and not line.startswith("For full helptext")
-    ]
+    lines = [line.rstrip(".") for line in lines if line and set(line) - set("- ")]
     lines = lines[1:] or lines  # the first is the title of the box
     meant: list[str] = []
-    for word in ("Perhaps you meant", "Arguments similar to", "Argument helptext", "Got errors"):
+    for word in ("Perhaps you meant", "Arguments similar to", "Argument helptext", "Got errors", "For full helptext"):
         at = next((k for k, line in enumerate(lines) if line.startswith(word)), None)
         if at is not None:
             if word in ("Perhaps you meant", "Arguments similar to"):
                 meant = [line for line in lines[at:] if line.startswith("--")]
             lines = lines[:at]
+    if lines and lines[0].startswith("Missing from"):
+        lines[0] = "missing:"
     said = re.sub(r"Expected one of \((.*?)\)", _choices, " ".join(lines))
     said = re.sub(r"no type matching \{None\}\|(\S+) could be instantiated from \[(.*?)\]", r"\2 is no \1", said)
     typed = re.search(r"--[\w-]+", said)

@@ -16,7 +16,7 @@ import tyro
 from creditscope.cli.parse import parse
 
 if TYPE_CHECKING:
-    from creditscope.studies.store import Store
+    from creditscope.studies.store import Row, Store
 
 USAGE = """\
 creditscope runs: the runs of a store, or of an archive without weights (such as results/)
@@ -102,16 +102,22 @@ def run_list(args: Sequence[str]) -> int:
         _store(flags.store).rebuild()
     source = open_source(flags.store)
     rows = source.rows()
+    usable = [r for r in rows if not r["problem"]]
+    names = {r["hash"]: (printable(r["label"]), _network(r), _length(r)) for r in usable}
+    heads = ("method", "arch", "epochs")
+    label, arch, length = (max(map(len, cells)) for cells in zip(heads, *names.values(), strict=True))
     lines = [
-        f"{'run':<10}  {'method':<24} {'dataset':<10} {'arch':<10} {'d':>4} {'L':>3} {'epochs':>6} {'seed':>6} accuracy  growth"
+        f"{'run':<10}  {'method':<{label}}  {'dataset':<10} {'arch':<{arch}} {'d':>4} {'L':>3} {'epochs':>{length}} {'seed':>6} "
+        "accuracy  growth"
     ]
     for r in rows:
         if r["problem"]:
             lines.append(f"{printable(r['hash'][:10]):<10}  unusable: {printable(r['problem'])}")
             continue
+        name, network, epochs = names[r["hash"]]
         lines.append(
-            f"{r['hash'][:10]:<10}  {r['label']:<24} {r['dataset']:<10} {r['arch']:<10} {r['width']:>4} {r['depth']:>3} "
-            f"{r['epochs']:>6} {r['seed']:>6} {r['accuracy']:>8.3f}  {num(r['growth'])}"
+            f"{r['hash'][:10]:<10}  {name:<{label}}  {r['dataset']:<10} {network:<{arch}} {r['width']:>4} {r['depth']:>3} "
+            f"{epochs:>{length}} {r['seed']:>6} {r['accuracy']:>8.3f}  {num(r['growth'])}"
         )
     failures = source.failures() if isinstance(source, Store) else {}
     lines += [f"{key[:10]:<10}  failed: {printable(f['message'])}" for key, f in failures.items()]
@@ -125,6 +131,17 @@ def run_list(args: Sequence[str]) -> int:
     return 0
 
 
+def _network(row: Row) -> str:
+    bare = row["arch"] == "resmlp" and not row["terminal_norm"]
+    return f"{row['arch']}, no last LayerNorm" if bare else str(row["arch"])
+
+
+def _length(row: Row) -> str:
+    """Epochs trained, of how many the schedule has."""
+    trained, planned = row["epochs"], row["schedule_epochs"]
+    return str(trained) if trained == planned else f"{trained} of {planned}"
+
+
 def run_show(args: Sequence[str]) -> int:
     flags = parse(
         Show,
@@ -133,16 +150,17 @@ def run_show(args: Sequence[str]) -> int:
         "The report of one run, or why it failed.",
         "creditscope runs show 3fa9 --store runs/store",
     )
-    from creditscope.protocol.report import DiagnosticReport
     from creditscope.render.numbers import printable
     from creditscope.studies.archive import Archive, command, open_source
+    from creditscope.studies.kin import judged
 
     store = open_source(flags.store)
     key = store.find(flags.run)
     if isinstance(store, Archive):
         run = store.read(key)
-        print(f"run {key}\nfile {run.path}\ntrained by {command(run.spec)}\n")
-        print(DiagnosticReport.from_dict(run.report))
+        report, told = judged(store, key)
+        print(f"run {key}\nfile {run.path}\ntrained by {command(run.spec)}\n{told}\n")
+        print(report)
         return 0
     if key in (failures := store.failures()):
         print(f"run {key} failed: {printable(failures[key]['message'])}")
@@ -150,9 +168,10 @@ def run_show(args: Sequence[str]) -> int:
             print(f"  {printable(line)}")
         return 0
     bundle = store.bundle(key)
+    report, told = judged(store, key)
     print(f"run {key}\nbundle {bundle.path}")
-    print(f"spec {json.dumps(bundle.spec.model_dump(), sort_keys=True)}\n")
-    print(DiagnosticReport.from_dict(bundle.report))
+    print(f"spec {json.dumps(bundle.spec.model_dump(), sort_keys=True)}\n{told}\n")
+    print(report)
     return 0
 
 

@@ -37,7 +37,8 @@ class Layout:
 
 def download(url: str, md5: str, layout: Layout, root: Path) -> None:
     """Put the archive into `root`, under its final name only if it arrived whole."""
-    advice = f"download it elsewhere and put {layout.archive} (or the unpacked {layout.directory}/) into {root}"
+    absent = "" if root.exists() else ", which does not exist (--data-dir names another directory)"
+    advice = f"download it elsewhere and put {layout.archive} (or the unpacked {layout.directory}/) into {root}{absent}"
     made: list[Path] = []
     try:
         made = [p for p in (root, *root.parents) if not p.exists()]

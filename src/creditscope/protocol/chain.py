@@ -27,31 +27,33 @@ def walk_back_chain(
     verdict: Verdict,
     *,
     headline_acc: float | None = None,
+    seeds: int = 1,
     evidence: Mapping[str, str] | None = None,
 ) -> tuple[ChainStep, ChainStep, ChainStep, ChainStep]:
     """The four steps. `headline_acc` defaults to the accuracy of the depth margin, then of the evaluation samples.
 
-    `evidence` maps "temporal", "intervention", "cross-architecture" to one sentence each; all are optional.
+    `seeds`: how many accuracies `headline_acc` is the mean of. `evidence` maps "temporal", "intervention",
+    "cross-architecture" to one sentence each; all are optional.
     """
     checks: dict[str, Check] = {check.id: check for check in verdict.checks}
     return (
-        _claim(facts, headline_acc),
+        _claim(facts, headline_acc, seeds),
         _reference(checks["D2"], verdict.gamma_withheld),
         _blocks(checks["D3"]),
         _mode(verdict, evidence or {}),
     )
 
 
-def _claim(facts: Facts, headline_acc: float | None) -> ChainStep:
+def _claim(facts: Facts, headline_acc: float | None, seeds: int) -> ChainStep:
     margin = chosen_margin(facts)
     accuracy = headline_acc if headline_acc is not None else margin.accuracy if margin else facts.accuracy
     gamma = facts.aggregate.headline if facts.aggregate else None
     said = []
     if accuracy is not None:
-        said.append(f"accuracy {accuracy:.4g}")
+        said.append(f"accuracy {accuracy:.4g}" + (f" (mean over {seeds} seeds)" if seeds > 1 else ""))
     if gamma is not None:
         behind = facts.alignment.layers_behind if facts.alignment else ""
-        said.append(f"Γ = {signed(gamma)}{behind}")
+        said.append(f"Γ = {signed(gamma)}{behind}" + (" (this network)" if seeds > 1 else ""))
     if gamma is None:
         answer, claim = "no claim on credit", "Γ was not measured, so nothing is claimed about credit"
     elif gamma > 0:
@@ -84,5 +86,6 @@ def _mode(verdict: Verdict, evidence: Mapping[str, str]) -> ChainStep:
     return ChainStep(
         title="Which mode is it?",
         answer=verdict.mode or "no audited failure found",
-        sentence="; ".join(given) or "no such evidence was given (temporal, intervention or cross-architecture)",
+        sentence="; ".join(given)
+        or "by the checks alone; no temporal, intervention or cross-architecture evidence was given",
     )

@@ -128,5 +128,5 @@ def make_report(
         n_test=n_test,
         facts=facts,
         verdict=verdict,
-        chain=walk_back_chain(facts, verdict, headline_acc=mean_acc, evidence=evidence),
+        chain=walk_back_chain(facts, verdict, headline_acc=mean_acc, seeds=len(claimed), evidence=evidence),
     )

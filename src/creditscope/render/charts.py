@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from creditscope.render.numbers import num
 
+NARROW_LETTERS = 25
+"""Longer names of rows need a figure over the whole width."""
+
 
 @dataclass(frozen=True)
 class Series:
@@ -118,7 +121,11 @@ class Dots:
     hollow: str = ""
     """What an open mark is."""
     wide: bool = False
-    """Long names: drawn over the whole width of the page."""
+    """Drawn over the whole width of the page, however long the names are."""
+
+    @property
+    def is_wide(self) -> bool:
+        return self.wide or any(len(row.name) > NARROW_LETTERS for row in self.rows)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from creditscope.studies.reproduction import (
     NOT_RUN,
     ONE_NORM,
     ONE_RUN,
+    PARTLY,
     REPRODUCED,
     TOLERANCE,
     Ours,
@@ -270,10 +271,20 @@ def _intro(runs: Sequence[Run], source: str) -> str:
         "Every run is named by the hash of its spec; an archive holds it as a JSON file with the command that trains it and the "
         "checksums of its weights. `creditscope runs show HASH --store results` shows its report, `creditscope runs verify HASH "
         "--store results` trains it again and compares trajectory and report.\n\n"
-        "The published values are those of arXiv 2606.21126, its drafts and its public change history; contested (in the tables "
-        "of the studies: an exclamation mark): the authors corrected the number, two versions differ, or the history says "
-        "of which seeds it is. The papers state no normalisation of the credit, so ours "
-        "is shown for each setting of `credit_norm` that was run."
+        f"{where_from()} The papers state no normalisation of the credit, so ours is shown for each setting of `credit_norm` "
+        "that was run. The checks, the two nulls and every other definition: [protocol](protocol.md), [checks](checks/index.md), "
+        "[credit rules](credit-rules.md)."
+    )
+
+
+def where_from() -> str:
+    """What is compared with what, for both pages."""
+    return (
+        "The published values are those of arXiv 2606.21126, its drafts and its public change history. In brackets behind a "
+        "value: where it stands, and what another version or another place has instead (in the tables of the studies an "
+        "exclamation mark says that there is another). BP: backpropagation; FA: feedback alignment; DFA: direct feedback "
+        "alignment; EP: equilibrium propagation; SB: State Bridge; CB: Credit Bridge; frozen: a network whose residual blocks "
+        "stay as they were drawn (the null of check D3)."
     )
 
 
@@ -328,7 +339,7 @@ def how_to_read() -> str:
 
 
 def _options() -> str:
-    chosen = {name: make_rule(name, {}).options.model_dump() for name in ("ep", "cb", "sb")}
+    chosen = {name: make_rule(name, {}).options.model_dump() for name in PARTLY}
     return "; ".join(
         f"{name.upper()} {', '.join(f'{k} = {v}' for k, v in own.items())}" for name, own in chosen.items()
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 
 from rich.box import HORIZONTALS
@@ -13,7 +14,7 @@ from rich.text import Text
 from creditscope.render import latex
 from creditscope.render.markdown import CAPTION, escape, table
 from creditscope.render.numbers import printable
-from creditscope.render.text import to_text
+from creditscope.render.text import WIDTH, to_text
 from creditscope.studies.result import StudyResult
 
 NARROW = 40
@@ -39,7 +40,8 @@ def study_text(result: StudyResult) -> str:
         Text(result.conclusion, style="bold"),
         Text(result.convention, style="dim"),
     ]
-    return to_text(Group(*parts, *(Text(f"note: {printable(n)}") for n in result.notes)))
+    width = max(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)  # a wide terminal shows wide tables unbroken
+    return to_text(Group(*parts, *(Text(f"note: {printable(n)}") for n in result.notes)), width)
 
 
 def _used(result: StudyResult) -> list[int]:

@@ -14,6 +14,8 @@ from creditscope.render.numbers import printable
 
 WIDTH, HEIGHT = 400, 236
 WIDE = 820
+NARROW_NAMES = 180.0
+"""Most room for the names of rows; `charts.NARROW_LETTERS` fit."""
 LEFT, RIGHT, BOTTOM = 52, 14, 38
 LINE = 14
 """Height of a line of text."""
@@ -41,6 +43,15 @@ def text(value: str) -> str:
 def short(value: str, letters: int) -> str:
     value = printable(value)
     return value if len(value) <= letters else value[: letters - 1] + "…"
+
+
+def middle(value: str, letters: int) -> str:
+    """Cut in the middle: names that begin alike differ at their ends."""
+    value = printable(value)
+    if len(value) <= letters:
+        return value
+    tail = (letters - 1) // 2
+    return value[: letters - 1 - tail] + "…" + value[len(value) - tail :]
 
 
 def chart_svg(chart: Chart) -> Markup:
@@ -104,11 +115,12 @@ def chart_svg(chart: Chart) -> Markup:
         out.append(
             f'<rect class="band" x="{a:.1f}" y="{y_top:.1f}" width="{b - a:.1f}" height="{max(y_low - y_top, 1):.1f}"/>'
         )
+    level_names = []  # drawn last: a line does not run through the words
     for k, level in enumerate(chart.levels):
         y = at_y(level.value)
         x_text, anchor = (WIDTH - RIGHT - 2.0, "end") if k % 2 == 0 else (LEFT + 2.0, "start")
         out.append(f'<line class="level" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        out.append(
+        level_names.append(
             f'<text class="note" x="{x_text:.0f}" y="{y - 4:.1f}" text-anchor="{anchor}">{text(level.label)}</text>'
         )
     for k, event in enumerate(chart.events):
@@ -140,7 +152,7 @@ def chart_svg(chart: Chart) -> Markup:
             if x in series.fired:
                 out.append(f'<circle class="fired" cx="{at_x(x):.1f}" cy="{at_y(v):.1f}" r="7.5"/>')
         out.append("</g>")
-    return Markup("".join(out) + "</svg>")
+    return Markup("".join([*out, *level_names]) + "</svg>")
 
 
 def _legend(chart: Chart) -> list[tuple[str, float, float]]:
@@ -158,7 +170,7 @@ def _legend(chart: Chart) -> list[tuple[str, float, float]]:
 
 
 def dots_svg(dots: Dots) -> Markup:
-    width, most = (WIDE, 340.0) if dots.wide else (WIDTH, 180.0)
+    width, most = (WIDE, 340.0) if dots.is_wide else (WIDTH, NARROW_NAMES)
     name_width = min(most, 12 + LETTER * max((len(r.name) for r in dots.rows), default=0))
     left, top, row_height = name_width + 8, 10, 26 if len(dots.rows) <= 14 else 20
     height = top + row_height * len(dots.rows) + 40 + (LINE if dots.levels else 0)
@@ -190,7 +202,7 @@ def dots_svg(dots: Dots) -> Markup:
     longest = int((name_width - 6) / LETTER)
     for k, row in enumerate(dots.rows):
         y = top + row_height * (k + 0.5)
-        name = text(short(row.name, longest))
+        name = text(middle(row.name, longest))
         out.append(f'<text class="row-name" x="{name_width:.0f}" y="{y + 4:.1f}" text-anchor="end">{name}</text>')
         out += [_group(0, row.name), *_row(row, y, at_x, dots.log), "</g>"]
     return Markup("".join(out) + "</svg>")

@@ -18,11 +18,11 @@ from creditscope.render.numbers import STYLES, accuracy, mark, num, printable, s
 WIDTH = 118
 
 
-def to_text(content: RenderableType) -> str:
+def to_text(content: RenderableType, width: int = WIDTH) -> str:
     """Render for standard output as it is now: colour only if it is a terminal."""
     colour = sys.stdout.isatty()
     buffer = io.StringIO()
-    console = Console(file=buffer, width=WIDTH, force_terminal=colour, no_color=not colour or None, highlight=False)
+    console = Console(file=buffer, width=width, force_terminal=colour, no_color=not colour or None, highlight=False)
     console.print(content)
     return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
 

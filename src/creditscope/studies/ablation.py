@@ -13,6 +13,11 @@ QUESTION = "which failures does a reader accept who looks at less than the whole
 __all__ = ["analyse", "specs"]
 
 V1_ONLY = tuple(name for name in V1_COLUMNS if name not in STRATEGIES)
+STRATEGY_WORDS = (
+    "accepted by S0: accuracy above chance; S1: and Γ > 0; S2: and not both D1 and D2 fail; S3: and D3 does not fail; +(a) to "
+    "+(d): S1 and that diagnostic does not fail (scale, reference, stability, depth); full: S1 and none of (a), (b), (d) fails, "
+    "so D1 or D2 alone rejects; not decidable: what would decide is inconclusive or not measured"
+)
 
 
 def over_seeds(group: Group) -> dict[str, Answer]:
@@ -46,10 +51,13 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     healthy = [k for k, d in decisions.items() if all(d[s] == "accept" for s in STRATEGIES)]
     open_ = [k for k, d in decisions.items() if d["S3"] == "not decidable"]
     conclusion = (
-        f"accuracy + Γ (S1) accepts {len(caught)} networks that the whole protocol (S3) rejects ({names(caught)}), "
-        f"{len(late)} of them only by D3 ({names(late)}); all four strategies accept {names(healthy)}"
+        f"of {len(decisions)} methods, accuracy + Γ (S1) accepts {len(caught)} that the whole protocol (S3) rejects "
+        f"({names(caught)}), "
+        f"{len(late)} of them only by D3{f' ({names(late)})' if late else ''}; all four strategies accept {names(healthy)}"
         + (f"; not decidable: {names(open_)}." if open_ else ".")
     )
     rows = [[label, *(d[c] for c in columns)] for label, d in decisions.items()]
     figure = {"kind": "matrix", "columns": columns, "rows": decisions}
-    return StudyResult("ablation", QUESTION, ["method", *columns], rows, figure, conclusion, convention(groups))
+    return StudyResult(
+        "ablation", QUESTION, ["method", *columns], rows, figure, conclusion, f"{STRATEGY_WORDS}; {convention(groups)}"
+    )

@@ -151,9 +151,14 @@ def _kin(s: RunSpec) -> tuple[Any, ...]:
 def nulls_for(bundle: Audited, pool: Sequence[A]) -> dict[str, A]:
     """The frozen-blocks nulls of this run (same seed) and backpropagation itself, as far as they are in the pool."""
     by_hash = {b.spec.hash: b for b in pool if _kin(b.spec) == _kin(bundle.spec)}  # a hash costs more than a look
-    wanted: dict[str, RunSpec] = {kind: bundle.spec.null(kind) for kind in NULL_KINDS}  # type: ignore[arg-type]
-    wanted["bp_trained"] = RunSpec(**{**wanted["bp"].model_dump(), "train_last": None, "targets": bundle.spec.targets})
-    return {kind: by_hash[spec.hash] for kind, spec in wanted.items() if spec.hash in by_hash}
+    return {kind: by_hash[key] for kind, key in relatives(bundle.spec).items() if key in by_hash}
+
+
+def relatives(spec: RunSpec) -> dict[str, str]:
+    """Hashes of the runs that judge this one: its nulls, and backpropagation itself."""
+    wanted: dict[str, RunSpec] = {kind: spec.null(kind) for kind in NULL_KINDS}  # type: ignore[arg-type]
+    wanted["bp_trained"] = RunSpec(**{**wanted["bp"].model_dump(), "train_last": None, "targets": spec.targets})
+    return {kind: found.hash for kind, found in wanted.items()}
 
 
 def audit(
@@ -299,7 +304,8 @@ def convention(groups: Sequence[Group]) -> str:
     return (
         f"protocol {groups[0].reports[0].protocol}; {networks}; final checkpoint; mean ± sample standard deviation over seeds; "
         "growth and ‖g_L‖ smallest to largest, ‖g_L‖ = mean per-sample norm / 128; margins with 95 % interval (paired t over "
-        "seeds; of one seed binomial, this network only); published: arXiv 2606.21126 (! contested), credit norm not stated there"
+        "seeds; of one seed binomial, this network only); published: arXiv 2606.21126 (! another version "
+        "or place has another value), credit norm not stated there"
     )
 
 

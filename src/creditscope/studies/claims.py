@@ -75,6 +75,12 @@ def dfa_null(spec: RunSpec) -> RunSpec:
     return make_spec({**spec.null("bp").model_dump(), **change})
 
 
+def long_null(spec: RunSpec) -> RunSpec:
+    """`dfa_null` after the 100 epochs of the primary audit, whatever the length of the run."""
+    length = {"epochs": PRIMARY["epochs"], "schedule_epochs": PRIMARY["epochs"]}
+    return make_spec({**dfa_null(spec).model_dump(), **length})
+
+
 def matches(value: Any, wanted: Any) -> bool:
     """Equal, or one of a tuple."""
     return value in wanted if isinstance(wanted, tuple) else value == wanted

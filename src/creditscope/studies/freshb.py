@@ -13,6 +13,7 @@ from creditscope.training.spec import RunSpec
 QUESTION = "does the deep cosine survive when the feedback matrices are redrawn?"
 PENALTY = 1e-2
 Z = 3.0
+PUBLISHED_SEED = 42
 
 
 def specs(preset: str) -> list[RunSpec]:
@@ -47,7 +48,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         samples.add(fact.n_samples)
         if fact.z is not None and abs(fact.z) > Z:
             specific.append(f"{run.spec.label} s{run.spec.seed}")
-        applies = run.spec.dataset == "cifar10" and run.spec.method == "dfa"
+        applies = (run.spec.dataset, run.spec.method, run.spec.seed) == ("cifar10", "dfa", PUBLISHED_SEED)
         rows.append(
             [
                 run.spec.label,
@@ -56,7 +57,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
                 *beside(FRESH_B["trained"] if applies else None, fact.trained),
                 f"{signed(fact.mean)} ± {num(fact.std, 2)}",
                 FRESH_B["mean"].text if applies else "–",
-                signed(fact.z, 1),
+                signed(fact.z, 2),
                 fact.reason,
             ]
         )

@@ -17,6 +17,7 @@ from creditscope.studies.result import (
     deep_nudge_of_all,
     deep_rho,
     deep_rho_of_all,
+    geometric,
     known,
     mean,
     pm,
@@ -40,9 +41,9 @@ HEADER = [
     "margin to matched null (pp)",
 ]
 CONVENTION = (
-    "mean ± sample standard deviation over n seeds; deep = layers 1..L without exact ones (the published cosines include "
-    "them); ρ: 32 directions, ε = 1e-3, 256 samples, float64; nudging η = .01; Δ train loss = last minus first epoch; "
-    "published: arXiv 2606.21126, 30 epochs (! contested)"
+    "mean ± sample standard deviation over n seeds (‖h_L‖ and ‖g_L‖: geometric mean); deep = layers 1..L without exact ones "
+    "(the published cosines include them); ρ: 32 directions, ε = 1e-3, 256 samples, float64; nudging η = .01; "
+    "Δ train loss = last minus first epoch; published: arXiv 2606.21126, 30 epochs (! another version or place has another value)"
 )
 
 
@@ -88,7 +89,7 @@ def items(runs: Sequence[Run]) -> list[Item]:
                 group,
                 mean(group.accuracies),
                 loss=mean([r.loss_decrease for r in members]),
-                last_h=mean([r.last_h for r in members]),
+                last_h=geometric([r.last_h for r in members]),
                 **{name: mean(values) if values else None for name, values in known_values.items()},
             )
         )
@@ -110,7 +111,7 @@ def row(item: Item) -> list[str]:
         pm(g.accuracies),
         *beside(audit_accuracy(g.spec), item.accuracy),
         num(item.last_h),
-        num(mean(g.values("reference"))),
+        num(geometric(g.values("reference"))),
         signed(item.cosine),
         signed(item.cosine_of_all),
         _published(DEEP_COSINE, item),

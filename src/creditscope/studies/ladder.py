@@ -55,8 +55,10 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
             points.append({"method": name, "trained_blocks": k, "accuracy": accuracies})
         lowest = min(steps)
         gain = _gain(steps[best], steps[lowest])
-        tried = "" if len(steps) > 4 else f"of {', '.join(map(str, sorted(steps)))}; "
-        parts.append(f"{name} is best with {best} trained blocks ({tried}{signed(gain, 1)} pp over {lowest})")
+        tried = [] if len(steps) > 4 else [f"of {', '.join(map(str, sorted(steps)))}"]
+        over_lowest = [] if best == lowest else [f"{signed(gain, 1)} pp over {lowest}"]
+        told = "; ".join([*tried, *over_lowest])
+        parts.append(f"{name} is best with {best} trained blocks" + (f" ({told})" if told else ""))
     header = ["method", "trained blocks", "accuracy", "published", "difference", "gain over the rung before (pp)"]
     conclusion = f"{'; '.join(parts) or 'no finished runs'}."
     lengths = ", ".join(sorted({network(r.spec) for r in runs}))

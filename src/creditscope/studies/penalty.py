@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from creditscope.render.numbers import signed
 from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, FA_RMS, make, seeds_of, with_nulls
 from creditscope.studies.interventions import CONVENTION, HEADER, Item, figure, items, row
-from creditscope.studies.result import Run, StudyResult, mean, means_over, over, shared_seeds
+from creditscope.studies.result import Run, StudyResult, geometric, mean, over, shared_seeds
 from creditscope.training.spec import RunSpec
 
 QUESTION = "what does the penalty λ‖f_l(h_l)‖² do to accuracy, scale and credit?"
@@ -46,8 +46,12 @@ def gain_pp(item: Item, base: Item) -> float | None:
     return mean(shared) if shared else None
 
 
+def seeds_of_both(a: Item, b: Item) -> list[int]:
+    return shared_seeds({0: a.group.seeds, 1: b.group.seeds})
+
+
 def last_h_over(seeds: Sequence[int], item: Item) -> float:
-    return over(seeds, item.group.seeds, [run.last_h for run in item.group.bundles])
+    return over(seeds, item.group.seeds, [run.last_h for run in item.group.bundles], geometric)
 
 
 def analyse(runs: Sequence[Run]) -> StudyResult:
@@ -60,14 +64,15 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         base = next((i for i in mine if i.group.spec.penalty == 0), None)
         rest = [i for i in mine if base and i.group.spec.penalty and gain_pp(i, base) is not None]
         if base and rest:
+            most = max(len(seeds_of_both(i, base)) for i in rest)
+            rest = [i for i in rest if len(seeds_of_both(i, base)) == most]  # a lucky seed is not held against a mean
             best = max(rest, key=lambda i: gain_pp(i, base) or 0.0)  # paired: over the seeds that both have
             gain = signed(gain_pp(best, base), 1)
-            before, after = (
-                last_h_over(shared_seeds({0: base.group.seeds, 1: best.group.seeds}), i) for i in (base, best)
-            )
-            parts.append(f"{method} {gain} pp at λ={best.group.spec.penalty:g} (‖h_L‖ {before:.2g} → {after:.2g})")
+            before, after = (last_h_over(seeds_of_both(best, base), i) for i in (base, best))
+            at = f"λ={best.group.spec.penalty:g}"
+            parts.append(f"{method} {gain} pp at {at} (n={most}, ‖h_L‖ {before:.2g} → {after:.2g})")
     conclusion = (
-        f"best accuracy under a penalty against none ({means_over(len(i.group.seeds) for i in found)}): "
+        "best accuracy under a penalty against none (the same n seeds; of the penalties with the most seeds): "
         f"{'; '.join(parts) or 'not measured'}; the margin (point) lies between "
         f"1 and 2 pp in {len(fragile)} of {len(found)} rows."
     )

@@ -141,7 +141,7 @@ FA_D512_ACCURACY = Published(
     0.345,
     0.027,
     "d=512 L=2",
-    "its change history: 3 of 10 seeds (1, 2, 5), in which FA and DFA both fail; the std is over all seeds",
+    "seeds 1, 2, 5 of 10 by the change history of the paper; FA and DFA both fail in these; the std is over all seeds",
 )
 
 

@@ -33,7 +33,7 @@ class PublishedVerdict:
 def published_verdicts() -> list[PublishedVerdict]:
     """The primary audit, the other tasks and networks, and the table of D1 and D2 by architecture (FA and DFA)."""
     four = "by the four diagnostics of an early version"
-    mild = "derived: Mode 1 is not found, +5.2 pp over frozen blocks; contested: elsewhere as on CIFAR-100, where FA fails D3"
+    mild = "derived: Mode 1 is not found, +5.2 pp over frozen blocks; elsewhere as on CIFAR-100, where FA fails D3"
     whole = {"bp": (True, ""), "ep": (True, f"{four}, without the margin"), "fa": (True, mild)}
     whole |= {"dfa": (False, "D1, D2, D3"), "cb": (False, four), "sb": (False, four)}
     found = [PublishedVerdict(m.upper(), passes, {"method": m}, "", note) for m, (passes, note) in whole.items()]

@@ -159,7 +159,7 @@ def state(claim: Claim, ours: Sequence[Ours]) -> tuple[str, str]:
             f" ({'within' if within == {True} else 'outside'} the tolerance all the same)" if len(within) == 1 else ""
         )
         why = other_length((o.trained for o in ours), claim.epochs, UNSTATED not in claim.published.source)
-        return NOT_COMPARABLE, f"not comparable because {why}{told}"
+        return NOT_COMPARABLE, f"not comparable because {why}{_partly(claim)}{told}"
     if not any(o.values for o in comparable):
         if claim.closeness == "epochs":
             return NOT_REPRODUCED, "not reproduced: it does not happen in our runs"
@@ -175,6 +175,15 @@ def state(claim: Claim, ours: Sequence[Ours]) -> tuple[str, str]:
     if len(agree) < len(comparable):
         return ONE_NORM, f"reproduced only with credit_norm={' and '.join(o.norm for o in agree)}"
     return REPRODUCED, REPRODUCED
+
+
+PARTLY = ("ep", "cb", "sb")
+"""Rules whose settings the papers give in part; ours are the default options."""
+
+
+def _partly(claim: Claim) -> str:
+    method = str(claim.runs.get("method", ""))
+    return f", and the text gives the settings of {method.upper()} in part" if method in PARTLY else ""
 
 
 def other_length(ours: Iterable[int], published: int, stated: bool) -> str:
@@ -213,7 +222,7 @@ def published_text(claim: Claim) -> str:
     parts = [detail] if detail else []
     if claim.closeness == "margin" and std:
         std, parts = "", [*parts, f"± {p.std:.1f} from its two accuracies"]
-    parts += [f"contested: {p.contested}"] if p.contested else []
+    parts += [p.contested] if p.contested else []
     return number + std + (f" ({'; '.join(parts)})" if parts else "")
 
 

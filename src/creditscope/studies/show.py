@@ -9,6 +9,7 @@ from pathlib import Path
 from creditscope.errors import CreditscopeError
 from creditscope.studies.archive import Archive
 from creditscope.studies.catalogue import NAMES, get_study
+from creditscope.studies.grid import PRESETS
 from creditscope.studies.result import NotMeasured, Run, StudyResult, runs_of
 from creditscope.studies.store import Store
 from creditscope.training.spec import make_spec
@@ -22,11 +23,23 @@ def show(name: str, preset: str, store: Store | Archive, data_dir: str | Path | 
     trained = [run for run in runs if not run.spec.frozen]
     if not trained:
         raise CreditscopeError(
-            f"{store.root} has no finished run of study {name} ({preset}); "
-            f"`creditscope study run {name} --preset {preset} --store {store.root}` trains them"
+            f"{store.root} has no finished run of study {name} ({preset}); {_instead(name, preset, store)}"
         )
     notes = [f"{len(runs)} of {len(specs)} runs are finished"] if len(runs) < len(specs) else []
     return dataclasses.replace(study.analyse(runs), notes=notes + problems)
+
+
+def _instead(name: str, preset: str, store: Store | Archive) -> str:
+    """What to do where there is no run: another preset that has some, or the command that trains them."""
+    shares = {}
+    for other in PRESETS:
+        wanted = [spec for spec in get_study(name).specs(other) if not spec.frozen]
+        shares[other] = sum(map(store.has, wanted)) / len(wanted)
+    if best := max(shares.values()):
+        other = next(p for p in PRESETS if shares[p] == best)
+        return f"it has {best:.0%} of preset {other}: add --preset {other}"
+    where = f"DIR --archive {store.root}" if isinstance(store, Archive) else str(store.root)
+    return f"`creditscope study run {name} --preset {preset} --store {where}` trains them"
 
 
 def everything(

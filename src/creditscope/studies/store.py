@@ -30,11 +30,14 @@ from creditscope.training.bundle import SPEC, TRAJECTORY, Bundle, is_bundle, loa
 from creditscope.training.spec import RunSpec
 
 SCHEMA_VERSION = 1
+INDEX_VERSION = 2
+"""Of the index alone, which is rebuilt when it is older."""
 INDEX, META = "index.sqlite", "store.json"
 
 COLUMNS = (
-    "hash", "label", "method", "credit_norm", "credit_site", "dataset", "arch", "width", "depth", "penalty", "train_last",
-    "targets", "epochs", "seed", "accuracy", "growth", "g_128", "gamma", "fired", "bytes", "problem", "spec", "stamp",
+    "hash", "label", "method", "credit_norm", "credit_site", "dataset", "arch", "width", "depth", "terminal_norm", "penalty",
+    "train_last", "targets", "epochs", "schedule_epochs", "seed", "accuracy", "growth", "g_128", "gamma", "fired", "bytes",
+    "problem", "spec", "stamp",
 )  # fmt: skip
 """One row of the index. `problem` says what is wrong with a directory that is no whole bundle; `stamp` is the state of its
 spec.json when it was read."""
@@ -257,11 +260,11 @@ def _open(path: Path | None) -> sqlite3.Connection:
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
         version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version != SCHEMA_VERSION:
+        if version != INDEX_VERSION:
             with db:
                 db.execute("DROP TABLE IF EXISTS runs")
                 db.execute(f"CREATE TABLE IF NOT EXISTS runs ({_NAMES}, PRIMARY KEY (hash))")
-                db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+                db.execute(f"PRAGMA user_version={INDEX_VERSION}")
     except sqlite3.Error:
         db.close()
         raise
@@ -305,6 +308,7 @@ def described(spec: RunSpec, last: dict[str, Any]) -> Row:
     row: Row = {c: getattr(spec, c) for c in COLUMNS if c in RunSpec.model_fields}
     return row | {
         "label": spec.label,
+        "terminal_norm": int(bool(spec.terminal_norm)),  # sqlite knows no bool
         "accuracy": last["accuracy"],
         "growth": float(last["growth"]),
         "g_128": float(last["g_per_sample"][-1]) / 128,

@@ -93,7 +93,7 @@
     const words = one("search").value.toLowerCase().split(/\s+/).filter(Boolean);
     let shown = 0;
     for (const row of rows) {
-      const text = row.textContent.toLowerCase();
+      const text = `${row.textContent} ${row.dataset.hash}`.toLowerCase();
       const fits = words.every((word) => text.includes(word))
         && (!one("method").value || row.dataset.method === one("method").value)
         && (!one("status").value || row.dataset.status === one("status").value)

@@ -26,6 +26,7 @@ from creditscope.render.reproduction import (
     policies,
     verdict_cells,
     verdicts_line,
+    where_from,
 )
 from creditscope.studies.coverage import AS_PLANNED, FEWER, OTHER_LENGTH, coverage
 from creditscope.studies.learned import lessons
@@ -73,6 +74,7 @@ def published_section(runs: Sequence[Run]) -> dict[str, Any] | None:
     return {
         "lines": [" ".join(claims_lines(held)), verdicts_line(verdicts)],
         "figures": [figure_of(panel) for panels in claims_charts(held).values() for panel in panels],
+        "source": escape(where_from()),
         "how": escape(how_to_read()),
         "tables": [
             *tables,

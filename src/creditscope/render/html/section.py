@@ -31,7 +31,7 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
         "name": report.method_name or "network",
         "notes": report.notes,
         "method": str(spec.get("method") or report.method_name or "network"),
-        "arch": f"{spec['arch']} d={spec['width']} L={spec['depth']}" if spec else f"L={facts.stream.depth}",
+        "arch": _arch(spec) if spec else f"L={facts.stream.depth}",
         "dataset": spec.get("dataset", "–"),
         "seed": spec.get("seed", "–"),
         "null": network.null,
@@ -73,6 +73,11 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
         "epochs": len(network.trajectory) - 1 if network.trajectory else None,
         "fired": first_fired(network),
     }
+
+
+def _arch(spec: Mapping[str, Any]) -> str:
+    bare = spec["arch"] == "resmlp" and not spec["terminal_norm"]
+    return f"{spec['arch']} d={spec['width']} L={spec['depth']}" + (" without terminal LayerNorm" if bare else "")
 
 
 def _margin(network: Network) -> dict[str, Any]:
@@ -157,5 +162,5 @@ def figure_of(chart: Figure) -> dict[str, Any]:
         "svg": draw(chart),
         "note": note,
         "epochs": isinstance(chart, Chart) and chart.x == "epoch",
-        "wide": chart.wide if isinstance(chart, Dots) else isinstance(chart, Matrix) and len(chart.columns) > 4,
+        "wide": chart.is_wide if isinstance(chart, Dots) else isinstance(chart, Matrix) and len(chart.columns) > 4,
     }

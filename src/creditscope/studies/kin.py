@@ -1,0 +1,37 @@
+"""A stored run judged as a page judges it: with its other seeds and its frozen-blocks nulls, where the store has them."""
+
+from __future__ import annotations
+
+import json
+
+from creditscope.protocol.report import DiagnosticReport
+from creditscope.studies.archive import Archive
+from creditscope.studies.audit import NULL_KINDS, Audited, audit, nulls_for, recipe, relatives
+from creditscope.studies.store import Store
+from creditscope.training.spec import RunSpec
+
+
+def judged(store: Store | Archive, key: str) -> tuple[DiagnosticReport, str]:
+    """The report of a run, and the words that say with what it was judged."""
+    run = _read(store, key)
+    if run.spec.frozen:
+        return _own(run), "a frozen-blocks null: judged alone, without a null of its own"
+    specs = {r["hash"]: RunSpec(**json.loads(r["spec"])) for r in store.rows() if not r["problem"]}
+    mine = recipe(run.spec)
+    seeds = [h for h, s in specs.items() if h != key and s.seed != run.spec.seed and recipe(s) == mine]
+    members = [run, *(_read(store, h) for h in seeds)]
+    wanted = {h for m in members for h in relatives(m.spec).values()}
+    pool = [*members, *(_read(store, h) for h in sorted(wanted & specs.keys() - {key, *seeds}))]
+    report = next(r for g in audit(pool) for r in g.reports if r.run == key)
+    told = ", ".join(str(s) for s in sorted(m.spec.seed for m in members))
+    kinds = [kind for kind in NULL_KINDS if all(kind in nulls_for(m, pool) for m in members)]
+    nulls = f"with its {' and '.join(kinds)} null" if kinds else "without a null: one of the seeds has none there"
+    return report, f"judged over the seed{'s' if len(members) > 1 else ''} {told} of {store.root}, {nulls}"
+
+
+def _read(store: Store | Archive, key: str) -> Audited:
+    return store.read(key) if isinstance(store, Archive) else store.bundle(key)
+
+
+def _own(run: Audited) -> DiagnosticReport:
+    return DiagnosticReport.from_dict(run.report, str(run.path))
