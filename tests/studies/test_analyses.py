@@ -175,9 +175,9 @@ def test_triangulation_reads_the_checkpoint():
     ]
     result = triangulation.analyse(runs)
     assert [r[0] for r in result.rows] == [
-        "DFA early",
-        "DFA converged",
-        "DFA penalised",
+        "dfa(rms) early",
+        "dfa(rms) converged",
+        "dfa(rms) penalised",
         "control a = g",
         "control a = random",
     ]
@@ -219,7 +219,7 @@ def test_capacity_compares_the_four_cells():
     for lam, bp, dfa in ((0.0, 0.585, 0.301), (1e-2, 0.532, 0.360)):
         runs |= {r.spec.hash: r for r in intervention((BP, bp, 0.35, {}), (DFA, dfa, 0.35, {}), lam=lam)}
     assert (
-        "changes BP by -5.3 pp and DFA by +5.9 pp; the gap between them goes from +28.4 to +17.2"
+        "changes BP by -5.3 pp and dfa(rms) by +5.9 pp; the gap between them goes from +28.4 to +17.2"
         in capacity.analyse(list(runs.values())).conclusion
     )
 
@@ -237,7 +237,7 @@ def test_functional_rank_correlation_by_hand():
     assert ranks["accuracy"] == pytest.approx(0.2)
     assert ranks["ρ"] == pytest.approx(1.0)
     assert "cb(rms, λ=0.01) has the highest cosine, while sb(rms, λ=0.01) has the highest accuracy" in result.conclusion
-    assert "over 4 methods (means over 3 seeds) with" in result.conclusion
+    assert "dfa(rms, λ=0.01); means over 3 seeds) with" in result.conclusion
     orders = [abs(stats.spearmanr(range(4), order).statistic) for order in itertools.permutations(range(4))]
     assert functional.chance_of_perfect_order(4) == pytest.approx(np.mean(np.isclose(orders, 1.0)))
     assert "With 4 points, a rank correlation of +1 or -1 arises by chance with p = 0.083." in result.conclusion
@@ -251,7 +251,7 @@ def test_functional_rank_correlation_by_hand():
     assert with_exact.figure["rank_correlation"]["accuracy"] == pytest.approx(0.0)  # 1 - 6·(4 + 1 + 1 + 4)/60
     assert "as in the published values: accuracy +0.40," in with_exact.conclusion  # 1 - 6·(0 + 1 + 1 + 4)/60
     alone = functional.analyse([r for r in intervention(*items, lam=1e-2) if r.spec.seed == 42])
-    assert "over 4 methods (one seed each) with" in alone.conclusion
+    assert "dfa(rms, λ=0.01); one seed each) with" in alone.conclusion
     two = functional.analyse(intervention(*items[:2], lam=1e-2))
     assert "over 2 methods" in two.conclusion
     assert two.conclusion.endswith("the highest accuracy."), "two points have no rank correlation"

@@ -94,7 +94,7 @@ def test_other_lengths_of_training_are_not_comparable_and_nothing_is_not_run():
         "(within the tolerance all the same)"
     )
     far = outcome("EP: accuracy", [run(make("reduced", EP, 42), 0.57)]).statement
-    assert far.endswith("the published 100 (outside the tolerance all the same)")
+    assert far.endswith("the settings of EP in part (outside the tolerance all the same)")
     assert outcome("EP: accuracy", []).statement == "not run"
 
 

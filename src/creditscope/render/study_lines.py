@@ -172,7 +172,9 @@ def penalty(figure: dict[str, Any], about: About) -> list[Figure]:
     accuracy = lines("accuracy")
     return [
         _chart(about, "accuracy", _barred("Accuracy", accuracy), "accuracy", "λ", accuracy, **shared),
-        _chart(about, "scale", "‖h_L‖, geometric mean over seeds", "mean ‖h_L‖", "λ", lines("last_h"), log=True, **shared),
+        _chart(
+            about, "scale", "‖h_L‖, geometric mean over seeds", "mean ‖h_L‖", "λ", lines("last_h"), log=True, **shared
+        ),
         _chart(
             about, "cosine", "Deep cosine, mean over seeds", "deep cosine", "λ", lines("cosine"), zero=True, **shared
         ),

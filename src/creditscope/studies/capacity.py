@@ -43,7 +43,8 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         bp, dfa = (100 * (acc[m, True] - acc[m, False]) for m in ("bp", "dfa"))
         gap = [100 * (acc["bp", p] - acc["dfa", p]) for p in (False, True)]
         conclusion = (
-            f"λ={PENALTY:g} changes BP by {signed(bp, 1)} pp and DFA by {signed(dfa, 1)} pp; the gap between them goes from "
+            f"λ={PENALTY:g} changes BP by {signed(bp, 1)} pp and {cells['dfa', False].label} by {signed(dfa, 1)} pp; "
+            "the gap between them goes from "
             f"{signed(gap[0], 1)} to {signed(gap[1], 1)} pp (over {named(shared)})."
         )
     else:

@@ -83,7 +83,8 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
             f"{num(chance_of_perfect_order(points), 2)}."
         )
         conclusion = (
-            f"rank correlation of the deep cosine over {points} methods ({behind}) with {told}; {by_cosine} has the highest "
+            f"rank correlation of the deep cosine over {points} methods ({', '.join(i.group.label for i in found)}; "
+            f"{behind}) with {told}; {by_cosine} has the highest "
             f"cosine, {same} the highest accuracy.{chance if any(v is not None for v in ranks.values()) else ''}"
         )
         if points == 4 and {i.group.spec.dataset for i in found} == {"cifar10"}:

@@ -42,8 +42,9 @@ HEADER = [
 ]
 CONVENTION = (
     "mean ± sample standard deviation over n seeds (‖h_L‖ and ‖g_L‖: geometric mean); deep = layers 1..L without exact ones "
-    "(the published cosines include them); ρ: 32 directions, ε = 1e-3, 256 samples, float64; nudging η = .01; "
-    "Δ train loss = last minus first epoch; published: arXiv 2606.21126, 30 epochs (! another version or place has another value)"
+    "(the published cosines include them; of bp all are exact, so all count); ρ: 32 directions, ε = 1e-3, 256 samples, "
+    "float64; nudging η = .01; Δ train loss = last minus first epoch; published: arXiv 2606.21126, 30 epochs (! another "
+    "version or place has another value)"
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from creditscope.protocol.intervals import t_interval
 from creditscope.render.numbers import signed
 from creditscope.studies.audit import network
 from creditscope.studies.grid import BP, DFA, FA, make, seeds_of, unique
@@ -30,11 +31,21 @@ def rung(spec: RunSpec) -> int:
     return (spec.depth or 0) if spec.train_last is None else spec.train_last
 
 
-def _gain(these: Sequence[Run], those: Sequence[Run]) -> float | None:
-    """Mean difference of accuracy in percentage points, over the seeds that both have."""
+def _gains(these: Sequence[Run], those: Sequence[Run]) -> list[float]:
+    """Differences of accuracy in percentage points, of the seeds that both have."""
     here, there = ({r.spec.seed: r.accuracy for r in rung_runs} for rung_runs in (these, those))
-    shared = shared_seeds({"these": here, "those": there})
-    return 100 * mean([here[s] - there[s] for s in shared]) if shared else None
+    return [100 * (here[s] - there[s]) for s in shared_seeds({"these": here, "those": there})]
+
+
+def _gain(these: Sequence[Run], those: Sequence[Run]) -> float | None:
+    gains = _gains(these, those)
+    return mean(gains) if gains else None
+
+
+def _interval(gains: Sequence[float]) -> str:
+    """Paired 95 % t-interval, where there are two seeds or more."""
+    found = t_interval(gains)
+    return f" [{signed(found[0], 1)}, {signed(found[1], 1)}]" if found else ""
 
 
 def analyse(runs: Sequence[Run]) -> StudyResult:
@@ -54,9 +65,13 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
             rows.append([name, str(k), pm(accuracies), *published, signed(gain, 1)])
             points.append({"method": name, "trained_blocks": k, "accuracy": accuracies})
         lowest = min(steps)
-        gain = _gain(steps[best], steps[lowest])
+        gains = _gains(steps[best], steps[lowest])
         tried = [] if len(steps) > 4 else [f"of {', '.join(map(str, sorted(steps)))}"]
-        over_lowest = [] if best == lowest else [f"{signed(gain, 1)} pp over {lowest}"]
+        over_lowest = (
+            []
+            if best == lowest
+            else [f"{signed(mean(gains) if gains else None, 1)} pp{_interval(gains)} over {lowest}"]
+        )
         told = "; ".join([*tried, *over_lowest])
         parts.append(f"{name} is best with {best} trained blocks" + (f" ({told})" if told else ""))
     header = ["method", "trained blocks", "accuracy", "published", "difference", "gain over the rung before (pp)"]
@@ -64,6 +79,6 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     lengths = ", ".join(sorted({network(r.spec) for r in runs}))
     convention = (
         f"{lengths}; 0 = frozen-blocks null trained by the same rule; mean ± sample standard deviation over seeds; a gain is "
-        "over the seeds that both rungs have"
+        "over the seeds that both rungs have (in brackets: paired 95 % t-interval); best: the largest mean"
     )
     return StudyResult("ladder", QUESTION, header, rows, {"kind": "lines", "points": points}, conclusion, convention)

@@ -86,6 +86,8 @@ def fitting_norm(runs: Sequence[Run]) -> str:
     found: dict[str, Counter[str]] = {}
     for o in outcomes(runs):
         if o.kind in (ONE_NORM, REPRODUCED, NOT_REPRODUCED) and {x.norm for x in o.ours} == {"none", "rms"}:
+            if o.claim.runs.get("train_last") == 0:
+                continue  # a null, not a method
             told = o.statement.partition("credit_norm=")[2] if o.kind == ONE_NORM else o.kind
             found.setdefault(str(o.claim.runs["method"]).upper(), Counter())[told] += 1
     parts = [

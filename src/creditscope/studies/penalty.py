@@ -72,7 +72,8 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
             at = f"λ={best.group.spec.penalty:g}"
             parts.append(f"{method} {gain} pp at {at} (n={most}, ‖h_L‖ {before:.2g} → {after:.2g})")
     conclusion = (
-        "best accuracy under a penalty against none (the same n seeds; of the penalties with the most seeds): "
+        "largest mean accuracy under a penalty against none (the same n seeds; of the penalties with the most seeds, whose "
+        "differences are not tested): "
         f"{'; '.join(parts) or 'not measured'}; the margin (point) lies between "
         f"1 and 2 pp in {len(fragile)} of {len(found)} rows."
     )

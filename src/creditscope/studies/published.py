@@ -60,12 +60,12 @@ AUDIT_ACCURACY = {
     "dfa": Published(0.306, 0.008, AUDIT, "v1: .308"),
     "cb": Published(0.289, 0.031, AUDIT),
     "sb": Published(0.205, 0.039, AUDIT),
-    "frozen": Published(0.349, 0.003, f"{AUDIT}; embed trained by DFA credit"),
+    "frozen": Published(0.349, 0.003, f"{AUDIT}; embed trained by DFA credit", "drafts: ± .002"),
 }
 PENALTY_ACCURACY = {
     ("bp", 0.0): Published(0.585, 0.001, INTERVENTION),
     ("bp", 1e-2): Published(0.532, 0.007, INTERVENTION, "v1: .530"),
-    ("dfa", 0.0): Published(0.301, 0.006, INTERVENTION),
+    ("dfa", 0.0): Published(0.301, 0.006, INTERVENTION, "v1, seed 42: .308"),
     ("dfa", 1e-4): Published(0.360, None, INTERVENTION),
     ("dfa", 1e-3): Published(0.372, None, f"{INTERVENTION}; one seed"),
     ("dfa", 1e-2): Published(0.360, 0.002, INTERVENTION, "v1: .363"),
@@ -91,7 +91,7 @@ DEEP_COSINE = {
 }
 DEEP_RHO = {
     ("dfa", 0.0): Published(0.002, None, INTERVENTION),
-    ("dfa", 1e-4): Published(-0.004, None, INTERVENTION),
+    ("dfa", 1e-4): Published(-0.004, None, f"{INTERVENTION}; seed 42"),
     ("dfa", 1e-2): Published(0.080, 0.012, INTERVENTION),
     ("dfa", 1e-1): Published(0.067, None, f"{INTERVENTION}; seed 42"),
     ("sb", 1e-2): Published(0.402, None, INTERVENTION),

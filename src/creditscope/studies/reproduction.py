@@ -148,6 +148,12 @@ def _null_of(claim: Claim, run: Run, by_hash: Mapping[str, Run]) -> tuple[str, .
 
 def state(claim: Claim, ours: Sequence[Ours]) -> tuple[str, str]:
     """(kind, statement): from the numbers alone."""
+    kind, statement = _state(claim, ours)
+    tested = kind not in (NOT_COMPARABLE, NOT_RUN)
+    return kind, statement + (_partly(claim).replace(", and", ";") if tested else "")
+
+
+def _state(claim: Claim, ours: Sequence[Ours]) -> tuple[str, str]:
     if not ours:
         return NOT_RUN, NOT_RUN
     if claim.because:

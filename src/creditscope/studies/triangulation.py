@@ -38,6 +38,7 @@ def states(runs: Sequence[Run]) -> dict[str, list[Any]]:
 
 def analyse(runs: Sequence[Run]) -> StudyResult:
     rows, figure, values = [], [], {}
+    label = " and ".join(sorted({f"dfa({run.spec.credit_norm})" for run in runs})) or "dfa"
     keys = {"converged": ("dfa", 0.0), "penalised": ("dfa", PENALTY)}
     applies = all(run.spec.dataset == "cifar10" for run in runs)
     controls: dict[str, list[float]] = {"reference": [], "random": []}
@@ -51,7 +52,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         key = keys.get(name)
         published = (DEEP_COSINE.get(key), DEEP_RHO.get(key)) if key else (EARLY_DFA["cosine"], EARLY_DFA["rho"])
         of_cosine, of_rho = published if applies else (None, None)
-        rows.append([f"DFA {name}", signed(c), *beside(of_cosine, c), signed(r), *beside(of_rho, r)])
+        rows.append([f"{label} {name}", signed(c), *beside(of_cosine, c), signed(r), *beside(of_rho, r)])
         figure.append({"state": name, "cosine": cosine, "rho": rho})
     for kind, what in (("reference", "control a = g"), ("random", "control a = random")):
         ours = mean(controls[kind]) if controls[kind] else None
@@ -60,7 +61,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     told = [f"{n} {signed(c, 2)} / {signed(r, 2)}" for n, (c, r) in values.items()]
     ranked = {n: r for n, (_, r) in values.items() if r is not None}
     best = max(ranked, key=lambda n: ranked[n], default="none")
-    conclusion = f"deep cosine / ρ of DFA: {', '.join(told)}"
+    conclusion = f"deep cosine / ρ of {label}: {', '.join(told)}"
     conclusion += f"; the credit predicts loss changes best in the {best} state." if len(ranked) > 1 else "."
     header = ["state", "deep cosine", "published", "difference", "deep ρ", "published", "difference"]
     convention = (
