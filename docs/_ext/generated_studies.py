@@ -152,5 +152,4 @@ def study_published(name: str) -> str:
 
 def _remark(value: Published, shared: str) -> str:
     other = "" if value.source == shared else value.source.removeprefix(shared).lstrip(",; ")
-    contested = f"contested: {value.contested}" if value.contested else ""
-    return plain("; ".join(filter(None, (other, contested)))) or "–"
+    return plain("; ".join(filter(None, (other, value.contested)))) or "–"

@@ -17,7 +17,7 @@ from tests.studies.driver import tiny_specs
 from creditscope.errors import CreditscopeError
 from creditscope.studies.executors import make_executor
 from creditscope.studies.run import run_store, train_one
-from creditscope.studies.store import Store
+from creditscope.studies.store import INDEX_VERSION, Store
 from creditscope.training import loop
 from creditscope.training.loop import train
 
@@ -85,7 +85,7 @@ def test_index_with_a_broken_page_or_without_its_table_gives_the_same_rows(store
     assert store.rows() == before
     with sqlite3.connect(path) as db:
         db.execute("DROP TABLE IF EXISTS runs")
-        db.execute("PRAGMA user_version=1")
+        db.execute(f"PRAGMA user_version={INDEX_VERSION}")
     assert store.rows() == before
 
 
