@@ -109,7 +109,7 @@ def test_yaml_and_flags_together_flags_win(capsys, tmp_path):
         (["train", "--method", "dfa"], "needs credit_norm"),
         (["train", "--method", "bp", "--credit-norm", "rms"], "do not apply to method bp"),
         (["train", "--speed", "9"], "--speed"),
-        (["train", "--credit-norm", "l2"], "Expected one of 'none', 'rms'; creditscope train --help"),
+        (["train", "--credit-norm", "l2"], "Expected one of 'none', 'rms'; see creditscope train --help"),
         (["train", "--epoch", "1"], "Perhaps you meant: --epochs INT; creditscope train --help"),
         (["train", "--epochs", "abc"], "Error parsing --epochs: 'abc' is no INT; creditscope train --help"),
         (["train", "--epochs", "-3"], "epochs: Input should be greater than or equal to 1 (got -3)\n"),

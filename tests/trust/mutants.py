@@ -312,6 +312,16 @@ STUDIES = [
     ("functional", "i.cosine_of_all if exact_layers else i.cosine", "i.cosine_of_all",
      "the exact layer is left out of our own ranks", "studies/test_analyses.py::test_functional_rank_correlation_by_hand"),
     ("seeds", "all(by_method.values())", "any(by_method.values())", "a choice of seeds for all methods at once", SEEDS),
+    ("claims", '"epochs": PRIMARY["epochs"], "schedule_epochs": PRIMARY["epochs"]', '"seed": spec.seed',
+     "a penalised margin is to the null after 100 epochs",
+     "studies/test_reproduction.py::test_a_penalised_margin_is_to_the_null_after_100_epochs"),
+    ("penalty", "len(seeds_of_both(i, base)) == most]", "len(seeds_of_both(i, base)) <= most]",
+     "one seed is not held against a mean over seeds",
+     "studies/test_analyses.py::test_a_penalty_of_one_seed_is_not_held_against_means"),
+    ("interventions", "last_h=geometric(", "last_h=mean(", "an order of magnitude has a geometric mean",
+     "studies/test_analyses.py::test_a_penalty_of_one_seed_is_not_held_against_means"),
+    ("kin", "for h in relatives(m.spec).values()", "for h in ()", "a shown run is judged with its nulls",
+     "studies/test_archive.py::test_a_shown_run_is_judged_with_its_seeds_and_nulls"),
 ]  # fmt: skip
 
 MUTANTS = [
