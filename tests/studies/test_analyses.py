@@ -189,6 +189,13 @@ def intervention(*items: Item, lam: float) -> list[Run]:
     return pool(*items, penalty=lam, intervention=True)
 
 
+def test_a_margin_beside_an_unmeasurable_d3_is_explained():
+    """BP .40 over a null of .39 does not show depth utility; .61 does."""
+    told = "D3 not measurable: there BP itself does not beat its null by the threshold"
+    assert told in audit.analyse(pool((BP, 0.40, 0.39, {}), (DFA, 0.30, 0.35, {}))).convention
+    assert told not in audit.analyse(pool((BP, 0.61, 0.39, {}), (DFA, 0.30, 0.35, {}))).convention
+
+
 def test_penalty_gain_and_the_fragile_threshold():
     runs = {
         r.spec.hash: r

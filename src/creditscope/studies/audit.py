@@ -305,8 +305,14 @@ def convention(groups: Sequence[Group]) -> str:
         f"protocol {groups[0].reports[0].protocol}; {networks}; final checkpoint; mean ± sample standard deviation over seeds; "
         "growth and ‖g_L‖ smallest to largest, ‖g_L‖ = mean per-sample norm / 128; margins with 95 % interval (paired t over "
         "seeds; of one seed binomial, this network only); published: arXiv 2606.21126 (! another version "
-        "or place has another value), credit norm not stated there"
+        "or place has another value), credit norm not stated there" + _open_d3(groups)
     )
+
+
+def _open_d3(groups: Sequence[Group]) -> str:
+    """Why a margin stands beside a D3 that is not measurable."""
+    open_ = any(r.checks["D3"].answer == "not measurable" and r.facts.depth for g in groups for r in g.reports)
+    return "; D3 not measurable: there BP itself does not beat its null by the threshold" if open_ else ""
 
 
 def _seeds_by_network(groups: Sequence[Group]) -> dict[str, str]:
