@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 from tests.studies.driver import tiny_specs
@@ -17,7 +18,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.studies.archive import Archive, command, write_archive
 from creditscope.studies.audit import analyse, audit
 from creditscope.studies.catalogue import NAMES, get_study
-from creditscope.studies.grid import PRESETS
+from creditscope.studies.grid import DFA, PRESETS, make
 from creditscope.studies.kin import judged
 from creditscope.studies.result import runs_of
 from creditscope.studies.run import run_store
@@ -81,6 +82,17 @@ def test_a_shown_run_is_judged_with_its_seeds_and_nulls(store, tmp_path):
     report, told = judged(Archive(tmp_path), trained[0].hash)
     assert report.facts.depth is None or not report.facts.depth.margins
     assert "without a null" in told
+
+
+def test_a_seed_counts_once_though_it_was_kept_with_other_checkpoints():
+    """results/ has DFA rms of 30 epochs twice: with and without the checkpoint of epoch 1."""
+    results = Archive(Path(__file__).parents[2] / "results")
+    made = {make("reduced", DFA, 42, checkpoint_epochs=epochs, intervention=True).hash for epochs in ((), (1,))}
+    assert len(made) == 2
+    for key in made:
+        report, told = judged(results, key)
+        assert "over the seeds 42, 123, 456 of" in told
+        assert (report.run, len(report.headline_acc)) == (key, 3)
 
 
 @pytest.mark.parametrize(

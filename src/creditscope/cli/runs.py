@@ -97,13 +97,16 @@ def run_list(args: Sequence[str]) -> int:
     from creditscope.render.numbers import num, printable
     from creditscope.studies.archive import open_source
     from creditscope.studies.store import Store
+    from creditscope.training.spec import bare
 
     if flags.rebuild:
         _store(flags.store).rebuild()
     source = open_source(flags.store)
     rows = source.rows()
     usable = [r for r in rows if not r["problem"]]
-    names = {r["hash"]: (printable(r["label"]), _network(r), _length(r)) for r in usable}
+    names = {
+        r["hash"]: (printable(r["label"]), r["arch"] + bare(r["arch"], r["terminal_norm"]), _length(r)) for r in usable
+    }
     heads = ("method", "arch", "epochs")
     label, arch, length = (max(map(len, cells)) for cells in zip(heads, *names.values(), strict=True))
     lines = [
@@ -129,11 +132,6 @@ def run_list(args: Sequence[str]) -> int:
     )
     print("\n".join(lines))
     return 0
-
-
-def _network(row: Row) -> str:
-    bare = row["arch"] == "resmlp" and not row["terminal_norm"]
-    return f"{row['arch']}, no last LayerNorm" if bare else str(row["arch"])
 
 
 def _length(row: Row) -> str:

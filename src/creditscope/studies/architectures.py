@@ -11,7 +11,7 @@ from creditscope.studies.compared import compared
 from creditscope.studies.grid import BP, DFA, FA, make, seeds_of, with_nulls
 from creditscope.studies.published import ARCHITECTURE_ACCURACY, UNSTATED, Published, audit_accuracy
 from creditscope.studies.result import Run, StudyResult, names
-from creditscope.training.spec import RunSpec
+from creditscope.training.spec import RunSpec, bare
 
 DECIDED = ("pass", "fail", "inconclusive")
 QUESTION = "which architectures show the failures?"
@@ -44,7 +44,7 @@ def name_of(group: Group) -> str:
 
 
 def network_name(s: RunSpec) -> str:
-    return f"{s.arch} without terminal LayerNorm" if s.arch == "resmlp" and not s.terminal_norm else str(s.arch)
+    return f"{s.arch}{bare(s.arch, s.terminal_norm)}"
 
 
 def published(group: Group) -> Published | None:

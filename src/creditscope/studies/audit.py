@@ -20,7 +20,7 @@ from creditscope.studies.grid import SIX, make, seeds_of, with_nulls
 from creditscope.studies.published import audit_accuracy
 from creditscope.studies.result import Run, StudyResult, beside, mean, names, pm, span
 from creditscope.training.bundle import Bundle, is_bundle, load_bundle
-from creditscope.training.spec import RunSpec
+from creditscope.training.spec import RunSpec, bare
 
 QUESTION = "what accuracy and Γ would have claimed, next to what the protocol finds"
 
@@ -335,8 +335,7 @@ def network(s: RunSpec) -> str:
 
 
 def shape(s: RunSpec) -> str:
-    norm = "" if s.terminal_norm or s.arch != "resmlp" else " without terminal LayerNorm"
-    return f"{s.dataset}, {s.arch} d={s.width} L={s.depth}{norm}"
+    return f"{s.dataset}, {s.arch} d={s.width} L={s.depth}{bare(s.arch, s.terminal_norm)}"
 
 
 def length(s: RunSpec) -> str:

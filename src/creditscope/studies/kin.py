@@ -18,10 +18,11 @@ def judged(store: Store | Archive, key: str) -> tuple[DiagnosticReport, str]:
         return _own(run), "a frozen-blocks null: judged alone, without a null of its own"
     specs = {r["hash"]: RunSpec(**json.loads(r["spec"])) for r in store.rows() if not r["problem"]}
     mine = recipe(run.spec)
-    seeds = [h for h, s in specs.items() if h != key and s.seed != run.spec.seed and recipe(s) == mine]
-    members = [run, *(_read(store, h) for h in seeds)]
+    # one run per seed: the same network may be there twice, with other checkpoints kept
+    twins = {s.seed: h for h, s in sorted(specs.items(), reverse=True) if recipe(s) == mine} | {run.spec.seed: key}
+    members = [run, *(_read(store, h) for h in twins.values() if h != key)]
     wanted = {h for m in members for h in relatives(m.spec).values()}
-    pool = [*members, *(_read(store, h) for h in sorted(wanted & specs.keys() - {key, *seeds}))]
+    pool = [*members, *(_read(store, h) for h in sorted(wanted & specs.keys() - set(twins.values())))]
     report = next(r for g in audit(pool) for r in g.reports if r.run == key)
     told = ", ".join(str(s) for s in sorted(m.spec.seed for m in members))
     kinds = [kind for kind in NULL_KINDS if all(kind in nulls_for(m, pool) for m in members)]

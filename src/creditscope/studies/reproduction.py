@@ -149,8 +149,8 @@ def _null_of(claim: Claim, run: Run, by_hash: Mapping[str, Run]) -> tuple[str, .
 def state(claim: Claim, ours: Sequence[Ours]) -> tuple[str, str]:
     """(kind, statement): from the numbers alone."""
     kind, statement = _state(claim, ours)
-    tested = kind not in (NOT_COMPARABLE, NOT_RUN)
-    return kind, statement + (_partly(claim).replace(", and", ";") if tested else "")
+    told = partly(claim) if kind not in (NOT_COMPARABLE, NOT_RUN) else ""
+    return kind, f"{statement}; {told}" if told else statement
 
 
 def _state(claim: Claim, ours: Sequence[Ours]) -> tuple[str, str]:
@@ -165,7 +165,7 @@ def _state(claim: Claim, ours: Sequence[Ours]) -> tuple[str, str]:
             f" ({'within' if within == {True} else 'outside'} the tolerance all the same)" if len(within) == 1 else ""
         )
         why = other_length((o.trained for o in ours), claim.epochs, UNSTATED not in claim.published.source)
-        return NOT_COMPARABLE, f"not comparable because {why}{_partly(claim)}{told}"
+        return NOT_COMPARABLE, f"not comparable because {', and '.join(filter(None, (why, partly(claim))))}{told}"
     if not any(o.values for o in comparable):
         if claim.closeness == "epochs":
             return NOT_REPRODUCED, "not reproduced: it does not happen in our runs"
@@ -187,9 +187,9 @@ PARTLY = ("ep", "cb", "sb")
 """Rules whose settings the papers give in part; ours are the default options."""
 
 
-def _partly(claim: Claim) -> str:
+def partly(claim: Claim) -> str:
     method = str(claim.runs.get("method", ""))
-    return f", and the text gives the settings of {method.upper()} in part" if method in PARTLY else ""
+    return f"the text gives the settings of {method.upper()} in part" if method in PARTLY else ""
 
 
 def other_length(ours: Iterable[int], published: int, stated: bool) -> str:

@@ -208,6 +208,12 @@ class RunSpec(BaseModel):
         return make_spec({**self.model_dump(), **change})
 
 
+def bare(arch: str | None, terminal_norm: Any) -> str:
+    """What tells a network without its terminal norm from the usual one, behind its name."""
+    usual = ARCHITECTURES.get(str(arch), {}).get("terminal_norm", False)
+    return " without terminal LayerNorm" if usual and not terminal_norm else ""
+
+
 def make_spec(data: dict[str, Any]) -> RunSpec:
     """A spec from a mapping; what is wrong comes as one line."""
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from creditscope.render import audit as audit_table
 from creditscope.render.charts import Dots, Level, Row
-from creditscope.render.figures import LONGEST, names
+from creditscope.render.figures import names
 from creditscope.render.html.network import Network
 from creditscope.render.html.section import figure_of
 from creditscope.render.numbers import mark
@@ -88,7 +88,6 @@ def panels(groups: Sequence[Group]) -> list[dict[str, Any]]:
     limit = next(c.threshold for c in groups[0].reports[0].verdict.checks if c.id == "D3")
     accuracy_rows, gamma_rows, margin_rows = [], [], []
     told = names(groups, LONGEST_NAME)
-    wide = max(map(len, told)) > LONGEST
     for name, group in zip(told, groups, strict=True):
         seeds = [f"seed {s}" for s in group.seeds]
         depth = group.reports[0].facts.depth
@@ -121,7 +120,6 @@ def panels(groups: Sequence[Group]) -> list[dict[str, Any]]:
             "accuracy",
             accuracy_rows,
             zero=False,
-            wide=wide,
         ),
         Dots(
             "audit-gamma",
@@ -129,7 +127,6 @@ def panels(groups: Sequence[Group]) -> list[dict[str, Any]]:
             f"mean over layers of the mean per-sample cosine, {c.cosine_dtype}",
             "Γ",
             gamma_rows,
-            wide=wide,
         ),
         Dots(
             "audit-margin",
@@ -138,7 +135,6 @@ def panels(groups: Sequence[Group]) -> list[dict[str, Any]]:
             "pp",
             margin_rows,
             levels=(Level(limit, f"D3 threshold {limit:g} pp"),),
-            wide=wide,
         ),
     ]
     return [figure_of(d) for d in dots]

@@ -15,6 +15,7 @@ from creditscope.render.html.network_charts import charts, first_fired, run_name
 from creditscope.render.numbers import accuracy, mark, num, signed
 from creditscope.render.svg import draw
 from creditscope.render.text import gamma_text, headline_text, margin_lines
+from creditscope.training.spec import bare
 
 PASS_SENTENCE = "No audited failure was found. This is a minimum bar, not a proof."
 
@@ -31,7 +32,9 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
         "name": report.method_name or "network",
         "notes": report.notes,
         "method": str(spec.get("method") or report.method_name or "network"),
-        "arch": _arch(spec) if spec else f"L={facts.stream.depth}",
+        "arch": f"{spec['arch']} d={spec['width']} L={spec['depth']}{bare(spec['arch'], spec['terminal_norm'])}"
+        if spec
+        else f"L={facts.stream.depth}",
         "dataset": spec.get("dataset", "–"),
         "seed": spec.get("seed", "–"),
         "null": network.null,
@@ -73,11 +76,6 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
         "epochs": len(network.trajectory) - 1 if network.trajectory else None,
         "fired": first_fired(network),
     }
-
-
-def _arch(spec: Mapping[str, Any]) -> str:
-    bare = spec["arch"] == "resmlp" and not spec["terminal_norm"]
-    return f"{spec['arch']} d={spec['width']} L={spec['depth']}" + (" without terminal LayerNorm" if bare else "")
 
 
 def _margin(network: Network) -> dict[str, Any]:
