@@ -4,6 +4,9 @@ import os
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+os.environ.setdefault(
+    "CREDITSCOPE_CHECK_UNTOUCHED", "1"
+)  # every measurement compares the model's state before and after
 
 import torch  # noqa: E402  (the thread count is read when torch is loaded)
 

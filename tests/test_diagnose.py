@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from creditscope import CreditscopeError, DiagnosticReport, DiagnosticThresholds, diagnose
 from creditscope.credit import BP, DFA
 from creditscope.models import ResMLP, SmallCNN, ViTMini
-from creditscope.stream import InterfaceStream, untouched
+from creditscope.stream import InterfaceStream
+from creditscope.untouched import untouched
 
 from .stream.nets import D_IN, C, D, EncoderClassifier, PlainMLP, T, batch, floats, shaken
 

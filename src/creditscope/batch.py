@@ -118,14 +118,40 @@ def _first(batches: Batches) -> tuple[Any, int]:
     return inputs, len(y)
 
 
-def require_logits(model: nn.Module, inputs: Any, batch_size: int) -> None:
-    """Run a few samples: one line where the model does not take them, or gives no logits back."""
+SAMPLES = 3
+"""Samples on which a model is looked at and its stream proved."""
+
+
+def few_samples(model: nn.Module, inputs: Any, batch_size: int) -> tuple[Any, int]:
+    """(inputs, number) of the first few samples; of the whole batch where the model takes batches of this size only.
+
+    One line where it takes neither. Call inside `untouched(model)`.
+    """
+    few = map_samples(inputs, batch_size, lambda t: t[:SAMPLES])
+    if batch_size <= SAMPLES or _runs(model, few) is None:
+        return few, min(SAMPLES, batch_size)
+    error = _runs(model, inputs)
+    if error is None:
+        return inputs, batch_size
+    why = " ".join((str(error) or type(error).__name__).split())[:240]
+    raise CreditscopeError(f"the model cannot run on the evaluation batch: {why}") from error
+
+
+def _runs(model: nn.Module, inputs: Any) -> Exception | None:
+    """What the model raises on these inputs; None: it runs."""
     try:
         with torch.no_grad():
-            output = call_model(model, map_samples(inputs, batch_size, lambda t: t[:3]))
+            call_model(model, inputs)
     except Exception as error:  # it is the user's code: anything may come, and it is told as it is
-        why = " ".join((str(error) or type(error).__name__).split())[:240]
-        raise CreditscopeError(f"the model cannot run on the evaluation batch: {why}") from error
+        return error
+    return None
+
+
+def require_logits(model: nn.Module, inputs: Any, batch_size: int) -> None:
+    """Run a few samples: one line where the model does not take them, or gives no logits back."""
+    example, _ = few_samples(model, inputs, batch_size)
+    with torch.no_grad():
+        output = call_model(model, example)
     if not logits_of(output).dim():
         raise CreditscopeError("the model returned a single number; return logits, one row per sample")
 

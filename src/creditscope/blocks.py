@@ -1,17 +1,18 @@
-"""Blocks of an unmodified module: which modules are meant, the state that enters and leaves one, whether it has a skip."""
+"""Blocks of an unmodified module: which modules are meant, and the tensors that a call of one takes and gives."""
 
 from __future__ import annotations
 
+import copy
 import fnmatch
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
 from creditscope.errors import CreditscopeError
 
-LINEAR_MAPS = ("addmm", "mm", "bmm", "convolution", "linear", "attention", "embedding", "einsum", "matmul", "mv")
-"""Autograd nodes that mix features: a skip connection passes none of them."""
+Path = tuple[int | str, ...]
+"""Where a tensor stands in the arguments (a position or a keyword first) or in the output of a call; () is the output itself."""
 
 
 def resolve_blocks(model: nn.Module, blocks: Any) -> list[tuple[str, nn.Module]]:
@@ -44,56 +45,58 @@ def resolve_blocks(model: nn.Module, blocks: Any) -> list[tuple[str, nn.Module]]
     return list(unique.values())
 
 
-def first_tensor(args: Sequence[Any], kwargs: dict[str, Any], name: str) -> Tensor:
-    """The state that enters a block: its first floating-point tensor argument."""
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, Tensor) and value.is_floating_point():
-            return value
-    raise CreditscopeError(
-        f"block {name!r} was called without a floating-point tensor; name blocks that take the stream"
-    )
+def tensors_in(tree: Any, path: Path = (), every: bool = False) -> Iterator[tuple[Path, Tensor]]:
+    """The floating-point tensors (or every tensor) in the arguments or the output of a call, each with its path."""
+    if isinstance(tree, Tensor):
+        if every or tree.is_floating_point():
+            yield path, tree
+    elif isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from tensors_in(value, (*path, key), every)
+    elif isinstance(tree, tuple | list):
+        for k, value in enumerate(tree):
+            yield from tensors_in(value, (*path, k), every)
 
 
-def replace_first(args: Sequence[Any], kwargs: dict[str, Any], new: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    for k, value in enumerate(args):
-        if isinstance(value, Tensor) and value.is_floating_point():
-            return (*args[:k], new, *args[k + 1 :]), kwargs
-    key = next(k for k, v in kwargs.items() if isinstance(v, Tensor) and v.is_floating_point())
-    return tuple(args), {**kwargs, key: new}
+def arguments_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[int | str, Any]:
+    """Positions and keywords of a call in one mapping: {0: x, 1: mask, "scale": s}."""
+    return {**dict(enumerate(args)), **kwargs}
 
 
-def tensor_of(out: Any, name: str) -> Tensor:
-    """The state that leaves a block: its output, or the first element of a tuple."""
-    if isinstance(out, tuple | list) and out:
-        out = out[0]
-    if not isinstance(out, Tensor):
-        raise CreditscopeError(
-            f"block {name!r} returns {type(out).__name__}; it must return a tensor (or a tuple with one first)"
-        )
-    return out
+def at(tree: Any, path: Path) -> Any:
+    """The entry at a path; None where there is none."""
+    for key in path:
+        try:
+            tree = tree[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return tree
 
 
-def replace_output(out: Any, new: Tensor) -> Any:
-    if isinstance(out, Tensor):
+def replaced(tree: Any, path: Path, new: Tensor) -> Any:
+    """A copy of the tree with another tensor at a path; what lies beside it is shared."""
+    if not path:
         return new
-    return type(out)((new, *out[1:]))
+    key, rest = path[0], path[1:]
+    value = replaced(tree[key], rest, new)
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(value if k == key else old for k, old in enumerate(tree)))
+    if isinstance(tree, tuple | list):
+        return type(tree)(value if k == key else old for k, old in enumerate(tree))
+    changed = copy.copy(tree)  # a mapping, or a transformers output
+    changed[key] = value
+    return changed
 
 
-def has_skip(out: Tensor, leaf: Tensor) -> bool:
-    """Is there a way from `leaf` to `out` that passes an addition and no map that mixes features?"""
-    seen: set[tuple[Any, bool]] = set()
-    stack: list[tuple[Any, bool]] = [(out.grad_fn, False)]
-    while stack:
-        node, added = stack.pop()
-        if node is None or (node, added) in seen:
-            continue
-        seen.add((node, added))
-        if getattr(node, "variable", None) is leaf:
-            if added:
-                return True
-            continue
-        name = node.name().lower().removesuffix("0").removesuffix("backward")
-        if any(word in name for word in LINEAR_MAPS):
-            continue
-        stack += [(parent, added or name == "add") for parent, _ in node.next_functions]
-    return False
+def with_argument(
+    args: Sequence[Any], kwargs: Mapping[str, Any], path: Path, new: Tensor
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call with another tensor at a path."""
+    changed = replaced(arguments_of(args, kwargs), path, new)
+    return tuple(changed[k] for k in range(len(args))), {key: changed[key] for key in kwargs}
+
+
+def spelled(path: Path) -> str:
+    """A path as a reader knows it: "argument 2", "encoder_hidden_states", "argument 1[0]"."""
+    first = f"argument {int(path[0]) + 1}" if isinstance(path[0], int) else path[0]
+    return first + "".join(f"[{key}]" for key in path[1:])

@@ -16,7 +16,7 @@ from creditscope.measure.full import Full
 from creditscope.measure.sweep import LossFn, dtype_of, sweep
 from creditscope.protocol import DiagnosticThresholds, get_policy
 from creditscope.protocol.report import DiagnosticReport, make_report
-from creditscope.stream import untouched
+from creditscope.untouched import untouched
 
 LEVELS = ("basic", "full")
 
@@ -78,7 +78,7 @@ def diagnose(
         raise CreditscopeError("frozen_baseline_acc is given without headline_acc; give both, or neither")
     rule = as_rule(credit)
     model = original(model)
-    with untouched(model):  # a loader draws from the global RNG even where it does not shuffle
+    with untouched(model, reads=eval_batches):  # a loader draws random numbers even where it does not shuffle
         batches = as_batches(model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
     full = Full(rule) if level == "full" else None
     facts = sweep(

@@ -54,7 +54,19 @@ def eagerly(model: nn.Module) -> Iterator[None]:
             stack.enter_context(torch.autocast(device, enabled=False))
         stack.enter_context(_uncompiled(model))
         stack.enter_context(_non_reentrant())
+        stack.enter_context(_no_fast_path())
         yield
+
+
+@contextmanager
+def _no_fast_path() -> Iterator[None]:
+    """torch's own encoder computes padded tokens otherwise where no gradient is wanted: one way for all passes."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from creditscope.batch import LABEL_KEYS, as_batches, require_logits, tensors_of
 from creditscope.eager import original
 from creditscope.errors import CreditscopeError
 from creditscope.hooked import HookedStream
-from creditscope.stream import Stream, untouched
+from creditscope.stream import Stream
+from creditscope.untouched import untouched
 
 WIRING = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
 Group = list[tuple[str, nn.Module]]
@@ -61,6 +62,8 @@ def verified_stream(model: nn.Module, inputs: Any, batch_size: int, read: str | 
             tried.append(f"{_describe(group)}: no skip connection")
         elif len({type(m) for _, m in group}) > 1 and len(set(stream.shapes)) > 1:
             tried.append(f"{_describe(group)}: shapes change")
+        elif stream.mixes_between:
+            tried.append(f"{_describe(group)}: other layers lie between them")
         elif stream.depth < 2:
             tried.append(f"{_describe(group)}: runs once")
         else:

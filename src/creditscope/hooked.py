@@ -1,60 +1,70 @@
-"""Any unmodified module as a stream: forward hooks on its blocks, and what they do is detected and verified."""
+"""Any unmodified module as a stream: forward hooks on its blocks; what they do is recognised by `probe` and proved by `proof`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from creditscope.batch import call_model, logits_of, map_samples
-from creditscope.blocks import first_tensor, has_skip, replace_first, replace_output, resolve_blocks, tensor_of
+from creditscope.batch import call_model, few_samples, logits_of, map_samples
+from creditscope.blocks import arguments_of, at, replaced, resolve_blocks, spelled, tensors_in, with_argument
 from creditscope.errors import CreditscopeError
-from creditscope.stream import Stream, Tap, _same, no_parameter_grads
+from creditscope.graph import Edge, edge_of, has_skip
+from creditscope.probe import Operation, Probe, Watch, distinct, hooks_on, pooled_by_mean, with_input
+from creditscope.stream import Stream, Tap, same
+from creditscope.untouched import parameters_as
 
 
 class HookedStream(Stream):
-    """h_l is the input of the l-th call of a block; h_L is what follows the last one.
+    """h_l is the state that enters the l-th call of a block; h_L is what the model makes of the last one.
 
-    A block may return h + f ("full") or only f ("branch", the model adds it): which, is read off the example batch.
+    A block may return h + f, or a branch that the model joins to the stream by itself (adds, scales, gates, normalises):
+    h_L is then what the model has after it has done the same with its last block.
     """
 
     def __init__(self, model: nn.Module, inputs: Any, batch_size: int, blocks: Any, read: str | None = None) -> None:
         self.model = model
-        self._blocks = resolve_blocks(model, blocks)
-        self._verify(inputs, batch_size, read)
+        self._blocks = list(blocks.items()) if isinstance(blocks, dict) else resolve_blocks(model, blocks)
+        self._recognise(inputs, batch_size, read)
+
+    def on(self, model: nn.Module, example: Any = None) -> HookedStream:
+        """The same stream on a copy of the model."""
+        other = copy.copy(self)
+        other.model = model
+        other._blocks = [(name, model.get_submodule(name)) for name, _ in self._blocks]
+        return other
 
     # ---- what is there -----------------------------------------------------------------------------------------
 
-    def _verify(self, inputs: Any, batch_size: int, read: str | None) -> None:
-        example = map_samples(inputs, batch_size, lambda t: t[:3])
+    def _recognise(self, inputs: Any, batch_size: int, read: str | None) -> None:
+        example, n = few_samples(self.model, inputs, batch_size)
         probe = self._probe(example)
-        ins, outs = probe.inputs, probe.outputs
-        self.depth = len(ins)
-        self.names = tuple(probe.names)
+        self.depth = len(probe.calls)
+        self.names = probe.names
         self._in_place = probe.in_place
-        n = min(3, batch_size)
-        self.batch_dim = self._find_batch_dim(inputs, batch_size, ins[0], n)
-        notes: list[str] = []
-        self._returns = self._find_returns(ins, outs, probe.names, notes)
-        if self.depth == 1 and not (ins[0].shape == outs[0].shape and has_skip(outs[0], ins[0])):
-            self._returns = self._around(example, probe.names[0], notes)
-        residual = self._returns == "branch" or (
-            self._returns == "full"
-            and all(has_skip(o, i) for i, o in zip(ins, outs, strict=True) if i.shape == o.shape)
-            and any(i.shape == o.shape for i, o in zip(ins, outs, strict=True))
-        )
-        self.kind = "residual" if residual else "plain"
-        changed = [name for name, i, o in zip(probe.names, ins, outs, strict=True) if i.shape != o.shape]
-        if residual and changed:
-            notes.append(f"projection shortcut (shape changes) at {', '.join(changed)}")
-        last = ins[-1] + outs[-1] if self._returns == "branch" else outs[-1]
-        self.shapes = [self._shape(h) for h in [*ins, last]]
-        self.read = read or self._find_read(probe, last, example)
-        tokens = probe.logits_shape[1:-1]  # [T] where every token has logits of its own
+        slots = probe.slots()
+        self.slot = slots[0]
+        self._places = [probe.place(k, self.slot) for k in range(self.depth)]
+        self._places.append(probe.last_place(self.slot, self._places))
+        states = [probe.state(k, self.slot) for k in range(self.depth)]
+        self._require_chain(probe, states)
+        self.batch_dim = self._find_batch_dim(inputs, batch_size, states[0], n)
+        last, edge, logits = self._last(example)
+        if edge is None or not logits.requires_grad:
+            raise CreditscopeError(
+                f"the logits do not depend on the output of {self.names[-1]!r} by a gradient; name the residual blocks"
+            )
+        self._require_gradient(last, logits)
+        edges = [call.edges.get(self.slot) for call in probe.calls]
+        self.kind, notes = self._find_kind(probe, [*edges, None], [*states, last])
+        self.shapes = [self._shape(h) for h in [*states, last]]
+        self.read = read or self._find_read(example)
+        tokens = tuple(logits.shape[1:-1])  # [T] where every token has logits of its own
         self.scores_tokens = len(tokens) == 1 and all(len(s) == 2 and s[0] == tokens[0] for s in self.shapes)
         self.notes = (*notes, *self.read_note())
 
@@ -63,205 +73,346 @@ class HookedStream(Stream):
         shape.pop(self.batch_dim)
         return tuple(shape)
 
-    def _probe(self, inputs: Any) -> _Probe:
-        probe = _Probe()
-
-        def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
-            h = first_tensor(args, kwargs, self._name(module))
-            if len(probe.outputs) != len(probe.inputs):
-                raise CreditscopeError(
-                    f"block {self._name(module)!r} lies inside another block; name blocks that follow each other"
+    def _probe(self, example: Any) -> Probe:
+        """The watched run. Its graph begins at the parameters before the blocks, else at the inputs, else at h_0."""
+        for source in ("parameters", "inputs", "state"):
+            self._source = source
+            with torch.enable_grad(), self.graph():
+                probe = Probe(
+                    self._blocks, lambda inputs: logits_of(call_model(self.model, inputs)), self._begun(example)
                 )
-            leaf = h.detach().clone().requires_grad_()
-            probe.inputs.append(leaf)
-            probe.names.append(self._name(module))
-            probe.entered = leaf.clone()  # a block may work in place, and a leaf must not be written to
-            return replace_first(args, kwargs, probe.entered)
-
-        def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
-            assert probe.entered is not None
-            probe.in_place |= probe.entered._version > 0
-            probe.outputs.append(tensor_of(out, self._name(module)))
-
-        with torch.enable_grad(), no_parameter_grads(self.model), self._hooks(before, after):
-            logits = logits_of(call_model(self.model, inputs))
-        probe.logits_shape = tuple(logits.shape)
-        never = [name for name, _ in self._blocks if name not in probe.names]
-        if never:
-            raise CreditscopeError(
-                f"block {never[0]!r} was not called by the model's forward pass; name blocks that run"
-            )
-        if not logits.requires_grad:
-            raise CreditscopeError(f"the logits do not depend on the output of {probe.names[-1]!r} by a gradient")
-        # the read token: where the gradient of the logits at the last output is not zero
-        weights = torch.linspace(1.0, 2.0, logits.numel(), device=logits.device).view_as(logits).to(logits.dtype)
-        with torch.enable_grad():
-            (probe.grad,) = torch.autograd.grad((logits * weights).sum(), probe.outputs[-1], allow_unused=True)
-        if probe.grad is None:
-            raise CreditscopeError(
-                f"the logits do not depend on the output of {probe.names[-1]!r}; name the residual blocks"
-            )
+            if probe.calls[0].edges or source == "state":
+                break
         return probe
+
+    @contextmanager
+    def graph(self) -> Iterator[None]:
+        inside = {id(p) for _, module in self._blocks for p in module.parameters()}
+        begins = self._source == "parameters"
+        flags = [(p, begins and id(p) not in inside and p.is_floating_point()) for p in self.model.parameters()]
+        with parameters_as(flags):
+            yield
+
+    def _begun(self, inputs: Any) -> Any:
+        """The inputs, detached from the user's; where the graph begins at them, they carry gradients."""
+
+        def begin(t: Any) -> Any:
+            if not isinstance(t, Tensor):
+                return t
+            if self._source == "inputs" and t.is_floating_point():
+                return t.detach().requires_grad_().clone()  # not a leaf: a block may write to it in place
+            return t.detach()
+
+        return tree_map(begin, inputs)
+
+    def _require_chain(self, probe: Probe, states: list[Tensor]) -> None:
+        for k in range(self.depth - 1):
+            outs = [t for _, t in tensors_in(probe.calls[k].output)]
+            if states[k + 1].dim() != states[k].dim() and states[k + 1].dim() != outs[0].dim():
+                raise CreditscopeError(
+                    f"blocks do not chain: {self.names[k]!r} gives {list(outs[0].shape)} and {self.names[k + 1]!r} takes "
+                    f"{list(states[k + 1].shape)}; name blocks that include what lies between"
+                )
+
+    def _last(self, example: Any) -> tuple[Tensor, Edge | None, Tensor]:
+        """h_L, its place in the graph, and the logits of one run."""
+        found: list[tuple[Tensor, Edge | None]] = []
+
+        def tap(layer: int, value: Tensor, handle: Tensor) -> None:
+            if layer == self.depth:
+                found.append((handle, edge_of(handle) if handle.requires_grad else None))
+
+        with torch.enable_grad(), self.graph():
+            logits = self.forward(example, tap)
+        return (*found[0], logits)
+
+    def _require_gradient(self, last: Tensor, logits: Tensor) -> None:
+        with torch.enable_grad():
+            (g,) = torch.autograd.grad(logits.sum(), last, allow_unused=True, retain_graph=True)
+        if g is None:
+            raise CreditscopeError(
+                f"the logits do not depend on the output of {self.names[-1]!r}; name the residual blocks"
+            )
 
     def _find_batch_dim(self, inputs: Any, batch_size: int, h: Tensor, n: int) -> int:
         candidates = [d for d in range(min(2, h.dim())) if h.shape[d] == n]
-        if candidates == [0] or batch_size < 3 or len(candidates) < 1:
-            if not candidates:
-                raise CreditscopeError(
-                    f"a block sees a state of shape {list(h.shape)} for {n} samples: no batch dimension"
-                )
+        if not candidates:
+            raise CreditscopeError(f"a block sees a state of shape {list(h.shape)} for {n} samples: no batch dimension")
+        if len(candidates) == 1 or n < 3 or n == batch_size > 3:
             return candidates[0]
-        if len(candidates) == 1:
-            return candidates[0]
-        smaller = self._probe(map_samples(inputs, batch_size, lambda t: t[:2])).inputs[0]
+        smaller = self._probe(map_samples(inputs, batch_size, lambda t: t[:2])).state(0, self.slot)
         return 0 if smaller.shape[0] == 2 else 1
 
-    def _find_returns(self, ins: list[Tensor], outs: list[Tensor], names: list[str], notes: list[str]) -> str:
-        links = []
-        for k in range(len(ins) - 1):
-            if _same(ins[k + 1], outs[k]):
-                links.append("full")
-            elif ins[k].shape == outs[k].shape and _same(ins[k + 1], ins[k] + outs[k]):
-                links.append("branch")
-            elif ins[k + 1].shape != outs[k].shape:
-                raise CreditscopeError(
-                    f"blocks do not chain: {names[k]!r} gives {list(outs[k].shape)} and {names[k + 1]!r} takes "
-                    f"{list(ins[k + 1].shape)}; name blocks that include what lies between"
-                )
+    def _find_kind(self, probe: Probe, edges: list[Edge | None], states: list[Tensor]) -> tuple[str, list[str]]:
+        """`residual` where a skip leads through every step that keeps the shape; and what the model does between blocks."""
+        notes: list[str] = []
+        skips = []
+        for k in range(self.depth):
+            here = edges[k]
+            if states[k].shape != states[k + 1].shape or here is None:
+                continue
+            if k + 1 < self.depth:
+                there = edges[k + 1]
+                skips.append(there is not None and has_skip(there, here))
             else:
-                links.append("between")
-        if not links:
-            return "full"
-        if len(set(links)) == 1 and links[0] != "between":
-            return links[0]
-        k = next(k for k, link in enumerate(links) if link != links[0] or link == "between")
-        notes.append(
-            f"between {names[k]} and {names[k + 1]} something else changes the stream; h_l is read at the inputs of the blocks"
-        )
-        return "between"
+                skips.append(probe.leads_by_skip(self._places[-1], here))
+        residual = bool(skips) and all(skips)
+        changed = [self.names[k] for k in range(self.depth) if states[k].shape != states[k + 1].shape]
+        if residual and changed:
+            notes.append(f"projection shortcut (shape changes) at {', '.join(changed)}")
+        for k, place in enumerate(self._places[1:]):
+            if place.how == "operation" and place.operations not in ADDED:
+                after = (
+                    f"between {self.names[k]} and {self.names[k + 1]}"
+                    if k + 1 < self.depth
+                    else f"after {self.names[k]}"
+                )
+                notes.append(
+                    f"{after} the model itself goes on with the state ({', '.join(place.operations)}): a part of that step"
+                )
+                break
+        return "residual" if residual else "plain", notes
 
-    def _around(self, example: Any, name: str, notes: list[str]) -> str:
-        """Does the model add the output of its only block to the input itself? No next block shows it, but gradients do:
-
-        held apart, the state that goes around the block and the branch then have the same gradient.
-        """
-        kept: list[Tensor] = []
-
-        def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
-            h = first_tensor(args, kwargs, name).requires_grad_()
-            kept.append(h)
-            return replace_first(args, kwargs, h.detach().clone())
-
-        def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> Any:
-            kept.append(tensor_of(out, name).detach().clone().requires_grad_())
-            return replace_output(out, kept[-1])
-
-        example = tree_map(lambda t: t.detach().clone() if isinstance(t, Tensor) else t, example)
-        with torch.enable_grad(), no_parameter_grads(self.model), self._hooks(before, after):
-            logits = logits_of(call_model(self.model, example))
-            weights = torch.linspace(1.0, 2.0, logits.numel(), device=logits.device).view_as(logits).to(logits.dtype)
-            grads: Any = torch.autograd.grad((logits * weights).sum(), kept, allow_unused=True)
-        beside, branch = grads
-        if beside is not None and branch is not None and bool(beside.abs().max() > 0):
-            if _same(beside, branch):
-                return "branch"
-            notes.append(f"the state also goes around {name} in another way than h + f; it is read as a plain block")
-        return "full"
-
-    def _find_read(self, probe: _Probe, last: Tensor, example: Any) -> str:
-        """Which token the head reads: where the gradient of the logits is, and whether the order of tokens matters."""
-        assert probe.grad is not None
-        g = probe.grad.transpose(0, self.batch_dim) if self.batch_dim else probe.grad
-        if g.dim() == 2:
-            return "vector"
-        if g.dim() != 3:
+    def _find_read(self, example: Any) -> str:
+        """Which token the head reads, by making all others NaN (a head of zeros hides them otherwise); mean by its operation."""
+        dims = len(self.shapes[-1])
+        if dims != 2:
+            return "vector" if dims == 1 else "flatten"
+        h, operations, logits = self._after_last(example)
+        if not bool(logits.isfinite().all()):
             return "flatten"
-        used = g.abs().sum((0, 2)) > 0
-        if int(used.sum()) == 1 and bool(used[0]):
-            return "cls"
-        if int(used.sum()) == 1 and bool(used[-1]):
-            return "last"
+        for read, token in (("cls", 0), ("last", -1)):
+            kept = torch.full_like(h, float("nan"))
+            mine, theirs = (x.transpose(0, self.batch_dim) if self.batch_dim else x for x in (kept, h))
+            mine[:, token] = theirs[:, token]
+            if self._runs_finite(kept, example):
+                return read
+        if not pooled_by_mean(operations, h, self.shapes[-1][0]):
+            return "flatten"
         with torch.no_grad():
-            same_order = self.logits_from(self.depth, last.detach(), example)
-            turned = self.logits_from(self.depth, last.detach().flip(1 - self.batch_dim), example)
-        return "mean" if _same(turned, same_order) else "flatten"
+            turned = self.logits_from(self.depth, h.flip(1 - self.batch_dim), example)
+        return "mean" if same(turned, logits) else "flatten"
+
+    def _runs_finite(self, h: Tensor, example: Any) -> bool:
+        with torch.no_grad():
+            try:
+                return bool(self.logits_from(self.depth, h, example).isfinite().all())
+            except (RuntimeError, ValueError):  # a model that refuses NaN reads them
+                return False
+
+    def _after_last(self, example: Any) -> tuple[Tensor, list[Operation], Tensor]:
+        """h_L, what the model does with it, and the logits."""
+        operations: list[Operation] = []
+        found: list[Tensor] = []
+
+        def tap(layer: int, value: Tensor, handle: Tensor) -> None:
+            if layer == self.depth:
+                found.append(handle)
+
+        def seen(segment: int, index: int, operation: Operation) -> None:
+            if found:
+                operations.append(operation)
+
+        with torch.no_grad(), Watch(seen):
+            logits = self.forward(example, tap)
+        return found[0], operations, logits
+
+    @property
+    def mixes_between(self) -> bool:
+        """Do layers of the model that are no blocks work on the state between two blocks of one shape?"""
+        return any(
+            self.shapes[k] == self.shapes[k + 1] and any(name in MIXING for name in place.operations)
+            for k, place in enumerate(self._places[1:])
+        )
 
     # ---- running it --------------------------------------------------------------------------------------------
 
-    def _name(self, module: nn.Module) -> str:
-        return next(name for name, m in self._blocks if m is module)
-
-    @contextmanager
-    def _hooks(self, before: Any, after: Any) -> Iterator[None]:
-        handles = []
-        try:
-            for _, module in self._blocks:
-                handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-                handles.append(module.register_forward_hook(after, with_kwargs=True))
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
     def forward(self, inputs: Any, tap: Tap) -> Tensor:
-        calls = 0
-        state: list[Tensor] = []
+        run = _Run(self, tap)
+        inputs = self._begun(inputs)
+        with hooks_on(self._blocks, run.before, run.after), run.watching(self._places[-1].how == "operation"):
+            logits = logits_of(call_model(self.model, inputs))
+        run.require_complete()
+        return logits
 
-        def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
-            h = first_tensor(args, kwargs, self._name(module))
-            if calls == 0 and self._in_place:  # the copy keeps a block that works in place off the leaf
-                leaf = h.detach().clone().requires_grad_()
-                tap(0, leaf, leaf)
-                state[:] = [leaf]
-                return replace_first(args, kwargs, leaf.clone())
-            if (
-                calls == 0
-            ):  # the graph starts at the very tensor that the model holds: it may add it to the branch itself
+    def arguments(self, inputs: Any) -> list[dict[int | str, Any]]:
+        """What every call of a block is given."""
+        found: list[dict[int | str, Any]] = []
+
+        def before(name: str, args: Any, kwargs: Any) -> None:
+            found.append(arguments_of(args, kwargs))
+
+        with hooks_on(self._blocks, before, lambda *_: None):
+            call_model(self.model, inputs)
+        return found
+
+    def logits_from(self, layer: int, h: Tensor, inputs: Any, beside: Beside | None = None) -> Tensor:
+        """Logits when h_l is replaced by `h` for everybody who uses it.
+
+        beside: replaces what the blocks are given beside the stream, from this layer on.
+        """
+        put = _Put(self, layer, h, beside)
+        place = self._places[layer]
+        if place.how == "input":
+            inputs = with_input(inputs, int(place.path[0]), h)
+        with hooks_on(self._blocks, put.before, put.after), put.watching(place.how == "operation"):
+            logits = logits_of(call_model(self.model, inputs))
+        put.require_complete()
+        return logits
+
+
+Beside = Callable[[int, dict[int | str, Any]], dict[int | str, Any]]
+"""(number of the call, its arguments) -> the arguments that it gets instead."""
+MIXING = {
+    *("linear", "conv1d", "conv2d", "conv3d", "matmul", "__matmul__", "bmm", "einsum", "addmm", "baddbmm"),
+    *("scaled_dot_product_attention", "multi_head_attention_forward"),
+}
+ADDED = tuple((name,) for name in ("add", "add_", "__add__", "__radd__", "__iadd__"))
+
+
+class _Calls:
+    """What a measuring and a replacing run share: they count the calls of blocks and the operations after each."""
+
+    def __init__(self, stream: HookedStream) -> None:
+        self.stream = stream
+        self.calls = 0
+        self.watch: Watch | None = None
+
+    def watching(self, wanted: bool) -> AbstractContextManager[Any]:
+        if wanted:
+            self.watch = Watch(self.operation)
+            return self.watch
+        return nullcontext()
+
+    def operation(self, segment: int, index: int, operation: Operation) -> Any:
+        raise NotImplementedError
+
+    def entered(self, name: str, args: Any, kwargs: Any) -> Tensor:
+        if self.calls >= self.stream.depth:
+            raise self.other_depth(f"more than {self.stream.depth} times")
+        h = at(arguments_of(args, kwargs), self.stream.slot)
+        if not isinstance(h, Tensor):
+            raise CreditscopeError(f"block {name!r} was called without a tensor at {spelled(self.stream.slot)}")
+        return h
+
+    def begins(self) -> None:
+        if self.watch is not None:
+            self.watch.block_begins()
+
+    def ends(self) -> None:
+        self.calls += 1
+        if self.watch is not None:
+            self.watch.block_ends()
+
+    def other_depth(self, how: str) -> CreditscopeError:
+        return CreditscopeError(
+            f"the model called its blocks {how} on this batch and {self.stream.depth} times on the first samples: its depth "
+            "changes with the data; name blocks that always run"
+        )
+
+    def matches(self, layer: int, segment: int, index: int, operation: Operation) -> bool:
+        """Is it the operation that makes h_l? One line where the model does something else there than on the first samples."""
+        place = self.stream._places[layer]
+        if place.how != "operation" or segment != layer or index >= len(place.operations):
+            return False
+        if operation.name != place.operations[index]:
+            raise CreditscopeError(
+                f"before h_{layer} the model runs {operation.name} where it ran {place.operations[index]} on the first samples; "
+                "what it does must not change with the data"
+            )
+        return index == len(place.operations) - 1
+
+
+class _Run(_Calls):
+    """A measuring run: every h_l is handed to `tap`."""
+
+    def __init__(self, stream: HookedStream, tap: Tap) -> None:
+        super().__init__(stream)
+        self.tap = tap
+        self.seen_last = False
+        self.versions: dict[Any, int] = {}
+
+    def before(self, name: str, args: Any, kwargs: Any) -> Any:
+        h = self.entered(name, args, kwargs)
+        changed = None
+        if self.calls == 0 and torch.is_grad_enabled() and not h.requires_grad:
+            if self.stream._in_place:  # a leaf must not be written to
+                h = h.detach().clone().requires_grad_()
+                changed = with_argument(args, kwargs, self.stream.slot, h.clone())
+            else:
                 h.requires_grad_()
-            tap(calls, h.detach().clone() if self._in_place else h, h)
-            state[:] = [h]
+        self.tap(self.calls, h.detach().clone() if self.stream._in_place else h, h)
+        self.versions = {path: t._version for path, t in tensors_in(arguments_of(args, kwargs))}
+        self.begins()
+        return changed
+
+    def after(self, name: str, args: Any, kwargs: Any, out: Any) -> Any:
+        out = distinct(out, arguments_of(args, kwargs), self.versions)
+        self.ends()
+        place = self.stream._places[-1]
+        if self.calls == self.stream.depth and place.how == "output":
+            self.last(at(out, place.path), name)
+        return out
+
+    def operation(self, segment: int, index: int, operation: Operation) -> Any:
+        if self.matches(self.stream.depth, segment, index, operation):
+            self.last(at(operation.gives, self.stream._places[-1].path), operation.name)
+
+    def last(self, h: Any, name: str) -> None:
+        if not isinstance(h, Tensor):
+            raise CreditscopeError(f"{name!r} gives no tensor where it gave the state h_L on the first samples")
+        self.seen_last = True
+        self.tap(self.stream.depth, h.detach().clone() if self.stream._in_place else h, h)
+
+    def require_complete(self) -> None:
+        if self.calls != self.stream.depth:
+            raise self.other_depth(f"{self.calls} times")
+        if not self.seen_last:
+            raise CreditscopeError(
+                "the model did not come by h_L on this batch; what it does must not change with the data"
+            )
+
+
+class _Put(_Calls):
+    """A run in which one state is another."""
+
+    def __init__(self, stream: HookedStream, layer: int, h: Tensor, beside: Beside | None) -> None:
+        super().__init__(stream)
+        self.layer, self.h, self.beside = layer, h, beside
+        self.done = stream._places[layer].how == "input"
+
+    def before(self, name: str, args: Any, kwargs: Any) -> Any:
+        self.entered(name, args, kwargs)
+        changed = None
+        if self.calls == self.layer and self.stream._places[self.layer].how == "entry":
+            self.done = True
+            args, kwargs = changed = with_argument(args, kwargs, self.stream.slot, self.h.clone())
+        if self.beside is not None and self.calls >= self.layer:
+            given = self.beside(self.calls, arguments_of(args, kwargs))
+            changed = tuple(given[k] for k in range(len(args))), {key: given[key] for key in kwargs}
+        self.begins()
+        return changed
+
+    def after(self, name: str, args: Any, kwargs: Any, out: Any) -> Any:
+        self.ends()
+        place = self.stream._places[self.layer]
+        if self.layer and self.calls == self.layer and place.how == "output":
+            self.done = True
+            return replaced(out, place.path, self.h.clone() if self.stream._in_place else self.h)
+        return None
+
+    def operation(self, segment: int, index: int, operation: Operation) -> Any:
+        if not self.matches(self.layer, segment, index, operation):
             return None
-
-        def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
-            nonlocal calls
-            calls += 1
-            if calls == self.depth:
-                h = tensor_of(out, self._name(module))
-                # where the model adds the branch itself, dLoss/dh_L = dLoss/df_{L-1}
-                tap(calls, state[0].detach() + h.detach() if self._returns == "branch" else h, h)
-
-        # detached: the first block may be given the user's own tensor
-        inputs = tree_map(lambda t: t.detach() if isinstance(t, Tensor) else t, inputs)
-        with self._hooks(before, after):
-            return logits_of(call_model(self.model, inputs))
-
-    def logits_from(self, layer: int, h: Tensor, inputs: Any) -> Tensor:
-        calls = 0
-        entered: list[Tensor] = []
-
-        def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
-            entered[:] = [first_tensor(args, kwargs, self._name(module))]
-            return replace_first(args, kwargs, h.clone() if self._in_place else h) if calls == layer else None
-
-        def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if layer == self.depth and calls == layer:
-                return replace_output(out, h - entered[0] if self._returns == "branch" else h)
-            if self._returns == "branch" and calls == layer + 1:  # the model will add the state that it still holds
-                return replace_output(out, tensor_of(out, self._name(module)) + (h - entered[0]))
+        self.done = True
+        if operation.in_place:  # whoever holds the tensor that was written to holds the state
+            with torch.no_grad():
+                at(operation.gives, self.stream._places[self.layer].path).copy_(self.h)
             return None
+        return replaced(operation.gives, self.stream._places[self.layer].path, self.h.clone())
 
-        with self._hooks(before, after):
-            return logits_of(call_model(self.model, inputs))
-
-
-class _Probe:
-    def __init__(self) -> None:
-        self.inputs: list[Tensor] = []
-        self.outputs: list[Tensor] = []
-        self.names: list[str] = []
-        self.entered: Tensor | None = None
-        self.in_place = False
-        self.grad: Tensor | None = None
-        self.logits_shape: tuple[int, ...] = ()
+    def require_complete(self) -> None:
+        if self.calls != self.stream.depth:
+            raise self.other_depth(f"{self.calls} times")
+        if not self.done:
+            raise CreditscopeError(f"the model did not come by h_{self.layer} when it was to be replaced")

@@ -14,9 +14,10 @@ from creditscope.eager import original
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_line, write_atomic
 from creditscope.measure.facts import Facts
-from creditscope.measure.sweep import LossFn, collect, cross_entropy, dtype_of, facts_from
+from creditscope.measure.sweep import LossFn, collect, cross_entropy, dtype_of, facts_from, measured
 from creditscope.protocol import DiagnosticThresholds, run_checks
-from creditscope.stream import Stream, make_stream, untouched
+from creditscope.stream import Stream, make_stream
+from creditscope.untouched import untouched
 
 TRAJECTORY = "trajectory.jsonl"
 LIVE_CHECKS = ("D1", "D2", "C")
@@ -38,22 +39,14 @@ def snapshot(
     stream: Stream,
     thresholds: DiagnosticThresholds | None = None,
 ) -> dict[str, Any]:
-    """One line of a trajectory: norms, cosines, growth, stability and the checks that fire (D3 needs a null: never here)."""
+    """One line of a trajectory: norms, cosines, growth, stability and the checks that fire (D3 needs a null: never here).
+
+    stream: of one of our own networks, which needs no proof.
+    """
     thresholds = thresholds or DiagnosticThresholds()
-    return _line(_measured(model, batches, credit, stream, thresholds, cross_entropy), thresholds)
-
-
-def _measured(
-    model: nn.Module,
-    batches: Sequence[tuple[Any, Tensor]],
-    credit: CreditRule | None,
-    stream: Stream,
-    thresholds: DiagnosticThresholds,
-    loss_fn: LossFn,
-) -> Facts:
     with untouched(model):
-        got = collect(stream, batches, credit, loss_fn, hashed=False)
-    return facts_from(got, stream, credit, thresholds.floor_for(dtype_of(model)))
+        got = collect(stream, batches, credit, cross_entropy, hashed=False)
+    return _line(facts_from(got, stream, credit, thresholds.floor_for(dtype_of(model))), thresholds)
 
 
 def _line(facts: Facts, thresholds: DiagnosticThresholds) -> dict[str, Any]:
@@ -124,12 +117,26 @@ class Monitor:
         self._running = dict.fromkeys(self.stop_on, 0)
         self._loss_fn = loss_fn or cross_entropy
         self._place = _place(self.model)
-        with untouched(self.model):
+        self._blocks, self._read = blocks, read
+        with untouched(self.model, reads=eval_batches):
             self._batches = as_batches(self.model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
+        with untouched(self.model):
             inputs, y = self._batches[0]
-            self.stream = make_stream(self.model, inputs, len(y), blocks, read)
+            stream = make_stream(
+                self.model, inputs, len(y), blocks, read
+            )  # what cannot be seen is said before training
+            if blocks is None and stream.names:
+                self._blocks = list(dict.fromkeys(stream.names))  # found once, and said once
             if self.credit is not None:
-                self.credit.attach(self.stream)
+                self.credit.attach(stream)
+
+    def _facts(self) -> Facts:
+        """Training changes what the network shows, so it is seen and proved anew at every measurement."""
+        with untouched(self.model):
+            stream, got, proof = measured(
+                self.model, self._batches, self.credit, self._blocks, self._read, self._loss_fn, hashed=False
+            )
+        return facts_from(got, stream, self.credit, self.thresholds.floor_for(dtype_of(self.model)), proof=proof)
 
     def step(self, epoch: int) -> tuple[str, ...]:
         """Measure (if it is the turn of this epoch) and give back the ids of the checks that fire."""
@@ -142,7 +149,7 @@ class Monitor:
             raise CreditscopeError(
                 f"the Monitor was made for a model on {self._place} and the model is now on {now}; make a new Monitor"
             )
-        facts = _measured(self.model, self._batches, self.credit, self.stream, self.thresholds, self._loss_fn)
+        facts = self._facts()
         line: dict[str, Any] = {"epoch": epoch, "eval_accuracy": facts.accuracy, "eval_loss": facts.loss}
         line |= _line(facts, self.thresholds)
         self.history.append(line)

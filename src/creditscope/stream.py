@@ -1,14 +1,13 @@
 """How any model is seen: h_0 = embed(x), h_{l+1} = h_l + f_l(h_l) (or plain h_{l+1} = f_l(h_l)), logits = readout(h_L).
 
 `make_stream` gives a `Stream` for a model with the papers' interface (`InterfaceStream`, here) or for any unmodified
-module whose blocks are named (`creditscope.hooked.HookedStream`). A stream never changes the model; `untouched` puts
-mode, requires_grad, .grad and RNG state back exactly as they were, also after an error.
+module whose blocks are named (`creditscope.hooked.HookedStream`). A stream never changes the model.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
-import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,9 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from creditscope.batch import call_model, logits_of, map_samples
-from creditscope.eager import eagerly, original, require_usable
+from creditscope.batch import SAMPLES, call_model, logits_of, map_samples
+from creditscope.eager import original
 from creditscope.errors import CreditscopeError
+from creditscope.untouched import no_parameter_grads
 
 Tap = Callable[[int, Tensor, Tensor], None]
 """tap(l, value, handle): `value` is h_l; a gradient hook on `handle` receives g_l."""
@@ -29,51 +29,8 @@ Tap = Callable[[int, Tensor, Tensor], None]
 READS = ("vector", "cls", "last", "mean", "flatten")
 
 
-@contextmanager
-def untouched(model: nn.Module, train: bool = False) -> Iterator[None]:
-    """Run with the model in eval (or train) mode; put mode, requires_grad, .grad and every RNG back afterwards."""
-    require_usable(model)
-    modes = [(m, m.training) for m in model.modules()]
-    params = [(p, p.requires_grad, p.grad) for p in model.parameters()]
-    python_rng, numpy_rng, torch_rng = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-    cuda_rng = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    try:
-        model.train(train)
-        for p, _, _ in params:
-            p.grad = None  # whatever runs here adds to a new tensor, never into the user's
-        with eagerly(model):
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-        for p, requires_grad, grad in params:
-            p.requires_grad_(requires_grad)
-            p.grad = grad
-        random.setstate(python_rng)
-        np.random.set_state(numpy_rng)  # noqa: NPY002  (the user's own legacy state)
-        torch.set_rng_state(torch_rng)
-        if cuda_rng is not None:
-            torch.cuda.set_rng_state_all(cuda_rng)
-
-
-@contextmanager
-def no_parameter_grads(model: nn.Module) -> Iterator[None]:
-    """Build a graph through the hidden states only: faster, and nothing is kept for weight gradients."""
-    with parameters_as([(p, False) for p in model.parameters()]):
-        yield
-
-
-@contextmanager
-def parameters_as(flags: Sequence[tuple[nn.Parameter, bool]]) -> Iterator[None]:
-    """Give parameters these requires_grad flags for a while."""
-    before = [(p, p.requires_grad) for p, _ in flags]
-    try:
-        for p, flag in flags:
-            p.requires_grad_(flag)
-        yield
-    finally:
-        for p, flag in before:
-            p.requires_grad_(flag)
+class OtherRead(CreditscopeError):
+    """The head reads the stream otherwise than the first samples showed."""
 
 
 class Stream(ABC):
@@ -98,6 +55,20 @@ class Stream(ABC):
     @abstractmethod
     def logits_from(self, layer: int, h: Tensor, inputs: Any) -> Tensor:
         """Logits when the native hidden state of `layer` is replaced by `h`."""
+
+    @contextmanager
+    def graph(self) -> Iterator[None]:
+        """The flags of the parameters while `forward` builds its graph: those that the graph needs, no others."""
+        with no_parameter_grads(self.model):
+            yield
+
+    @abstractmethod
+    def on(self, model: nn.Module, example: Any) -> Stream:
+        """The same stream on a copy of the model (another dtype); `example`: a few samples for it."""
+
+    def own_logits(self, inputs: Any) -> Tensor | None:
+        """The model's own logits, where `forward` is not itself a run of the model and has to be held against them."""
+        return None
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
@@ -136,6 +107,26 @@ class Stream(ABC):
             return g[:, 0] if self.read == "cls" else g[:, -1] if self.read == "last" else g.sum(1)
         return g.flatten(1)
 
+    def require_read(self, g: Tensor) -> None:
+        """Native g_L of a batch: at tokens that are not read it must be zero in every sample."""
+        if g.dim() != 3 or self.read not in ("cls", "last"):
+            return
+        g = g.transpose(0, self.batch_dim) if self.batch_dim else g
+        others = g[:, 1:] if self.read == "cls" else g[:, :-1]
+        wrong = int((others.abs().amax((1, 2)) > 0).sum()) if others.shape[1] else 0
+        if wrong:
+            raise OtherRead(
+                f"the head reads other tokens than {self.read!r} in {wrong} of {len(g)} samples of a batch (give read='flatten')"
+            )
+
+    def reading(self, read: str, note: str) -> Stream:
+        """The same stream, read in another way."""
+        other = copy.copy(self)
+        other.__dict__.pop("widths", None)
+        other.read = read
+        other.notes = (*(n for n in self.notes if n not in self.read_note()), *other.read_note(), note)
+        return other
+
     def write_credit(self, a: Tensor, layer: int) -> Tensor:
         """[B, d] -> something that broadcasts to the native shape of h_l (token models: every token gets the same credit)."""
         if len(self.shapes[layer]) == 2 and self.read in ("cls", "last", "mean"):
@@ -160,33 +151,63 @@ class InterfaceStream(Stream):
         self._embed = getattr(model, "embed", None) or getattr(model, "patch_embed", None)
         self._verify(example, read)
 
+    def on(self, model: nn.Module, example: Any) -> InterfaceStream:
+        return InterfaceStream(model, example, self.read if len(self.shapes[-1]) == 2 else None)
+
+    def own_logits(self, inputs: Any) -> Tensor | None:
+        if type(self.model).__module__.startswith("creditscope.models."):
+            return None  # their forward pass is the stream's own code
+        with torch.no_grad():
+            return logits_of(call_model(self.model, inputs))
+
     def _verify(self, example: Any, read: str | None) -> None:
         with torch.no_grad():
             try:
                 logits, hiddens = self._own_forward(example)
             except RuntimeError as error:
                 raise self._cannot_run(example, error) from error
-            if hiddens is not None and (self._embed is None or not _same(self._embed(example), hiddens[0])):
+            if hiddens is not None and (self._embed is None or not same(self._embed(example), hiddens[0])):
                 self._embed = None  # the model adds something (positions, tokens) to its embed module
             h = self.embed(example)
             self.kind = self._find_kind(h, hiddens)
             states = [h]
             for layer in range(self.depth):
                 states.append(self.advance(layer, states[-1]))
-            if hiddens is not None:
+            if hiddens is None:
+                self._require_own_states(example, states)
+            else:
                 if len(hiddens) != self.depth + 1:
                     raise CreditscopeError(
                         f"model(x, return_hidden=True) gives {len(hiddens)} hidden states for {self.depth} blocks; "
                         f"it must give {self.depth + 1} (h_0 to h_L)"
                     )
                 for layer, (ours, theirs) in enumerate(zip(states, hiddens, strict=True)):
-                    if not _same(ours, theirs):
+                    if not same(ours, theirs):
                         raise CreditscopeError(
                             f"h_{layer} of model(x, return_hidden=True) is not what its embed and blocks give; `blocks` "
                             "must return the branch f_l(h_l), or set stream_kind = 'plain' on the model"
                         )
             self.shapes = [tuple(s.shape[1:]) for s in states]
             self._find_readout(states[-1], logits, read)
+
+    def _require_own_states(self, example: Any, states: list[Tensor]) -> None:
+        """The model does not tell its states: what its own forward pass hands from block to block must be ours.
+
+        Equal logits are no proof: a terminal norm hides a state that was added twice.
+        """
+        from creditscope.hooked import HookedStream
+
+        named = {f"blocks.{k}": block for k, block in enumerate(self.blocks)}
+        seen: dict[int, Tensor] = {}
+        own = HookedStream(self.model, example, len(states[0]), named)
+        own.forward(example, lambda layer, value, handle: seen.__setitem__(layer, value.clone()))
+        for layer, ours in enumerate(states):
+            if layer not in seen or not same(ours, seen[layer]):
+                raise CreditscopeError(
+                    f"h_{layer} of the model's own forward pass is not what embed and blocks give when h_{{l+1}} = "
+                    f"{'block(h_l)' if self.kind == 'plain' else 'h_l + block(h_l)'}; set stream_kind = 'plain' or 'residual' on "
+                    "the model, or pass blocks="
+                )
 
     def _cannot_run(self, example: Any, error: RuntimeError) -> CreditscopeError:
         """Why the model's own forward pass fails: the block whose shape does not fit, else torch's first line."""
@@ -213,7 +234,7 @@ class InterfaceStream(Stream):
         declared = getattr(self.model, "stream_kind", None)
         if declared is not None:
             return str(declared)
-        if hiddens is not None and len(hiddens) > 1 and _same(self.blocks[0](h), hiddens[1]):
+        if hiddens is not None and len(hiddens) > 1 and same(self.blocks[0](h), hiddens[1]):
             return "plain"
         return "residual"
 
@@ -228,7 +249,7 @@ class InterfaceStream(Stream):
             for pool_first in (True, False):
                 self.read, self._pool_first = candidate, pool_first
                 out = self.readout(h)
-                if _same(out, logits):
+                if same(out, logits):
                     self.notes = self.read_note()
                     return
         raise CreditscopeError(
@@ -325,7 +346,7 @@ def make_stream(model: nn.Module, inputs: Any, batch_size: int, blocks: Any = No
     if not has_interface(model) or not isinstance(inputs, Tensor):
         return verified_stream(model, inputs, batch_size, read)
     try:
-        return InterfaceStream(model, map_samples(inputs, batch_size, lambda t: t[:3]), read)
+        return InterfaceStream(model, map_samples(inputs, batch_size, lambda t: t[:SAMPLES]), read)
     except (CreditscopeError, RuntimeError) as refused:
         if "return_hidden" in inspect.signature(model.forward).parameters:
             raise
@@ -335,10 +356,25 @@ def make_stream(model: nn.Module, inputs: Any, batch_size: int, blocks: Any = No
             raise refused from None
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
-    """Equal up to rounding (relative to the size of b); NaN equals NaN, so that a diverged network can still be seen."""
+ROUNDING = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+"""Largest relative difference of two computations of one tensor that only round otherwise."""
+
+
+def difference(a: Tensor, b: Tensor) -> float:
+    """Largest |a - b| relative to the largest |b|; NaN and infinities equal themselves, so that a diverged network can be
+    seen; infinite where shapes differ."""
     if a.shape != b.shape:
-        return False
+        return float("inf")
     a, b = a.detach().double(), b.detach().double()
-    scale = b[b.isfinite()].abs().max().item() if bool(b.isfinite().any()) else 0.0
-    return torch.allclose(a, b, rtol=1e-3, atol=1e-5 * scale + 1e-30, equal_nan=True)
+    finite = a.isfinite() & b.isfinite()
+    if not torch.equal(a[~finite].nan_to_num(0.0), b[~finite].nan_to_num(0.0)):
+        return float("inf")
+    if not bool(finite.any()):
+        return 0.0
+    error = float((a - b)[finite].abs().max())
+    return error / max(float(b[finite].abs().max()), 1e-300) if error else 0.0
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Equal up to rounding in their dtype."""
+    return difference(a, b) <= ROUNDING.get(b.dtype, ROUNDING[torch.float32])

@@ -12,7 +12,8 @@ from creditscope.credit.registry import make_rule
 from creditscope.diagnosis import diagnose
 from creditscope.errors import CreditscopeError
 from creditscope.measure.nulls import SEED, FreshNull
-from creditscope.stream import make_stream, untouched
+from creditscope.stream import make_stream
+from creditscope.untouched import untouched
 
 
 def ready(rule, model, x):

@@ -15,7 +15,8 @@ from creditscope.measure.functional import displaced, double_stream, first_sampl
 from creditscope.measure.perturbation import SEED, pearson, perturbation
 from creditscope.measure.sweep import cross_entropy
 from creditscope.models import ResMLP, ViTMini
-from creditscope.stream import make_stream, untouched
+from creditscope.stream import make_stream
+from creditscope.untouched import untouched
 
 
 def test_a_loss_that_is_linear_in_h_gives_exactly_one_for_the_gradient():

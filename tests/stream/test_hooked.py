@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from creditscope import diagnose
-from creditscope.blocks import has_skip
 from creditscope.errors import CreditscopeError
+from creditscope.graph import edge_of, has_skip
 from creditscope.hooked import HookedStream
 from creditscope.models import ResMLP
-from creditscope.stream import make_stream, untouched
+from creditscope.stream import make_stream
+from creditscope.untouched import untouched
 
 from .nets import (
     D_IN,
@@ -200,15 +201,21 @@ def test_a_single_block_whose_branch_the_model_adds_is_residual_like_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("join", "note"), [(lambda h, f: f, False), (lambda h, f: h * f, True), (lambda h, f: h + 2 * f, True)]
+    ("join", "kind", "note"),
+    [
+        (lambda h, f: f, "plain", None),
+        (lambda h, f: h * f, "plain", "after layers.0 the model itself goes on with the state (mul)"),
+        (lambda h, f: h + 2 * f, "residual", "(mul, add)"),
+        (lambda h, f: h - f, "residual", "(sub)"),
+    ],
 )
-def test_a_single_block_that_is_not_added_is_plain_and_another_way_around_it_is_noted(join, note):
+def test_what_the_model_does_with_a_single_block_is_part_of_the_step(join, kind, note):
     model: Any = shaken(BranchModel(n=1))
     model.forward = lambda x: model.last(join(h := model.first(x), model.layers[0](h)))
     x, y = batch((D_IN,))
-    stream = diagnose(model, [(x, y)], blocks="layers.0").facts.stream
-    assert stream.kind == "plain"
-    assert [("around layers.0" in n) for n in stream.notes] == [True] * note
+    report = assert_like_by_hand(model, [lambda h: join(h, model.layers[0](h))], x, y, blocks="layers.0")
+    assert report.facts.stream.kind == kind
+    assert [note in n for n in report.facts.stream.notes] == ([True] if note else [])
 
 
 def test_a_block_called_three_times_is_three_layers():
@@ -218,15 +225,12 @@ def test_a_block_called_three_times_is_three_layers():
     assert report.facts.stream.blocks == ("layers.0",) * 3
 
 
-def test_something_between_the_blocks_is_noted_and_states_are_read_at_the_inputs_of_blocks():
+def test_something_between_the_blocks_is_noted_and_belongs_to_every_step_the_last_included():
     model: Any = shaken(BranchModel(between=True))
     x, y = batch((D_IN,))
     model.eval()
-    hs, gs, _ = by_hand(model.start, model.steps(), model.end, x, y)
-    facts = diagnose(model, [(x, y)], blocks="layers.*").facts
-    np.testing.assert_allclose(facts.scale.mean[:3], [norms(h).mean() for h in hs[:3]], rtol=1e-5)
-    np.testing.assert_allclose(facts.reference.per_sample[:3], [norms(g).mean() for g in gs[:3]], rtol=1e-5)
-    assert any("between layers.0 and layers.1" in note for note in facts.stream.notes)
+    report = assert_like_by_hand(model, model.steps(), x, y, blocks="layers.*")
+    assert any("between layers.0 and layers.1" in note for note in report.facts.stream.notes)
 
 
 def test_interface_and_hooks_give_the_same_facts_of_one_model():
@@ -270,11 +274,11 @@ def test_logits_from_the_last_layer_where_the_model_adds_the_branch():
 def test_skip_is_a_path_through_an_addition_and_no_feature_mixing_map():
     x = torch.randn(3, D, requires_grad=True)
     w = torch.randn(D, D)
-    assert has_skip(x + x @ w, x)
-    assert has_skip(torch.relu(torch.nn.functional.layer_norm(x + torch.tanh(x @ w), (D,))), x)
-    assert not has_skip(torch.relu(x @ w), x)
-    assert not has_skip(torch.relu(x), x)
-    assert not has_skip(x @ w + x @ w.t(), x)
+    assert has_skip(edge_of(x + x @ w), edge_of(x))
+    assert has_skip(edge_of(torch.relu(torch.nn.functional.layer_norm(x + torch.tanh(x @ w), (D,)))), edge_of(x))
+    assert not has_skip(edge_of(torch.relu(x @ w)), edge_of(x))
+    assert not has_skip(edge_of(torch.relu(x)), edge_of(x))
+    assert not has_skip(edge_of(x @ w + x @ w.t()), edge_of(x))
 
 
 @pytest.mark.parametrize(

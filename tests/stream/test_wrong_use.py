@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from creditscope import CreditscopeError, Monitor, credit_from_grads, diagnose, find_blocks
 from creditscope.credit import BP, DFA
-from creditscope.stream import make_stream, untouched
+from creditscope.stream import make_stream
+from creditscope.untouched import untouched
 
 from .nets import D_IN, C, D, PlainMLP, batch, shaken
 from .test_find import Residual, ladder
@@ -158,7 +159,7 @@ def test_outputs_that_are_no_logits(wrap, says, blocks):
         (lambda x, y: (x, y[:5]), "5 labels for inputs of shape"),
         (lambda x, y: (x, ["a"] * len(x)), "no tensor of numbers"),
         (lambda x, y: (x, None), "no tensor of numbers"),
-        (lambda x, y: (x * float("nan"), y), "inputs of a batch hold NaN"),
+        (lambda x, y: (x * float("nan"), y), "hold NaN or Inf"),
         (lambda x, y: (x, y - 50), "label -50 is out of range"),
         (lambda x, y: {"x": x}, "none is a label"),
         (lambda x, y: (x[:0], y[:0]), "eval_batches is empty"),

@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from creditscope.credit.base import CreditBatch, CreditRule
 from creditscope.eager import original
 from creditscope.errors import CreditscopeError
-from creditscope.stream import Stream, _same, make_stream, untouched
+from creditscope.probe import CutGraph
+from creditscope.stream import Stream, make_stream, same
+from creditscope.untouched import untouched
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 ToExact = Mapping[type[nn.Module], Callable[[Any], nn.Module]]
@@ -99,31 +101,39 @@ class ForeignCredit(CreditRule):
         def tap(layer: int, value: Tensor, handle: Tensor) -> None:
             if handle.requires_grad:
                 places[layer] = handle
+                handle.retain_grad()  # sees the gradient after every hook of the method, whenever that was registered
 
         with untouched(self.model), torch.enable_grad():
             if self._stream is None:
                 blocks = self._blocks if self._blocks is not None else list(dict.fromkeys(batch.stream.names)) or None
-                self._stream = make_stream(self.model, batch.inputs, n, blocks, batch.stream.read)
+                try:
+                    self._stream = make_stream(self.model, batch.inputs, n, blocks, batch.stream.read)
+                except CutGraph:
+                    raise _no_signal(0) from None
             if self._stream.depth != batch.stream.depth:
                 raise CreditscopeError(
                     f"the method's model has {self._stream.depth} blocks and the exact twin {batch.stream.depth}; name blocks="
                 )
             logits = self._stream.forward(batch.inputs, tap)
-            if not _same(logits, batch.logits):
+            if not same(logits, batch.logits):
                 raise CreditscopeError(
                     "the exact twin does not give the logits of the method's model; after training call rule.sync(), and "
                     "check that both have the same architecture"
                 )
             losses = self._loss_fn(logits, batch.y)
-            grads: Any = torch.autograd.grad(losses.sum(), list(places.values()), allow_unused=True)
-        arrived = {layer: a.detach() for layer, a in zip(places, grads, strict=True) if a is not None}
+            torch.autograd.backward(losses.sum(), inputs=list(places.values()))
+        arrived = {layer: h.grad.detach() for layer, h in places.items() if h.grad is not None}
         lost = [layer for layer in range(batch.stream.depth + 1) if layer not in arrived]
         if lost:
-            raise CreditscopeError(
-                f"no signal arrives at h_{lost[-1]} in the backward pass of the method's model; if it computes its updates "
-                "outside of autograd, give diagnose a callable credit instead"
-            )
+            raise _no_signal(lost[-1])
         return [arrived[layer] for layer in range(batch.stream.depth + 1)]
+
+
+def _no_signal(layer: int) -> CreditscopeError:
+    return CreditscopeError(
+        f"no signal arrives at h_{layer} in the backward pass of the method's model; if it computes its updates outside of "
+        "autograd, give diagnose a callable credit instead"
+    )
 
 
 def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:

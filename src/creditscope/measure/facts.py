@@ -55,6 +55,27 @@ class StreamInfo(Fact):
     notes: tuple[str, ...] = ()
 
 
+class Proof(Fact):
+    """Proof of the stream, on a few samples of the measurement; all errors are relative. None: could not be told."""
+
+    n_samples: int
+    logits: float
+    """Largest difference between the stream's logits and the model's own."""
+    independent: bool | None
+    """Does a sample get the same logits in other company? Where not, g_l depends on the batch."""
+    swap: tuple[float | None, ...]
+    """Per layer: h_l of one sample put into the run of another one; difference of the logits to the sample's own. Where it is
+    not rounding, something goes around h_l."""
+    beside: tuple[str, ...] = ()
+    """What the blocks or the model are given beside the stream; it was held to the sample's own in `swap`."""
+    gradient: tuple[float | None, ...]
+    """Per layer: <g_l, v> against a finite difference of the loss along v. None: below the resolution of the loss."""
+    gradient_dtype: str
+    """Of the finite difference: float64 (a copy of the network), or the network's own."""
+    gradient_reason: str = ""
+    """Why it is not float64."""
+
+
 class Scale(Fact):
     """Norm of the hidden states, raw (never renormalised)."""
 
@@ -279,6 +300,8 @@ class Facts(Fact):
 
     convention: Convention
     stream: StreamInfo
+    proof: Proof | None = None
+    """Missing in reports made before streams were proved."""
     accuracy: float | None = None
     """Accuracy on the evaluation samples of this report (not the headline accuracy)."""
     loss: float | None = None
@@ -306,6 +329,7 @@ class Facts(Fact):
         lists = {
             "stream.widths": self.stream.widths,
             "stability.per_layer": self.stability.per_layer,
+            **_per_layer("proof", self.proof, "swap", "gradient"),
             **_per_layer("scale", self.scale, "mean", "median"),
             **_per_layer(
                 "reference", self.reference, "per_sample", "batch_mean_128", "clamp_batch_size", "zero_samples"

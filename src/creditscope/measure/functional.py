@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._pytree import tree_map
 
 from creditscope.batch import map_samples
@@ -19,7 +20,8 @@ from creditscope.blocks import resolve_blocks
 from creditscope.credit.base import CreditBatch
 from creditscope.measure.alignment import concentration, mean_or_none
 from creditscope.measure.facts import LayerMeans
-from creditscope.stream import InterfaceStream, Stream, make_stream, no_parameter_grads, untouched
+from creditscope.stream import InterfaceStream, Stream, make_stream
+from creditscope.untouched import untouched
 
 Array = NDArray[np.float64]
 LossFn = Callable[[Tensor, Tensor], Tensor]
@@ -51,16 +53,16 @@ def reference_pass(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> P
     """h_l, g_l, logits and losses of one batch, all detached. Call inside `untouched(model)`."""
     hiddens: list[Tensor] = []
     grads: dict[int, Tensor] = {}
-    leaf: list[Tensor] = []
+    leaf: list[GradientEdge] = []  # as it is now: a block may write to the tensor
 
     def tap(layer: int, value: Tensor, handle: Tensor) -> None:
         hiddens.append(value.detach())
         if layer == 0:
-            leaf.append(handle)
+            leaf.append(get_gradient_edge(handle))
         else:
             handle.register_hook(lambda g: grads.__setitem__(layer, stream.read_grad(g.detach())))
 
-    with torch.enable_grad(), no_parameter_grads(stream.model):
+    with torch.enable_grad(), stream.graph():
         logits = stream.forward(inputs, tap)
         losses = loss_fn(logits, y)
         (g0,) = torch.autograd.grad(losses.sum(), leaf[0])

@@ -13,19 +13,22 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from creditscope.batch import Batches, as_batches, tensors_of
-from creditscope.credit.base import CreditBatch, CreditRule, as_rule, is_finite
+from creditscope.credit.base import CreditBatch, CreditRule, as_rule, descent_of, is_finite
 from creditscope.eager import original
 from creditscope.errors import CreditscopeError
 from creditscope.measure.alignment import aggregate, alignment, clamped_cosine, concentration, inner_products
-from creditscope.measure.facts import Convention, Facts, StreamInfo
+from creditscope.measure.facts import Convention, Facts, Proof, StreamInfo
+from creditscope.measure.proof import prove
 from creditscope.measure.reference import reference
 from creditscope.measure.scale import scale
 from creditscope.measure.stability import GroupMeans, stability
 from creditscope.measure.weights import Weights
-from creditscope.stream import Stream, make_stream, parameters_as, untouched
+from creditscope.stream import ROUNDING, OtherRead, Stream, difference, make_stream
 from creditscope.token_labels import IGNORED
+from creditscope.untouched import parameters_as, untouched
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 """loss_fn(logits, y) -> the loss of each sample, [B]."""
@@ -166,14 +169,19 @@ def _one_batch(
     weights: Weights,
 ) -> None:
     hiddens: list[Tensor] = []
-    credits: Iterator[Tensor] | None = None
+    credits: Iterator[tuple[int, Tensor]] | None = None
     batch: CreditBatch | None = None
     seen: list[tuple[Tensor, Tensor]] = []
+    given: list[tuple[str, Tensor, int]] = []
+    come: set[int] = set()
 
     def arrived(layer: int, native: Tensor) -> None:
         """g_l has come by on the backward pass (layers arrive from L down to 0)."""
         nonlocal credits
+        come.add(layer)
         g = stream.read_grad(native.detach())
+        if layer == stream.depth:
+            stream.require_read(native.detach())
         norm = by_rows(lengths, g)
         got.g[layer].append(norm)
         got.note(f"g_{layer}", norm)
@@ -182,16 +190,20 @@ def _one_batch(
             return
         if credits is None:
             batch.output_grad = g
-            credits = credit.descend(batch)
+            credits = descent_of(credit, batch)
         if credit.is_exact:
             a = g
         else:
             # hooks run with gradients off, and a rule may need them; those of the weights for its work at the first layer
             # it meets (to switch them at every layer would make the cost quadratic in depth)
             with parameters_as(weights.flags if layer == stream.depth else []), torch.enable_grad():
-                a = stream.read_grad(next(credits).detach())
+                _, a = next(credits)
+                a = stream.read_grad(a.detach())
+                if layer == 0:
+                    next(credits, None)  # one more is one too many
         if layer in (0, stream.depth):
             weights.require_unchanged(credit)
+            _require_unwritten(credit, given)
         dot, aa, _ = by_rows(lambda u, v: np.stack(inner_products(u, v)), a, g)
         got.dot[layer].append(dot)
         got.aa[layer].append(aa)
@@ -212,19 +224,25 @@ def _one_batch(
         got.note(f"h_{layer}", norm)
         if credit is not None:
             hiddens.append(value.detach())
+            given.append((f"h_{layer}", hiddens[-1], hiddens[-1]._version))
         if layer > 0:
             handle.register_hook(lambda g: arrived(layer, g))
         else:
-            leaf.append(handle)
+            leaf.append(get_gradient_edge(handle))
 
-    leaf: list[Tensor] = []
+    leaf: list[GradientEdge] = []  # as it is now: a block may write to the tensor
     # a checkpoint runs its part again on the way back: parameters must then be as they were
-    with torch.enable_grad(), parameters_as([(p, False) for p, _ in weights.flags]):
+    with torch.enable_grad(), stream.graph():
         logits = stream.forward(inputs, tap)
-        if not is_finite(logits.detach()) and any(bool(t.isnan().any()) for t in tensors_of(inputs)):
-            raise CreditscopeError(
-                "the inputs of a batch hold NaN, and so do the logits: nothing follows about the network; clean the batches"
-            )
+        _require_clean(inputs, logits.detach())
+        own = stream.own_logits(inputs)
+        if own is not None:
+            error = difference(logits, own)
+            if error > ROUNDING.get(own.dtype, ROUNDING[torch.float32]):
+                raise CreditscopeError(
+                    f"embed, blocks and readout do not give the model's own logits on this batch (relative difference {error:.2g}, "
+                    "none on the first samples); pass blocks= so that the model is seen through hooks instead"
+                )
         if loss_fn is cross_entropy:
             check_labels(y, logits.shape[-1])
             if y.shape != logits.shape[:-1]:
@@ -239,8 +257,16 @@ def _one_batch(
                 "(reduction='none')"
             )
         if credit is not None:
-            batch = CreditBatch(stream=stream, hiddens=hiddens, logits=logits.detach(), y=y, inputs=inputs)
-        (g0,) = torch.autograd.grad(losses.sum(), leaf[0])
+            # copies where a rule that writes would write into the graph or into the user's own data
+            batch = CreditBatch(stream, hiddens, logits.detach().clone(), y.clone(), inputs=inputs)
+            given += [(f"input {k}", t, t._version) for k, t in enumerate(tensors_of(inputs))]
+        (g0,) = torch.autograd.grad(losses.sum(), leaf[0], allow_unused=True)
+    lost = [layer for layer in range(1, stream.depth + 1) if layer not in come] + ([] if g0 is not None else [0])
+    if lost:
+        raise CreditscopeError(
+            f"no gradient of the loss arrives at h_{min(lost)}: the graph is cut behind it (a detach or no_grad), or the logits do "
+            "not depend on it; diagnose the network without the cut"
+        )
     arrived(0, g0)
     if watch is not None and batch is not None:
         watch(batch, [g for g, _ in reversed(seen)], [a for _, a in reversed(seen)])
@@ -251,6 +277,31 @@ def _one_batch(
     got.batch_sizes.add(len(y))
 
 
+def _require_clean(inputs: Any, logits: Tensor) -> None:
+    """Non-finite logits of samples whose inputs are not finite say nothing about the network."""
+    if is_finite(logits):
+        return
+    bad = torch.zeros(len(logits), dtype=torch.bool, device=logits.device)
+    for t in tensors_of(inputs):
+        if t.is_floating_point() and t.dim() and len(t) == len(logits):
+            bad |= ~t.flatten(1).isfinite().all(1) if t.dim() > 1 else ~t.isfinite()
+    hurt = ~logits.flatten(1).isfinite().all(1)
+    if bool(bad.any()) and bool((hurt <= bad).all()):
+        raise CreditscopeError(
+            f"the inputs of {int(bad.sum())} of {len(bad)} samples of a batch hold NaN or Inf, and so do their logits: nothing "
+            "follows about the network; clean the batches"
+        )
+
+
+def _require_unwritten(credit: CreditRule, given: list[tuple[str, Tensor, int]]) -> None:
+    written = [name for name, t, version in given if t._version != version]
+    if written:
+        raise CreditscopeError(
+            f"credit rule {credit.name or type(credit).__name__!r} wrote into the tensor {written[0]} that it was given; let it work "
+            "on a copy (clone())"
+        )
+
+
 def facts_from(
     got: Collected,
     stream: Stream,
@@ -258,6 +309,7 @@ def facts_from(
     floor: float,
     loss_name: str = "cross-entropy",
     checkpoint: str = "final",
+    proof: Proof | None = None,
 ) -> Facts:
     """Turn the raw numbers of a sweep into facts."""
     for name, p in stream.model.named_parameters():
@@ -288,6 +340,7 @@ def facts_from(
             blocks=stream.names,
             notes=stream.notes,
         ),
+        proof=proof,
         accuracy=got.correct / got.scored if got.scored else None,  # labels that are no classes
         loss=got.loss / got.n if math.isfinite(got.loss) else float("nan"),
         scale=scale(got.array("h")),
@@ -325,14 +378,37 @@ def sweep(
     """Measure `model` on `eval_batches`; the model, its gradients, its mode and every RNG are left as found."""
     credit = as_rule(credit)
     model = original(model)
-    with untouched(model):  # a loader draws from the global RNG even where it does not shuffle
+    with untouched(model, reads=eval_batches):
         batches = as_batches(model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
     with untouched(model):
-        stream = make_stream(model, batches[0][0], len(batches[0][1]), blocks, read)
+        stream, got, proof = measured(model, batches, credit, blocks, read, loss_fn or cross_entropy, watch)
+    return facts_from(got, stream, credit, floor, loss_name(loss_fn, batches), checkpoint, proof)
+
+
+def measured(
+    model: nn.Module,
+    batches: Batches,
+    credit: CreditRule | None,
+    blocks: Any,
+    read: str | None,
+    loss_fn: LossFn,
+    watch: Watch | None = None,
+    hashed: bool = True,
+) -> tuple[Stream, Collected, Proof]:
+    """See the model as a stream, run the batches through it, and prove it. Call inside `untouched(model)`."""
+    stream = make_stream(model, batches[0][0], len(batches[0][1]), blocks, read)
+    for attempt in (1, 2):
         if credit is not None:
             credit.attach(stream)
-        got = collect(stream, batches, credit, loss_fn or cross_entropy, watch)
-    return facts_from(got, stream, credit, floor, loss_name(loss_fn, batches), checkpoint)
+        try:
+            got = collect(stream, batches, credit, loss_fn, watch, hashed)
+            break
+        except OtherRead as found:
+            if read is not None or attempt == 2:
+                raise
+            stream = stream.reading("flatten", f"read over all tokens: {found}")
+    proof = prove(stream, *batches[0], loss_fn)
+    return stream, got, proof
 
 
 def loss_name(loss_fn: LossFn | None, batches: Batches) -> str:

@@ -1,0 +1,60 @@
+"""Questions to autograd's graph: which tensor depends on which, and by which kind of path. Values play no part in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
+
+LINEAR_MAPS = ("addmm", "mm", "bmm", "convolution", "linear", "attention", "embedding", "einsum", "matmul", "mv")
+"""Autograd nodes that mix features: a skip connection passes none of them."""
+ADDITIONS = ("add", "sub")
+"""Autograd nodes that join a branch to the stream."""
+
+Edge = tuple[Any, int]
+"""(node, number of its output): a tensor as the graph knows it."""
+
+
+def edge_of(t: Tensor) -> Edge:
+    """The place of a tensor in the graph, as it is now (a write in place gives it another one)."""
+    edge = get_gradient_edge(t)
+    return edge.node, edge.output_nr
+
+
+def reaches(start: Edge, targets: Iterable[Edge], avoid: Iterable[Edge] = ()) -> bool:
+    """Does a path lead back from `start` to one of `targets` that passes none of `avoid`?"""
+    wanted, closed = set(targets), set(avoid)
+    stack, seen = [start], {start}
+    while stack:
+        edge = stack.pop()
+        if edge in closed:
+            continue
+        if edge in wanted:
+            return True
+        for parent, k in edge[0].next_functions:
+            if parent is not None and (parent, k) not in seen:
+                seen.add((parent, k))
+                stack.append((parent, k))
+    return False
+
+
+def has_skip(out: Edge, state: Edge) -> bool:
+    """Does a path lead from `out` back to `state` that passes an addition and no map that mixes features?"""
+    stack, seen = [(out, False)], {(out, False)}
+    while stack:
+        edge, added = stack.pop()
+        if edge == state:
+            if added:
+                return True
+            continue
+        name = edge[0].name().lower().rstrip("0123456789").removesuffix("backward")
+        if any(word in name for word in LINEAR_MAPS):
+            continue
+        for parent, k in edge[0].next_functions:
+            item = ((parent, k), added or name in ADDITIONS)
+            if parent is not None and item not in seen:
+                seen.add(item)
+                stack.append(item)
+    return False
