@@ -16,10 +16,10 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.trust import odd_grammar
+from tests.trust import odd_grammar, odd_hand
 from tests.trust.oracle import Case, Outcome, outcome
 
-CASES: list[Case] = [*odd_grammar.CASES]
+CASES: list[Case] = [*odd_grammar.CASES, *odd_hand.CASES]
 
 
 def judged(case: Case) -> Outcome:

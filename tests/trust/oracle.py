@@ -356,7 +356,7 @@ def fingerprint(model: nn.Module | None, *others: Any) -> dict[str, Any]:
             for kind in vars(m):
                 if kind.endswith("hooks"):
                     state[f"{kind} of {name or 'the model'}"] = len(getattr(m, kind))
-                elif isinstance(getattr(m, kind), bool | int | float | str):
+                elif isinstance(getattr(m, kind), bool):
                     state[f"attribute {kind} of {name or 'the model'}"] = getattr(m, kind)
             state[f"attributes of {name or 'the model'}"] = sorted(vars(m))
     for k, other in enumerate(others):
@@ -419,7 +419,7 @@ class Case:
     """
 
     name: str
-    run: Callable[[], str]
+    run: Callable[[], str | None]
     expect: str = MEASURE
     classes: tuple[int, ...] = ()
 
@@ -441,7 +441,7 @@ def outcome(case: Case) -> Outcome:
         return Outcome(case.name, kind, " ".join(line.split()), gap, case.classes)
 
     try:
-        note = case.run()
+        note = case.run() or ""
     except CreditscopeError as error:
         line = str(error)
         if not line.strip() or "\n" in line:
