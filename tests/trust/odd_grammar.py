@@ -518,7 +518,7 @@ def build(spec: Spec) -> Network:
         batch_dim=1 if spec.shape == "time_first" else 0,
         dtype=DTYPES[spec.dtype],
         marks=("beside",) if spec.side != "none" else (),
-        quiet=spec.signature != "mask" and not spec.masked,
+        false_alarms="none" if spec.masked else "all",
         names=names if not spec.named else None,
     )
 

@@ -827,7 +827,7 @@ class Deaf(Plain):
         return self.head(self.norm(h)) * (x[:, :1] > 0)
 
 
-add("samples with g = 0", lambda: plain_net(Deaf, marks=("zero",), quiet=False), MARK, 7)
+add("samples with g = 0", lambda: plain_net(Deaf, marks=("zero",), false_alarms="none"), MARK, 7)
 
 
 class Two(Plain):
@@ -1095,7 +1095,7 @@ def encoder_net(norm_first: bool, nested: bool, masked_read: bool = False) -> Ne
         "encoder.layers.*",
         passes=lambda model, given: by_hooks(model, given, [f"encoder.layers.{k}" for k in range(3)]),
         read="flatten" if masked_read else "cls",
-        quiet=False,
+        false_alarms="none",
     )
 
 
@@ -1186,7 +1186,13 @@ def signed_batches() -> list[Batch]:
 
 add("depth changes with the batch size", lambda: plain_net(lambda: Depth("size"), batches=vectors((9, 8))), REFUSE, 10)
 add("depth changes with the data", lambda: plain_net(lambda: Depth("data"), batches=signed_batches()), REFUSE, 10)
-add("samples leave at different depths", lambda: plain_net(EarlyExit, marks=("beside",), quiet=False), MARK, 10, 4)
+add(
+    "samples leave at different depths",
+    lambda: plain_net(EarlyExit, marks=("beside",), false_alarms="none"),
+    MARK,
+    10,
+    4,
+)
 
 
 class Fixed(Plain):
@@ -1246,6 +1252,22 @@ def _() -> None:
         return a
 
     bad_rule(change)
+
+
+class SingleOnly(Residual):
+    """An operation that exists in float32 only, as fused kernels do."""
+
+    def branch(self, h: Tensor) -> Tensor:
+        if h.dtype != torch.float32:
+            raise RuntimeError(f"expected Float32, got {h.dtype}")
+        return super().branch(h)
+
+
+def single(model: nn.Module, batches: Sequence[Batch]) -> list[Pass]:
+    return by_tape(model, batches, torch.float32)
+
+
+add("float32 only", lambda: plain_net(lambda: Plain([SingleOnly() for _ in range(3)]), passes=single), MEASURE, 10)
 
 
 # ---- what blocks may be named ------------------------------------------------------------------------------------

@@ -16,10 +16,10 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.trust import odd_grammar, odd_hand
+from tests.trust import odd_grammar, odd_hand, odd_hugging_face
 from tests.trust.oracle import Case, Outcome, outcome
 
-CASES: list[Case] = [*odd_grammar.CASES, *odd_hand.CASES]
+CASES: list[Case] = [*odd_grammar.CASES, *odd_hand.CASES, *odd_hugging_face.CASES]
 
 
 def judged(case: Case) -> Outcome:
