@@ -96,12 +96,10 @@ class Spec:
 
 def sense(spec: Spec) -> Spec:
     """The nearest sentence that makes sense: choices that do not go together are taken back to the usual ones."""
-    changed: dict[str, Any] = {}
 
     def put(**values: Any) -> None:
         nonlocal spec
         spec = replace(spec, **values)
-        changed.update(values)
 
     if not spec.is_tokens:
         put(pooling="cls", tied=False)
@@ -121,6 +119,8 @@ def sense(spec: Spec) -> Spec:
             put(wrapper="none")  # nor can a block be run again on it
     if spec.side in ("h1", "skip2") and spec.depth < 2:
         put(depth=2)
+    if spec.pooling == "flatten":
+        put(tied=False)  # the embedding is as wide as one token
     if spec.side == "x" and spec.tied:
         put(tied=False)
     if spec.wrapper == "sequential" and (

@@ -16,10 +16,24 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.trust import odd_grammar, odd_hand, odd_hugging_face
+from tests.trust import (
+    odd_blocks,
+    odd_gradients,
+    odd_grammar,
+    odd_hugging_face,
+    odd_reads,
+    odd_runs,
+    odd_side_effects,
+    odd_steps,
+)
 from tests.trust.oracle import Case, Outcome, outcome
 
-CASES: list[Case] = [*odd_grammar.CASES, *odd_hand.CASES, *odd_hugging_face.CASES]
+BY_HAND = (odd_steps, odd_gradients, odd_side_effects, odd_reads, odd_runs, odd_blocks)
+CASES: list[Case] = [
+    *odd_grammar.CASES,
+    *(case for module in BY_HAND for case in module.ZOO.cases),
+    *odd_hugging_face.CASES,
+]
 
 
 def judged(case: Case) -> Outcome:

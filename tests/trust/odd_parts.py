@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from tests.trust.odd_grammar import IN, SIZES, C, D, T
-from tests.trust.oracle import Batch, Network, Tape
+from tests.trust.oracle import MEASURE, Batch, Case, Network, Tape, network
 from torch import Tensor, nn
 
 
@@ -93,3 +93,26 @@ def plain_net(make: Callable[[], nn.Module] = Plain, **known: Any) -> Network:
 def token_net(make: Callable[[], nn.Module] = Tokens, read: str = "cls", **known: Any) -> Network:
     known.setdefault("batches", tokens())
     return plain_net(make, read=read, **known)
+
+
+class Zoo:
+    """Cases in the order in which a module adds them."""
+
+    def __init__(self) -> None:
+        self.cases: list[Case] = []
+
+    def add(
+        self, name: str, build: Callable[[], Network], expect: str = MEASURE, *classes: int, says: str = ""
+    ) -> None:
+        self.cases.append(network(name, build, expect, classes, says))
+
+    def run(
+        self, name: str, expect: str, *classes: int, says: str = ""
+    ) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+        """The function is the case."""
+
+        def put(fn: Callable[[], Any]) -> Callable[[], Any]:
+            self.cases.append(Case(name, fn, expect, classes, says))
+            return fn
+
+        return put

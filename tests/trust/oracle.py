@@ -45,6 +45,8 @@ class Tape:
         self.on = False
         self.states: list[Tensor] = []
         self.probes: list[Tensor] = []
+        self.shifts: dict[int, Tensor] = {}
+        """Added to the states of these layers; for tests of the oracle itself."""
 
     def __call__(self, h: Tensor) -> Tensor:
         if not self.on:
@@ -52,7 +54,8 @@ class Tape:
         probe = torch.zeros_like(h, requires_grad=True)
         self.states.append(h.detach().clone())
         self.probes.append(probe)
-        return h + probe
+        shift = self.shifts.get(len(self.states) - 1)
+        return h + probe if shift is None else h + probe + shift
 
 
 @dataclass
@@ -265,6 +268,10 @@ def compare(report: Any, net: Network, truth: Sequence[Pass], credit: Callable[.
     if facts.alignment is None:
         raise WrongError("no alignment, though credit was given")
     same("cosine", facts.alignment.mean, wanted["cosine"], tolerance, absolute=tolerance)
+    if facts.perturbation is not None and facts.perturbation.reference is not None:
+        for layer, rho in enumerate(facts.perturbation.reference.mean):
+            if rho is not None and rho < 0.95:
+                raise WrongError(f"the positive control of ρ is {rho:.3g} at layer {layer}")
     check_marks(report, net, wanted)
     return "flatten" if net.read in NAMED and read == "flatten" else ""
 
@@ -408,12 +415,14 @@ class Case:
     expect: `measure` (a refusal is a gap), `mark` (measured, and the report says what is odd; a refusal is a gap), `refuse`
         (no number is right), `either` (exact or refused; the network does not decide it).
     classes: numbers of the kinds of defect that it belongs to.
+    says: what the line of a refusal has to mention, as a pattern.
     """
 
     name: str
     run: Callable[[], str | None]
     expect: str = MEASURE
     classes: tuple[int, ...] = ()
+    says: str = ""
 
 
 @dataclass(frozen=True)
@@ -438,6 +447,8 @@ def outcome(case: Case) -> Outcome:
         line = str(error)
         if not line.strip() or "\n" in line:
             return found("wrong", f"refused, not in one line: {line}")
+        if not re.search(case.says, line, re.IGNORECASE):
+            return found("wrong", f"refused for another reason than the true one: {line}")
         return found("refused", line, case.expect in (MEASURE, MARK))
     except WrongError as error:
         return found("wrong", str(error))
@@ -448,6 +459,8 @@ def outcome(case: Case) -> Outcome:
     return found("exact", note, note == "flatten")
 
 
-def network(name: str, build: Callable[[], Network], expect: str = MEASURE, classes: tuple[int, ...] = ()) -> Case:
+def network(
+    name: str, build: Callable[[], Network], expect: str = MEASURE, classes: tuple[int, ...] = (), says: str = ""
+) -> Case:
     """The usual case: measured, and compared in everything."""
-    return Case(name, lambda: check(build()), expect, classes)
+    return Case(name, lambda: check(build()), expect, classes, says)
