@@ -27,7 +27,7 @@ DOCS_READY := $(VENV)/.ready-docs
 # Exists while .venv is being changed, and names the make that does it. Found with that make gone, it betrays an
 # interrupted set-up, and .venv is made anew.
 BUSY := $(VENV)/.busy
-ifneq ($(filter demo test format bench mutate fuzz faults docs audit-docs setup,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test format bench mutate fuzz faults properties docs audit-docs setup,$(MAKECMDGOALS)),)
 OTHER := $(shell [ -e $(BUSY) ] || exit 0; other=$$(cat $(BUSY)); \
 	if [ -n "$$other" ] && kill -0 "$$other" 2>/dev/null; then echo "$$other"; else rm -rf $(VENV); fi)
 ifneq ($(OTHER),)
@@ -89,6 +89,10 @@ fuzz: $(DEV_READY) ## 20,000 damaged and hostile files; all must be read or refu
 .PHONY: faults
 faults: $(DEV_READY) ## 100 kills, full disks and second writers; nothing may be lost
 	$(ONE_THREAD) $(BIN)/python tests/trust/faults.py 100 --record
+
+.PHONY: properties
+properties: $(DEV_READY) ## 10 minutes of networks drawn from a grammar; none may be measured wrongly
+	$(ONE_THREAD) $(BIN)/python tests/trust/odd_property.py 10
 
 .PHONY: docs
 docs: $(DOCS_READY) ## build the documentation in docs/_build/html

@@ -1,0 +1,199 @@
+"""Networks, loaders and rules that change when they are looked at (6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tests.trust.odd_grammar import D
+from tests.trust.odd_parts import Plain, Residual, Zoo, plain_net, seeded, vectors
+from tests.trust.oracle import (
+    MEASURE,
+    REFUSE,
+    Batch,
+    Network,
+    WrongError,
+    by_tape,
+    check,
+    compare,
+    credit_by_class,
+    expected,
+    left_as_found,
+    same,
+)
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from creditscope import Monitor, diagnose
+
+ZOO = Zoo()
+add, run = ZOO.add, ZOO.run
+
+
+class LoRA(nn.Linear):
+    """Merges its low-rank part into the weight in eval(), and takes it out again in train()."""
+
+    def __init__(self, n: int, m: int) -> None:
+        super().__init__(n, m)
+        self.down, self.up = nn.Parameter(torch.randn(2, n) * 0.3), nn.Parameter(torch.randn(m, 2) * 0.3)
+        self.merged = False
+
+    def train(self, mode: bool = True) -> LoRA:
+        if mode == self.merged:
+            with torch.no_grad():
+                self.weight += (-1.0 if mode else 1.0) * (self.up @ self.down)
+            self.merged = not mode
+        return super().train(mode)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = super().forward(x)
+        return out if self.merged else out + x @ self.down.t() @ self.up.t()
+
+
+def lora() -> nn.Module:
+    model = Plain(depth=3)
+    for layer in model.layers:
+        layer.linear = LoRA(D, D)
+    return model
+
+
+class Counting(Residual):
+    """Writes buffers in every forward pass, eval mode or not."""
+
+    calls: Tensor
+    mean: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+        self.register_buffer("mean", torch.zeros(D))
+
+    def forward(self, h: Tensor) -> Tensor:
+        self.calls += 1
+        self.mean = 0.9 * self.mean + 0.1 * h.detach().mean(0).to(self.mean)
+        return super().forward(h)
+
+
+add("LoRA that merges in eval()", lambda: plain_net(lora), MEASURE, 6)
+add("LoRA, merged already", lambda: plain_net(lambda: lora().eval()), MEASURE, 6)
+add("buffers written in eval mode", lambda: plain_net(lambda: Plain([Counting() for _ in range(3)])), MEASURE, 6)
+
+
+@run("Monitor: LoRA goes on learning", MEASURE, 6)
+def _() -> None:
+    def learnt(watched: bool) -> nn.Module:
+        model, batches = seeded(lora), vectors()
+        monitor = Monitor(model, batches, blocks="layers.*") if watched else None
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model.train()
+        for step in range(3):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(batches[0][0]), batches[0][1]).backward()
+            optimizer.step()
+            if monitor is not None:
+                monitor.step(step)
+        return model
+
+    alone, beside = learnt(False), learnt(True)
+    for (name, p), q in zip(alone.named_parameters(), beside.parameters(), strict=True):
+        if not torch.equal(p, q):
+            raise WrongError(f"the Monitor changes the training: {name}")
+
+
+def loader(shuffle: bool) -> tuple[DataLoader[Any], torch.Generator, list[Batch]]:
+    (x, y), *_ = vectors((23,))
+    own = torch.Generator().manual_seed(5)
+    made: DataLoader[Any] = DataLoader(TensorDataset(x, y), batch_size=8, shuffle=shuffle, generator=own)
+    return made, own, [(x, y)]
+
+
+for _shuffle in (True, False):
+
+    def _with_loader(shuffle: bool = _shuffle) -> Network:
+        made, own, batches = loader(shuffle)
+        return plain_net(batches=batches, given=made, watched=(own,))
+
+    add(f"DataLoader with its own generator, shuffle={_shuffle}", _with_loader, MEASURE, 6)
+
+
+@run("Monitor: DataLoader with its own generator", MEASURE, 6)
+def _() -> None:
+    made, own, batches = loader(True)
+    net = plain_net(batches=batches)
+    with left_as_found(net.model, own):
+        monitor = Monitor(net.model, made, blocks="layers.*")
+        monitor.step(0)
+    hold_free = expected(by_tape(net.model, batches), "vector", 0, None)
+    same("h", monitor.history[-1]["h"], hold_free["h"], 1e-4)
+
+
+def spoiling(hiddens: Sequence[Tensor], logits: Tensor, y: Tensor) -> list[Tensor]:
+    """Computes a fixed credit, and writes into all that it was given."""
+    found = credit_by_class()(hiddens, logits, y)
+    for t in (*hiddens, logits):
+        t.mul_(0).add_(1)
+    y.fill_(0)
+    return found
+
+
+@run("a credit function that writes into its tensors", MEASURE, 6)
+def _() -> None:
+    net = plain_net()
+    truth = by_tape(net.model, net.batches)
+    with left_as_found(net.model, net.batches):
+        report = diagnose(net.model, net.batches, blocks=net.blocks, credit=spoiling)
+    compare(report, net, truth, credit_by_class())
+
+
+@run("a credit function that writes into the weights", REFUSE, 6)
+def _() -> None:
+    net = plain_net()
+
+    def credit(hiddens: Sequence[Tensor], logits: Tensor, y: Tensor) -> list[Tensor]:
+        with torch.no_grad():
+            next(net.model.parameters()).add_(1.0)
+        return credit_by_class()(hiddens, logits, y)
+
+    diagnose(net.model, net.batches, blocks=net.blocks, credit=credit)
+
+
+def half_frozen() -> nn.Module:
+    model = Plain()
+    for k, p in enumerate(model.parameters()):
+        p.requires_grad_(k % 2 == 0)
+        p.grad = torch.ones_like(p) if k % 3 == 0 and p.requires_grad else None
+    model.layers[1].eval()
+    return model
+
+
+add("half of it frozen, modes mixed, gradients present", lambda: plain_net(half_frozen), MEASURE, 6)
+add("everything frozen", lambda: plain_net(lambda: Plain().requires_grad_(False)), MEASURE, 6)
+add(
+    "dropout in train mode",
+    lambda: plain_net(lambda: Plain([nn.Sequential(Residual(), nn.Dropout(0.5)) for _ in range(3)])),
+    MEASURE,
+    6,
+)
+
+
+@run("called under no_grad", MEASURE, 6, 10)
+def _() -> str:
+    with torch.no_grad():
+        return _under(plain_net())
+
+
+def _under(net: Network) -> str:
+    with torch.enable_grad():
+        truth = by_tape(net.model, net.batches)
+    return check(Network(net.model, net.batches, net.blocks, passes=lambda *_: truth))
+
+
+class Noisy(Residual):
+    """Draws in eval mode too."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + self.branch(h) + 0.3 * torch.randn_like(h)
+
+
+add("noise in eval mode", lambda: plain_net(lambda: Plain([Noisy() for _ in range(3)])), REFUSE, 6)
