@@ -60,7 +60,8 @@ def tensors_in(tree: Any, path: Path = (), every: bool = False) -> Iterator[tupl
 
 def arguments_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[int | str, Any]:
     """Positions and keywords of a call in one mapping: {0: x, 1: mask, "scale": s}."""
-    return {**dict(enumerate(args)), **kwargs}
+    found: dict[int | str, Any] = dict(enumerate(args))
+    return found | dict(kwargs)
 
 
 def at(tree: Any, path: Path) -> Any:

@@ -211,7 +211,8 @@ class Probe:
             )
         if not fed:
             raise CreditscopeError(
-                f"the blocks {self.names[0]!r} to {self.names[-1]!r} take the state in different arguments; name blocks of one kind"
+                f"the blocks {self.names[0]!r} to {self.names[-1]!r} take the state in different arguments; "
+                "name blocks of one kind"
             )
         return fed
 
@@ -276,8 +277,8 @@ class Probe:
             if path in call.output_edges:
                 return Place("output", path)
         raise CreditscopeError(
-            f"block {call.name!r} returns {type(call.output).__name__} without a tensor that carries a gradient; it must return the "
-            "state (a tensor, or a tuple with one)"
+            f"block {call.name!r} returns {type(call.output).__name__} without a tensor that carries a gradient; it must return "
+            "the state (a tensor, or a tuple with one)"
         )
 
     def _goes_around(self, k: int, slot: Path) -> bool:

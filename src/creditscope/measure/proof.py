@@ -249,8 +249,8 @@ def _checked(
                 break
         if best is not None and best > tolerance:
             raise CreditscopeError(
-                f"g_{layer} is not the gradient of the loss ({_where(stream, layer)}): it is off a finite difference by a relative "
-                f"{best:.2g}. A layer or a hook has a backward pass of its own; diagnose an ordinary network of the same weights "
+                f"g_{layer} is not the gradient of the loss ({_where(stream, layer)}): it is off a finite difference by a "
+                f"relative {best:.2g}. A layer or a hook has a backward pass of its own; diagnose an ordinary network of the same weights "
                 "(credit_from_grads makes the method's backward pass the credit)"
             )
         errors.append(best)

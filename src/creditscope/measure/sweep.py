@@ -240,8 +240,8 @@ def _one_batch(
             error = difference(logits, own)
             if error > ROUNDING.get(own.dtype, ROUNDING[torch.float32]):
                 raise CreditscopeError(
-                    f"embed, blocks and readout do not give the model's own logits on this batch (relative difference {error:.2g}, "
-                    "none on the first samples); pass blocks= so that the model is seen through hooks instead"
+                    f"embed, blocks and readout do not give the model's own logits on this batch (relative difference "
+                    f"{error:.2g}, none on the first samples); pass blocks= so that the model is seen through hooks instead"
                 )
         if loss_fn is cross_entropy:
             check_labels(y, logits.shape[-1])
@@ -260,12 +260,13 @@ def _one_batch(
             # copies where a rule that writes would write into the graph or into the user's own data
             batch = CreditBatch(stream, hiddens, logits.detach().clone(), y.clone(), inputs=inputs)
             given += [(f"input {k}", t, t._version) for k, t in enumerate(tensors_of(inputs))]
-        (g0,) = torch.autograd.grad(losses.sum(), leaf[0], allow_unused=True)
+        first: Any = torch.autograd.grad(losses.sum(), leaf[0], allow_unused=True)
+    g0 = first[0]
     lost = [layer for layer in range(1, stream.depth + 1) if layer not in come] + ([] if g0 is not None else [0])
     if lost:
         raise CreditscopeError(
-            f"no gradient of the loss arrives at h_{min(lost)}: the graph is cut behind it (a detach or no_grad), or the logits do "
-            "not depend on it; diagnose the network without the cut"
+            f"no gradient of the loss arrives at h_{min(lost)}: the graph is cut behind it (a detach or no_grad), or the logits "
+            "do not depend on it; diagnose the network without the cut"
         )
     arrived(0, g0)
     if watch is not None and batch is not None:
@@ -297,8 +298,8 @@ def _require_unwritten(credit: CreditRule, given: list[tuple[str, Tensor, int]])
     written = [name for name, t, version in given if t._version != version]
     if written:
         raise CreditscopeError(
-            f"credit rule {credit.name or type(credit).__name__!r} wrote into the tensor {written[0]} that it was given; let it work "
-            "on a copy (clone())"
+            f"credit rule {credit.name or type(credit).__name__!r} wrote into the tensor {written[0]} that it was given; let it "
+            "work on a copy (clone())"
         )
 
 
