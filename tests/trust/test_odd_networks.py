@@ -54,7 +54,7 @@ ORACLE = (
     Spec(side="skip2", shape="tokens", pooling="sum"),
     Spec(residual="model_add_"),
     Spec(residual="model_inplace_start"),
-    Spec(identity="middle", side="h1"),
+    Spec(identity="middle", side="h1", depth=6),
     Spec(wrapper="checkpoint_reentrant", shape="time_first", pooling="mean"),
     Spec(wrapper="functional", residual="model_post"),
     Spec(shape="image", residual="inside_iadd", norm="batch"),
