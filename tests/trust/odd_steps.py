@@ -265,7 +265,7 @@ class UShaped(Plain):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.tape(self.stem(x))
-        kept = []
+        kept: list[Tensor] = []
         for k, layer in enumerate(self.layers):
             h = self.tape(layer(h) + 0.5 * kept.pop() if k in (2, 3) else layer(h))
             if k < 2:
