@@ -117,8 +117,10 @@ def sense(spec: Spec) -> Spec:
         put(side="none")  # the side path would read what has been overwritten
         if spec.wrapper.startswith("checkpoint"):
             put(wrapper="none")  # nor can a block be run again on it
-    if spec.side in ("h1", "skip2") and spec.depth < 2:
+    if spec.side == "h1" and spec.depth < 2:
         put(depth=2)
+    if spec.side == "skip2" and spec.depth < 4:
+        put(depth=4)  # a skip over the last two blocks may as well be a part of the readout
     if spec.pooling == "flatten":
         put(tied=False)  # the embedding is as wide as one token
     if spec.side == "x" and spec.tied:
@@ -137,6 +139,8 @@ def sense(spec: Spec) -> Spec:
         put(wrapper="none")
     if spec.identity == "all" and spec.depth == 1:
         put(identity="none")
+    if spec.side in ("h0", "norm_h0", "skip2", "h1") and int(spec.side == "h1") in identities(spec):
+        put(identity="none")  # of two states that are one tensor, the side path may start at either
     return spec
 
 
@@ -518,7 +522,7 @@ def build(spec: Spec) -> Network:
         batch_dim=1 if spec.shape == "time_first" else 0,
         dtype=DTYPES[spec.dtype],
         marks=("beside",) if spec.side != "none" else (),
-        false_alarms="none" if spec.masked else "all",
+        false_alarms="none" if spec.masked else "swap" if spec.signature == "second" else "all",
         names=names if not spec.named else None,
     )
 

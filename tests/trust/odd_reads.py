@@ -78,6 +78,27 @@ add("one sample in a batch", lambda: plain_net(batches=vectors((1, 1, 1))), MEAS
 add("a last batch of one sample", lambda: token_net(batches=tokens((9, 1))), MEASURE, 7)
 
 
+def two_lengths() -> list[Batch]:
+    """Batches padded to their own length, as a collator gives them."""
+    short, long = vectors((9,), (T - 2, IN)), tokens((8,), seed=1)
+    return [*short, *long]
+
+
+add("batches of two lengths, cls", lambda: token_net(batches=two_lengths()), MEASURE, 7)
+add(
+    "batches of two lengths, mean",
+    lambda: token_net(lambda: Tokens(lambda h: h.mean(1)), "mean", batches=two_lengths()),
+    MEASURE,
+    7,
+)
+add(
+    "batches of two lengths, max",
+    lambda: token_net(lambda: Tokens(lambda h: h.amax(1)), "flatten", batches=two_lengths()),
+    EITHER,
+    7,
+)
+
+
 class Padded(Tokens):
     """Reads the last real token; token 0 of the vocabulary is padding."""
 

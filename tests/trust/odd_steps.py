@@ -12,6 +12,7 @@ from tests.trust.odd_parts import Branch, Plain, Residual, Tokens, Zoo, plain_ne
 from tests.trust.oracle import (
     MARK,
     MEASURE,
+    REFUSE,
     Case,
     Network,
     Tape,
@@ -86,8 +87,11 @@ add(
 )
 
 
-def watch(net: Network, steps: int = 4, rate: float = 0.3) -> None:
-    """A Monitor made before training, compared with the oracle after every step of SGD."""
+def watch(net: Network, steps: int = 4, rate: float = 0.3, between: Callable[[Any, int], None] | None = None) -> None:
+    """A Monitor made before training, compared with the oracle after every step of SGD.
+
+    between: changes the network before the measurement of that step.
+    """
     credit = credit_by_class(net.batch_dim)
     with left_as_found(net.model, net.batches):
         monitor = Monitor(net.model, net.batches, credit=credit, blocks=net.blocks)
@@ -100,6 +104,8 @@ def watch(net: Network, steps: int = 4, rate: float = 0.3) -> None:
             out = net.model(*x) if isinstance(x, tuple) else net.model(x)
             nn.functional.cross_entropy(out, y).backward()
             optimizer.step()
+        if between is not None:
+            between(net.model, step)
         truth = net.passes(net.model, net.batches)
         with left_as_found(net.model, net.batches):
             monitor.step(step)
@@ -149,6 +155,42 @@ WATCHED: dict[str, Callable[[], Network]] = {
 }
 for _name, _make in WATCHED.items():
     ZOO.cases.append(Case(f"Monitor: {_name}", lambda make=_make: watch(make()), MEASURE, (1,)))  # type: ignore[misc]
+
+
+class Switched(Residual):
+    """Hands its input on, once it is pruned; turns its gradient around, once it is a method's."""
+
+    pruned = turned = False
+
+    def forward(self, h: Tensor) -> Tensor:
+        if self.pruned:
+            return h
+        f = self.branch(h)
+        return h + (f + 2 * (f.detach() - f) if self.turned else f)
+
+
+def switched() -> Network:
+    return plain_net(lambda: Plain([Residual(), Switched(), Switched(), Residual()]))
+
+
+@run("Monitor: blocks are pruned midway", MEASURE, 1, 2)
+def _() -> None:
+    def prune(model: Any, step: int) -> None:
+        model.layers[1].pruned, model.layers[2].pruned = step >= 2, step >= 3
+
+    watch(switched(), between=prune)
+
+
+@run("Monitor: a block turns its gradient around midway", REFUSE, 1, 5, says="gradient|backward|finite difference")
+def _() -> None:
+    def turn(model: Any, step: int) -> None:
+        model.layers[1].turned = step >= 2
+
+    net = switched()
+    monitor = Monitor(net.model, net.batches, blocks=net.blocks)
+    for step in range(4):
+        turn(net.model, step)
+        monitor.step(step)
 
 
 # ---- 2: two states that are one tensor ----------------------------------------------------------------------------
@@ -216,18 +258,18 @@ class InputAgain(Injected):
 
 
 class UShaped(Plain):
-    """The first half hands its states to the second half."""
+    """Blocks 0 and 1 hand their states to blocks 3 and 2; block 4 comes after."""
+
+    def __init__(self) -> None:
+        super().__init__(depth=5)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.tape(self.stem(x))
-        kept = []
+        kept: list[Tensor] = []
         for k, layer in enumerate(self.layers):
-            h = layer(h)
-            if k < len(self.layers) // 2:
+            h = self.tape(layer(h) + 0.5 * kept.pop() if k in (2, 3) else layer(h))
+            if k < 2:
                 kept.append(h)
-            else:
-                h = h + 0.5 * kept.pop()
-            h = self.tape(h)
         return self.head(self.norm(h))
 
 
@@ -315,7 +357,7 @@ class FirstIsData(FirstIsAnother):
         return self.head(self.norm(h))
 
 
-add("the stream is the second argument", lambda: plain_net(FirstIsAnother), MEASURE, 4)
+add("the stream is the second argument", lambda: plain_net(FirstIsAnother, false_alarms="swap"), MEASURE, 4)
 add("the first argument comes from the input", lambda: plain_net(FirstIsData, marks=("beside",)), MARK, 4, 3)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
+from types import SimpleNamespace as S
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +15,19 @@ from tests.trust.odd_grammar import Spec, build
 from tests.trust.odd_networks import CASES, judged
 from tests.trust.odd_parts import Plain, Tokens, seeded, tokens, vectors
 from tests.trust.odd_property import SPECS, right_or_refused
-from tests.trust.oracle import Outcome, by_hooks, by_tape, cast, eval_copy, expected, losses
+from tests.trust.oracle import (
+    Outcome,
+    WrongError,
+    by_hooks,
+    by_tape,
+    cast,
+    compare,
+    credit_by_class,
+    eval_copy,
+    expected,
+    left_as_found,
+    losses,
+)
 
 NAMES = {case.name: case for case in CASES}
 
@@ -54,7 +68,7 @@ ORACLE = (
     Spec(side="skip2", shape="tokens", pooling="sum"),
     Spec(residual="model_add_"),
     Spec(residual="model_inplace_start"),
-    Spec(identity="middle", side="h1"),
+    Spec(identity="middle", side="h1", depth=6),
     Spec(wrapper="checkpoint_reentrant", shape="time_first", pooling="mean"),
     Spec(wrapper="functional", residual="model_post"),
     Spec(shape="image", residual="inside_iadd", norm="batch"),
@@ -102,3 +116,83 @@ def test_the_oracle_on_a_network_that_is_known_in_closed_form():
     assert truth["g"] == pytest.approx([2 * size, 2 * size, size])
     assert truth["growth"] == pytest.approx(2.0)
     assert truth["loss"] == pytest.approx(torch.tensor(float(CLASSES)).log().item())
+
+
+# ---- the judge ----------------------------------------------------------------------------------------------------
+
+
+def told(**changes):
+    """A report whose numbers are the truth of a network, but for `changes`."""
+    net = build(Spec(shape="tokens", pooling="mean", side="h0"))
+    truth, credit = by_tape(net.model, net.batches), credit_by_class()
+    wanted = expected(truth, changes.get("read", "mean"), 0, credit)
+    proof = {
+        "independent": True,
+        "swap": (0.0, 0.5, 0.5, 0.5, 0.5),
+        "gradient": (1e-9,) * 5,
+        "beside": ("stem",),
+        "zero_share": wanted["zero_share"],
+    }
+    facts = {
+        "stream": S(depth=changes.get("depth", 4), read=changes.get("read", "mean"), blocks=()),
+        "scale": S(mean=changes.get("h", wanted["h"]), growth=changes.get("growth", wanted["growth"])),
+        "reference": S(per_sample=changes.get("g", wanted["g"])),
+        "alignment": S(mean=changes.get("cosine", wanted["cosine"])),
+        "perturbation": changes.get("perturbation"),
+        "accuracy": changes.get("accuracy", wanted["accuracy"]),
+        "loss": changes.get("loss", wanted["loss"]),
+        "proof": S(**(proof | changes.get("proof", {}))) if changes.get("proof", {}) is not None else None,
+    }
+    said = changes.get("said", ["what reaches the readout beside the stream: stem"])
+    return compare(S(facts=S(**facts), verdict=S(warnings=said)), net, truth, credit)
+
+
+def test_the_judge_accepts_the_truth():
+    assert told() == ""
+    assert told(read="flatten") == "flatten"
+
+
+FALSE: dict[str, dict[str, Any]] = {
+    "depth": {"depth": 3},
+    "read": {"read": "cls"},
+    "h": {"h": [1.0] * 5},
+    "a missing layer": {"h": [1.0] * 4},
+    "growth": {"growth": 1.5},
+    "g": {"g": [1.0] * 5},
+    "cosine": {"cosine": [0.5] * 5},
+    "no cosine": {"cosine": [None] * 5},
+    "accuracy": {"accuracy": 1.0},
+    "loss": {"loss": 0.1},
+    "no proof": {"proof": None},
+    "nothing beside": {"proof": {"beside": (), "swap": (0.0,) * 5}},
+    "no sentence": {"said": []},
+    "false dependence": {"proof": {"independent": False}},
+    "false zeros": {"proof": {"zero_share": [0.5] * 5}},
+    "false doubt of the gradient": {"proof": {"gradient": (0.5,) * 5}},
+    "positive control": {"perturbation": S(reference=S(mean=[0.22] * 5))},
+}
+
+
+@pytest.mark.parametrize("what", FALSE)
+def test_the_judge_sees_what_is_false(what):
+    with pytest.raises(WrongError):
+        told(**FALSE[what])
+
+
+def test_the_judge_sees_what_is_not_left_as_found():
+    net = build(Spec(norm="batch"))
+    changes = {
+        "weight": lambda: next(net.model.parameters()).data.add_(1e-7),
+        "buffer": lambda: next(net.model.buffers()).add_(1),
+        "mode": lambda: next(net.model.children()).eval(),
+        "hook": lambda: net.model.register_forward_hook(lambda *_: None),
+        "grad": lambda: setattr(next(net.model.parameters()), "grad", torch.zeros_like(next(net.model.parameters()))),
+        "flag": lambda: next(net.model.parameters()).requires_grad_(False),
+        "input": lambda: net.batches[0][0].add_(1),
+        "generator": lambda: torch.rand(1),
+    }
+    for change in changes.values():
+        with pytest.raises(WrongError), left_as_found(net.model, net.batches):
+            change()
+    with left_as_found(net.model, net.batches):
+        pass
