@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from creditscope.errors import CreditscopeError
 
+WRAPPERS = ("module.", "_orig_mod.")
+"""What DataParallel and torch.compile put before the names of the module inside, which is the one that is measured."""
 Path = tuple[int | str, ...]
 """Where a tensor stands in the arguments (a position or a keyword first) or in the output of a call; () is the output itself."""
 
@@ -34,6 +36,9 @@ def resolve_blocks(model: nn.Module, blocks: Any) -> list[tuple[str, nn.Module]]
         if not isinstance(item, str):
             raise CreditscopeError(f"a block is given as {type(item).__name__}; give module names, patterns or modules")
         matches = [name for name in named if name and fnmatch.fnmatchcase(name, item)]
+        for wrapper in WRAPPERS:
+            if not matches and item.startswith(wrapper):
+                matches = [name for name in named if name and fnmatch.fnmatchcase(name, item.removeprefix(wrapper))]
         if not matches:
             near = ", ".join([name for name, _ in model.named_children()][:6])
             raise CreditscopeError(f"no module is named {item!r}; the model's children are: {near}")

@@ -50,28 +50,61 @@ def find_blocks(model: nn.Module, example: Any = None) -> list[str]:
 
 
 def verified_stream(model: nn.Module, inputs: Any, batch_size: int, read: str | None = None) -> Stream:
-    """The stream through the first proposal that runs as residual blocks. Call inside `untouched(model)`."""
+    """The stream through the first proposal that runs as residual blocks. Call inside `untouched(model)`.
+
+    Where those turn out to be stages, each a chain of blocks of one class, the blocks inside are taken.
+    """
     tried: list[str] = []
+    found: tuple[Group, HookedStream] | None = None
     for group in proposals(model):
-        try:
-            stream = HookedStream(model, inputs, batch_size, [module for _, module in group], read)
-        except Exception as error:  # a wrong proposal may break the model in any way; the reason is kept
-            tried.append(f"{_describe(group)}: {' '.join(str(error).split())[:160]}")
+        if found is not None and not _finer(group, found[0]):
             continue
-        if stream.kind != "residual":
-            tried.append(f"{_describe(group)}: no skip connection")
-        elif len({type(m) for _, m in group}) > 1 and len(set(stream.shapes)) > 1:
-            tried.append(f"{_describe(group)}: shapes change")
-        elif stream.mixes_between:
-            tried.append(f"{_describe(group)}: other layers lie between them")
-        elif stream.depth < 2:
-            tried.append(f"{_describe(group)}: runs once")
-        else:
-            found = f"{_describe(group)} found, verified by running them; the stream is read as {stream.read!r}"
-            _say(found)
-            stream.notes = (*stream.notes, f"blocks found, not named: {_describe(group)}")
-            return stream
-    raise CreditscopeError(_none_found(model, tried))
+        stream = _residual(model, inputs, batch_size, group, read, tried)
+        if stream is not None and (found is None or _are_stages(found, (group, stream))):
+            found = group, stream
+    if found is None:
+        raise CreditscopeError(_none_found(model, tried))
+    group, stream = found
+    _say(f"{_describe(group)} found, verified by running them; the stream is read as {stream.read!r}")
+    stream.notes = (*stream.notes, f"blocks found, not named: {_describe(group)}")
+    return stream
+
+
+def _residual(
+    model: nn.Module, inputs: Any, batch_size: int, group: Group, read: str | None, tried: list[str]
+) -> HookedStream | None:
+    """The stream through a group that runs as residual blocks; None where it does not, with the reason in `tried`."""
+    try:
+        stream = HookedStream(model, inputs, batch_size, [module for _, module in group], read)
+    except Exception as error:  # a wrong proposal may break the model in any way; the reason is kept
+        tried.append(f"{_describe(group)}: {' '.join(str(error).split())[:160]}")
+        return None
+    if stream.kind != "residual":
+        why = "no skip connection"
+    elif len({type(m) for _, m in group}) > 1 and len(set(stream.shapes)) > 1:
+        why = "shapes change"
+    elif stream.mixes_between:
+        why = "other layers lie between them"
+    elif stream.depth < 2:
+        why = "runs once"
+    else:
+        return stream
+    tried.append(f"{_describe(group)}: {why}")
+    return None
+
+
+def _finer(group: Group, outer: Group) -> bool:
+    """Do modules of one class, some in every module of `outer` and nowhere else, make up a finer proposal?"""
+    if len({type(m) for _, m in group}) > 1 or _rank(group[0][1]) != 0 or len(group) < len(outer):
+        return False
+    held = [[n for n, _ in group if n.startswith(name + ".")] for name, _ in outer]
+    return all(held) and sum(map(len, held)) == len(group)
+
+
+def _are_stages(outer: tuple[Group, HookedStream], inner: tuple[Group, HookedStream]) -> bool:
+    """More blocks than modules around them, or modules that change the shape around blocks that keep it: stages."""
+    changes = [sum(a != b for a, b in zip(s.shapes, s.shapes[1:], strict=False)) for _, s in (outer, inner)]
+    return len(inner[0]) > len(outer[0]) or changes[1] < changes[0]
 
 
 def proposals(model: nn.Module) -> Iterator[Group]:

@@ -8,6 +8,8 @@ from typing import Any
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
+from creditscope.blocks import Path, tensors_in
+
 LINEAR_MAPS = ("addmm", "mm", "bmm", "convolution", "linear", "attention", "embedding", "einsum", "matmul", "mv")
 """Autograd nodes that mix features: a skip connection passes none of them."""
 ADDITIONS = ("add", "sub")
@@ -21,6 +23,15 @@ def edge_of(t: Tensor) -> Edge:
     """The place of a tensor in the graph, as it is now (a write in place gives it another one)."""
     edge = get_gradient_edge(t)
     return edge.node, edge.output_nr
+
+
+def edges_in(tree: Any) -> dict[Path, Edge]:
+    """The places of all tensors of a tree that have one (a view made inside somebody's autograd function has none yet)."""
+    return {
+        path: edge_of(t)
+        for path, t in tensors_in(tree)
+        if t.requires_grad and (t.grad_fn is not None or not t._is_view())
+    }
 
 
 def reaches(start: Edge, targets: Iterable[Edge], avoid: Iterable[Edge] = ()) -> bool:

@@ -15,7 +15,7 @@ from creditscope.batch import call_model, few_samples, logits_of, map_samples
 from creditscope.blocks import arguments_of, at, replaced, resolve_blocks, spelled, tensors_in, with_argument
 from creditscope.errors import CreditscopeError
 from creditscope.graph import Edge, edge_of, has_skip
-from creditscope.probe import Operation, Probe, Watch, distinct, hooks_on, pooled_by_mean, with_input
+from creditscope.probe import MIXING, Operation, Probe, Watch, distinct, hooks_on, pooled_by_mean, with_input
 from creditscope.stream import Stream, Tap, same
 from creditscope.untouched import parameters_as
 
@@ -79,7 +79,10 @@ class HookedStream(Stream):
             self._source = source
             with torch.enable_grad(), self.graph():
                 probe = Probe(
-                    self._blocks, lambda inputs: logits_of(call_model(self.model, inputs)), self._begun(example)
+                    self.model,
+                    self._blocks,
+                    lambda inputs: logits_of(call_model(self.model, inputs)),
+                    self._begun(example),
                 )
             if probe.calls[0].edges or source == "state":
                 break
@@ -187,7 +190,14 @@ class HookedStream(Stream):
             mine[:, token] = theirs[:, token]
             if self._runs_finite(kept, example):
                 return read
-        if not pooled_by_mean(operations, h, self.shapes[-1][0]):
+        if (
+            h.shape[self.batch_dim] == self.shapes[-1][0] > 2
+        ):  # as many samples as tokens: fewer samples tell them apart
+            fewer = map_samples(example, h.shape[self.batch_dim], lambda t: t[:2])
+            still, operations, _ = self._after_last(fewer)
+        else:
+            still = h
+        if not pooled_by_mean(operations, still, self.shapes[-1][0]):
             return "flatten"
         with torch.no_grad():
             turned = self.logits_from(self.depth, h.flip(1 - self.batch_dim), example)
@@ -263,10 +273,6 @@ class HookedStream(Stream):
 
 Beside = Callable[[int, dict[int | str, Any]], dict[int | str, Any]]
 """(number of the call, its arguments) -> the arguments that it gets instead."""
-MIXING = {
-    *("linear", "conv1d", "conv2d", "conv3d", "matmul", "__matmul__", "bmm", "einsum", "addmm", "baddbmm"),
-    *("scaled_dot_product_attention", "multi_head_attention_forward"),
-}
 ADDED = tuple((name,) for name in ("add", "add_", "__add__", "__radd__", "__iadd__"))
 
 

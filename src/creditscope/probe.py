@@ -6,6 +6,7 @@ is zero at initialisation, a head that is zero, or two states that happen to be 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from creditscope.blocks import Path, arguments_of, at, replaced, spelled, tensors_in
 from creditscope.errors import CreditscopeError
-from creditscope.graph import Edge, edge_of, has_skip, reaches
+from creditscope.graph import Edge, edges_in, has_skip, reaches
 
 Blocks = Sequence[tuple[str, nn.Module]]
 
@@ -57,6 +58,8 @@ class Call:
     edges: dict[Path, Edge] = field(default_factory=dict)
     """Of the floating-point tensors among the arguments that carry a graph."""
     versions: dict[Path, int] = field(default_factory=dict)
+    made: dict[Path, tuple[int, int, Path]] = field(default_factory=dict)
+    """(segment, index, path) of the operation that gave each of them, where one was seen."""
     output: Any = None
     output_edges: dict[Path, Edge] = field(default_factory=dict)
 
@@ -125,12 +128,14 @@ def hooks_on(blocks: Blocks, before: Any, after: Any) -> Iterator[None]:
 class Probe:
     """The record of one watched run."""
 
-    def __init__(self, blocks: Blocks, run: Callable[[Any], Tensor], inputs: Any) -> None:
+    def __init__(self, model: nn.Module, blocks: Blocks, run: Callable[[Any], Tensor], inputs: Any) -> None:
         """run(inputs) -> logits, with a graph that begins before the first block."""
+        self._parameters = {id(p): re.sub(r"\d+", "*", name) for name, p in model.named_parameters()}
         self.calls: list[Call] = []
         self.operations: list[list[Operation]] = [[]]
         self.in_place = False
         self._made: dict[int, tuple[int, int, Path]] = {}
+        self._edges: list[list[dict[Path, Edge]]] = [[]]
         self._run(blocks, run, inputs)
         self.inputs = {id(t): k for k, t in enumerate(tree_flatten(inputs)[0]) if isinstance(t, Tensor)}
 
@@ -143,25 +148,29 @@ class Probe:
             call = Call(name, arguments_of(args, kwargs))
             for path, t in tensors_in(call.arguments):
                 call.versions[path] = t._version
-                if t.requires_grad:
-                    call.edges[path] = edge_of(t)
+                if id(t) in self._made:
+                    call.made[path] = self._made[id(t)]
+            call.edges = edges_in(call.arguments)
             self.calls.append(call)
             watch.block_begins()
 
         def after(name: str, args: Any, kwargs: Any, out: Any) -> Any:
             call = self.calls[-1]
-            self.in_place |= any(
-                at(call.arguments, path)._version != version for path, version in call.versions.items()
-            )
             out = distinct(out, arguments_of(args, kwargs), call.versions)
             call.output = out
-            call.output_edges = {path: edge_of(t) for path, t in tensors_in(out) if t.requires_grad}
+            call.output_edges = edges_in(out)
             self.operations.append([])
+            self._edges.append([])
             watch.block_ends()
             return out
 
         with hooks_on(blocks, before, after), watch:
             self.logits = run(inputs)
+        self.in_place = any(
+            at(call.arguments, path)._version != version
+            for call in self.calls
+            for path, version in call.versions.items()
+        )
         never = [name for name, _ in blocks if name not in {call.name for call in self.calls}]
         if never:
             raise CreditscopeError(
@@ -170,6 +179,7 @@ class Probe:
 
     def _operation(self, segment: int, index: int, operation: Operation) -> None:
         self.operations[segment].append(operation)
+        self._edges[segment].append(edges_in(operation.gives))
         for path, t in tensors_in(operation.gives):
             self._made[id(t)] = (segment, index, path)
 
@@ -231,9 +241,11 @@ class Probe:
         if k > 0:
             for path, out in tensors_in(self.calls[k - 1].output):
                 edge = self.calls[k - 1].output_edges.get(path)
-                if edge is not None and ((out is t and edge_of(t) == edge) or _behind_hook(t) == edge):
+                if edge is not None and (
+                    (out is t and self.calls[k].edges.get(slot) == edge) or _behind_hook(t) == edge
+                ):
                     return Place("output", path)
-        made = self._made.get(id(t))
+        made = self.calls[k].made.get(slot)
         if made is not None and made[0] == k:
             names = tuple(operation.name for operation in self.operations[k][: made[1] + 1])
             return Place("operation", made[2], names)
@@ -246,14 +258,17 @@ class Probe:
         depth = len(self.calls)
         if depth == 1:
             return self._joined(0, slot) or self._output_of_last(places)
-        links = places[1:]
+        links = list(places[1:])
         done = tuple(operation.name for operation in self.operations[depth])
         common = Counter(links).most_common(1)[0][0]
         if common.how == "output":
             return common
-        if common.how == "operation" and done[: len(common.operations)] == common.operations:
+        around = any(self._goes_around(k, slot) for k in range(depth - 1))
+        n = len(common.operations)
+        alike = common.how == "operation" and done[:n] == common.operations
+        if alike and (around or self._same_layers(1 + links.index(common), depth, n)):
             return common
-        if any(self._goes_around(k, slot) for k in range(depth - 1)):
+        if around:
             raise CreditscopeError(
                 f"the model joins {self.names[0]!r} to the stream by {', '.join(common.operations) or 'unknown operations'} and "
                 f"does not do the same after {self.names[-1]!r} ({', '.join(done[:4]) or 'nothing'} follows): h_L is not known; "
@@ -261,13 +276,28 @@ class Probe:
             )
         return self._output_of_last(places)
 
+    def _same_layers(self, k: int, last: int, n: int) -> bool:
+        """Are the first n operations of two segments done by layers of one name (norms.0, norms.3), none of which is a map
+        that mixes features? A norm between the blocks and the terminal norm are not."""
+        if any(o.name in MIXING for o in self.operations[k][:n]):
+            return False
+        used = (
+            [
+                self._parameters.get(id(t))
+                for o in self.operations[segment][:n]
+                for t in o.given
+                if id(t) in self._parameters
+            ]
+            for segment in (k, last)
+        )
+        return next(used) == next(used)
+
     def leads_by_skip(self, place: Place, state: Edge) -> bool:
         """Does a skip lead from h_L, made at `place`, back to `state`?"""
         if place.how == "output":
             edge = self.calls[-1].output_edges.get(place.path)
         else:
-            operation = self.operations[-1][len(place.operations) - 1]
-            edge = edge_of(at(operation.gives, place.path))
+            edge = self._edges[-1][len(place.operations) - 1].get(place.path)
         return edge is not None and has_skip(edge, state)
 
     def _output_of_last(self, places: Sequence[Place]) -> Place:
@@ -292,11 +322,8 @@ class Probe:
         here, given = call.edges.get(slot), list(call.output_edges.values())
         if here is None or any(has_skip(edge, here) for edge in given):
             return None
-        for index, operation in enumerate(self.operations[k + 1]):
-            for path, t in tensors_in(operation.gives):
-                if not t.requires_grad or operation.in_place:
-                    continue
-                edge = edge_of(t)
+        for index, edges in enumerate(self._edges[k + 1]):
+            for path, edge in edges.items():
                 if reaches(edge, given) and reaches(edge, [here], given):
                     names = tuple(o.name for o in self.operations[k + 1][: index + 1])
                     return Place("operation", path, names)
@@ -327,6 +354,11 @@ def with_input(inputs: Any, index: int, new: Tensor) -> Any:
     return tree_unflatten(leaves, spec)
 
 
+MIXING = {
+    *("linear", "conv1d", "conv2d", "conv3d", "matmul", "__matmul__", "bmm", "einsum", "addmm", "baddbmm"),
+    *("scaled_dot_product_attention", "multi_head_attention_forward"),
+}
+"""Operations that mix features or tokens: the work of a layer."""
 POOLS = ("mean", "adaptive_avg_pool1d", "avg_pool1d")
 TOKENWISE = {
     *("layer_norm", "rms_norm", "linear", "dropout", "gelu", "relu", "silu", "tanh", "sigmoid", "softplus"),

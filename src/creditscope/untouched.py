@@ -98,6 +98,16 @@ def _bytes(t: Tensor) -> Tensor:
     return t.detach().contiguous().view(-1).view(torch.uint8)
 
 
+@contextmanager
+def generators_kept(model: nn.Module) -> Iterator[None]:
+    """Whatever draws random numbers inside, nobody outside sees it."""
+    restore = _generators(model, None)
+    try:
+        yield
+    finally:
+        restore()
+
+
 def _generators(model: nn.Module, reads: Any) -> Callable[[], None]:
     """The state of the global generators and of those that the model and the loader hold; what it returns puts it back."""
     python_rng, numpy_rng, torch_rng = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002

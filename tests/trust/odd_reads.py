@@ -33,7 +33,7 @@ POOLS: dict[str, tuple[Callable[[Tensor], Tensor], str, int]] = {
     "mean without the cls token": (lambda h: h[:, 1:].mean(1), "flatten", D),
     "median": (lambda h: h.median(1).values, "flatten", D),
     "logsumexp": (lambda h: h.logsumexp(1), "flatten", D),
-    "the largest token": (lambda h: h[torch.arange(len(h)), h.norm(dim=-1).argmax(1)], "flatten", D),
+    "the largest token": (lambda h: h[torch.arange(len(h)), h[..., 0].argmax(1)], "flatten", D),
     "mean times T": (lambda h: h.mean(1) * T, "mean", D),
     "mean by einsum": (lambda h: torch.einsum("btd,t->bd", h, h.new_full((T,), 1 / T)), "mean", D),
     "cls by index_select": (lambda h: h.index_select(1, torch.tensor([0])).squeeze(1), "cls", D),

@@ -315,13 +315,14 @@ def check_marks(report: Any, net: Network, wanted: dict[str, Any]) -> None:
             raise WrongError("something goes around the stream, and the proof does not show it")
         if mark == "dependent" and proof.independent is not False:
             raise WrongError(f"samples influence each other, and the proof says independent = {proof.independent}")
-        if mark == "zero" and not any(proof.zero_share):
+        if mark == "zero" and not any(report.facts.reference.zero_samples):
             raise WrongError("samples with g = 0 are not reported")
         if not any(re.search(SAID[mark], w, re.IGNORECASE) for w in report.verdict.warnings):
             raise WrongError(f"no warning mentions {mark!r}: {list(report.verdict.warnings)}")
     if proof is None:
         return
-    same("zero_share", proof.zero_share, wanted["zero_share"], 0, absolute=1e-9 if net.dtype != torch.bfloat16 else 1.0)
+    zero = [n / report.facts.convention.n_samples for n in report.facts.reference.zero_samples]
+    same("zero_share", zero, wanted["zero_share"], 0, absolute=1e-9 if net.dtype != torch.bfloat16 else 1.0)
     rough = 0.2 if net.dtype == torch.bfloat16 else 1e-2
     if proof.gradient and any(e is not None and e > rough for e in proof.gradient):
         raise WrongError(f"the proof doubts a true gradient: {proof.gradient}")

@@ -20,7 +20,7 @@ from creditscope.eager import original
 from creditscope.errors import CreditscopeError
 from creditscope.probe import CutGraph
 from creditscope.stream import Stream, make_stream, same
-from creditscope.untouched import untouched
+from creditscope.untouched import generators_kept, untouched
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 ToExact = Mapping[type[nn.Module], Callable[[Any], nn.Module]]
@@ -54,7 +54,8 @@ def credit_from_grads(
     model = original(model)
     if (twin is None) == (to_exact is None):
         raise CreditscopeError("give credit_from_grads either twin= (an ordinary model) or to_exact= (layer classes)")
-    exact = original(twin) if twin is not None else _exact_copy(model, to_exact or {})
+    with generators_kept(model):
+        exact = original(twin) if twin is not None else _exact_copy(model, to_exact or {})
     return ForeignCredit(model, exact, blocks, loss_fn or _cross_entropy)
 
 

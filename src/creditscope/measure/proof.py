@@ -27,7 +27,7 @@ LossFn = Callable[[Tensor, Tensor], Tensor]
 
 LARGEST_COPY = 50_000_000
 """Parameters up to which the gradient is checked on a float64 copy."""
-STEPS = (1e-5, 1e-7, 1e-3)
+STEPS = (1e-5, 1e-7, 1e-3, 1e-2)
 """Length of the finite difference, relative to ‖h_l‖ of the sample; the next one is tried where one does not agree."""
 STEPS_FLOAT32 = (1e-2, 1e-3, 1e-1)
 GRADIENT = 1e-3
@@ -238,6 +238,8 @@ def _checked(
         best: float | None = None
         for step in steps:
             length = step * _rows(stream, h).norm(dim=1).clamp_min(1e-30)
+            if coupled:
+                length = length.mean().expand_as(length)  # one step for all, so that the sum of changes is a derivative
             moved = _scaled(stream, direction, length)
             change = _losses_after(stream, layer, h + moved, example, y, n, loss_fn)
             change = (change - _losses_after(stream, layer, h - moved, example, y, n, loss_fn)) / (2 * length)
@@ -250,8 +252,8 @@ def _checked(
         if best is not None and best > tolerance:
             raise CreditscopeError(
                 f"g_{layer} is not the gradient of the loss ({_where(stream, layer)}): it is off a finite difference by a "
-                f"relative {best:.2g}. A layer or a hook has a backward pass of its own; diagnose an ordinary network of the same weights "
-                "(credit_from_grads makes the method's backward pass the credit)"
+                f"relative {best:.2g}. A layer or a hook has a backward pass of its own; diagnose an ordinary network of the "
+                "same weights (credit_from_grads makes the method's backward pass the credit)"
             )
         errors.append(best)
     return errors

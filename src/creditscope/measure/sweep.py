@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from creditscope.batch import Batches, as_batches, tensors_of
-from creditscope.credit.base import CreditBatch, CreditRule, as_rule, descent_of, is_finite
+from creditscope.credit.base import CallableRule, CreditBatch, CreditRule, as_rule, descent_of, is_finite
 from creditscope.eager import original
 from creditscope.errors import CreditscopeError
 from creditscope.measure.alignment import aggregate, alignment, clamped_cosine, concentration, inner_products
@@ -258,6 +258,8 @@ def _one_batch(
             )
         if credit is not None:
             # copies where a rule that writes would write into the graph or into the user's own data
+            if isinstance(credit, CallableRule):
+                hiddens = [h.clone() for h in hiddens]
             batch = CreditBatch(stream, hiddens, logits.detach().clone(), y.clone(), inputs=inputs)
             given += [(f"input {k}", t, t._version) for k, t in enumerate(tensors_of(inputs))]
         first: Any = torch.autograd.grad(losses.sum(), leaf[0], allow_unused=True)

@@ -14,6 +14,9 @@ LARGEST_QUOTED_BATCH = 1024
 
 GROUPS_ADVISED = 8
 
+SWAP_ROUNDING = 1e-3
+"""Relative difference of logits above which a state does not carry everything (float32 rounds at 1e-7, bfloat16 at 1e-2)."""
+
 
 def warnings_for(
     facts: Facts, thresholds: DiagnosticThresholds, checks: Mapping[str, Check], decided: tuple[str, ...]
@@ -24,6 +27,7 @@ def warnings_for(
     """
     concentration = tuple(_concentration(facts, thresholds))
     sentences = (
+        *_proof(facts),
         *_lone_checks(checks, decided),
         *concentration,
         *_aggregations(facts),
@@ -34,6 +38,35 @@ def warnings_for(
         *_unmeasurable(facts),
     )
     return sentences, bool(concentration)
+
+
+def _proof(facts: Facts) -> Iterator[str]:
+    """What the proof of the stream could not settle."""
+    proof, total = facts.proof, facts.convention.n_samples
+    if proof is not None:
+        if proof.independent is False:
+            yield (
+                "samples influence each other through the batch: h_l and g_l of a sample depend on the batch that it stands in; "
+                "every number here belongs to these batches"
+            )
+        around = {layer: e for layer, e in enumerate(proof.swap) if e is not None and e > SWAP_ROUNDING}
+        if around:
+            layers = ", ".join(f"h_{layer}" for layer in around)
+            yield (
+                f"something goes around {layers}: put into the run of another sample, the state does not bring its logits along "
+                f"(relative difference up to {number(max(around.values()))}); what goes around it is not seen at that layer"
+            )
+        if proof.beside:
+            yield f"beside the stream the network is given {', '.join(proof.beside)}; it is held fixed where h_l is moved"
+        unproved = [layer for layer, e in enumerate(proof.gradient) if e is None]
+        if unproved and not facts.non_finite:
+            why = proof.gradient_reason or "the change of the loss is below its resolution"
+            layers = ", ".join(f"g_{layer}" for layer in unproved)
+            yield f"{layers} could not be held against a finite difference: {why}"
+    zero = {layer: n for layer, n in enumerate(facts.reference.zero_samples) if n}
+    if zero and not facts.non_finite:
+        counts = ", ".join(f"g_{layer}: {n:,}" for layer, n in zero.items())
+        yield f"the reference is exactly zero in some of {total:,} samples ({counts}): their loss does not depend on that state"
 
 
 def _lone_checks(checks: Mapping[str, Check], decided: tuple[str, ...]) -> Iterator[str]:
