@@ -27,7 +27,7 @@ DOCS_READY := $(VENV)/.ready-docs
 # Exists while .venv is being changed, and names the make that does it. Found with that make gone, it betrays an
 # interrupted set-up, and .venv is made anew.
 BUSY := $(VENV)/.busy
-ifneq ($(filter demo test format bench mutate fuzz faults docs audit-docs setup,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test format bench mutate fuzz faults starts docs audit-docs setup,$(MAKECMDGOALS)),)
 OTHER := $(shell [ -e $(BUSY) ] || exit 0; other=$$(cat $(BUSY)); \
 	if [ -n "$$other" ] && kill -0 "$$other" 2>/dev/null; then echo "$$other"; else rm -rf $(VENV); fi)
 ifneq ($(OTHER),)
@@ -87,8 +87,12 @@ fuzz: $(DEV_READY) ## 20,000 damaged and hostile files; all must be read or refu
 	$(ONE_THREAD) $(BIN)/python tests/trust/fuzz.py 20000 --record
 
 .PHONY: faults
-faults: $(DEV_READY) ## 100 kills, full disks and second writers; nothing may be lost
+faults: $(DEV_READY) ## kills and a full disk at every write, 100 faults by chance; nothing may be lost
 	$(ONE_THREAD) $(BIN)/python tests/trust/faults.py 100 --record
+
+.PHONY: starts
+starts: $(DEV_READY) ## 200 times 2, 4 and 8 drivers at once on a new store; all must succeed
+	$(ONE_THREAD) $(BIN)/python tests/trust/starts.py 200 --record
 
 .PHONY: docs
 docs: $(DOCS_READY) ## build the documentation in docs/_build/html
