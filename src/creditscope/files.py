@@ -110,7 +110,7 @@ def locked(path: Path, busy: CreditscopeError, wait: float = 0.2) -> Iterator[No
 
 
 def is_locked(path: Path) -> bool:
-    """True while a process holds the lock file `path`."""
+    """True while a process holds the lock file `path`; a file that a dead process left is removed."""
     if not path.exists():
         return False
     lock = FileLock(path, thread_local=False)

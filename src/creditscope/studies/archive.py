@@ -19,7 +19,7 @@ from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.studies.result import NotMeasured, Run
 from creditscope.studies.store import COLUMNS, Row, Store, described, the_one
-from creditscope.training.spec import RunSpec, make_spec
+from creditscope.training.spec import RunSpec, recorded_spec
 
 SCHEMA_VERSION = 1
 INDEX = "index.json"
@@ -105,7 +105,7 @@ def read_run(path: Path) -> Run:
     """One file of an archive; what is not what it states to be is an error."""
     content = read_json(path, "a run of an archive")
     try:
-        spec, versions = make_spec(content["spec"]), dict(content["versions"])
+        spec, versions = recorded_spec(content["spec"]), dict(content["versions"])
         trajectory, report, full = content["trajectory"], content["report"], content["full"]
         lines = [int(line["epoch"]) for line in trajectory]
         facts = {name: DiagnosticReport.from_dict(value, str(path)).facts for name, value in full.items()}
@@ -129,7 +129,7 @@ def read_run(path: Path) -> Run:
 def command(spec: RunSpec) -> str:
     """The exact command that trains this run."""
     named = ("dataset", "arch", "method", "credit_norm")
-    default = make_spec({name: getattr(spec, name) for name in (*named, "epochs")})
+    default = recorded_spec({name: getattr(spec, name) for name in (*named, "epochs")})
     words = ["creditscope", "train", "--dataset", str(spec.dataset), "--arch", str(spec.arch), "--method", spec.method]
     if spec.credit_norm:
         words += ["--credit-norm", spec.credit_norm]

@@ -140,7 +140,7 @@ def find_bundles(paths: Iterable[str | Path], on_error: Callable[[str], None] | 
 
 def recipe(spec: RunSpec) -> str:
     """What two runs share that differ only by their seed (or by the checkpoints that they keep, which change nothing)."""
-    return RunSpec(**{**spec.model_dump(), "seed": 0, "checkpoint_epochs": ()}).hash
+    return spec.changed(seed=0, checkpoint_epochs=()).hash
 
 
 def _kin(s: RunSpec) -> tuple[Any, ...]:
@@ -157,7 +157,7 @@ def nulls_for(bundle: Audited, pool: Sequence[A]) -> dict[str, A]:
 def relatives(spec: RunSpec) -> dict[str, str]:
     """Hashes of the runs that judge this one: its nulls, and backpropagation itself."""
     wanted: dict[str, RunSpec] = {kind: spec.null(kind) for kind in NULL_KINDS}  # type: ignore[arg-type]
-    wanted["bp_trained"] = RunSpec(**{**wanted["bp"].model_dump(), "train_last": None, "targets": spec.targets})
+    wanted["bp_trained"] = wanted["bp"].changed(train_last=None, targets=spec.targets)
     return {kind: found.hash for kind, found in wanted.items()}
 
 

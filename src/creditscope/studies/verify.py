@@ -20,7 +20,7 @@ from creditscope.studies.archive import Archive
 from creditscope.studies.result import Run, runs_of
 from creditscope.studies.store import Store
 from creditscope.training.loop import Progress, train
-from creditscope.training.spec import RunSpec, make_spec
+from creditscope.training.spec import RunSpec
 
 ACCURACY, FACTOR, COSINE, ROUNDING = 0.02, 2.0, 0.10, 1e-5
 TOLERANCE = (
@@ -84,10 +84,7 @@ def shortened(spec: RunSpec, epochs: int | None) -> RunSpec:
     if not 1 <= epochs < whole:
         raise CreditscopeError(f"--epochs {epochs}: the run has {whole} epochs; give 1 to {whole}")
     kept = tuple(e for e in spec.checkpoint_epochs if e <= epochs)
-    return make_spec(
-        spec.model_dump()
-        | {"epochs": epochs, "schedule_epochs": spec.schedule_epochs or whole, "checkpoint_epochs": kept}
-    )
+    return spec.changed(epochs=epochs, schedule_epochs=spec.schedule_epochs or whole, checkpoint_epochs=kept)
 
 
 def verify(

@@ -16,6 +16,7 @@ from torch import Tensor
 from creditscope.adamw import AdamW
 from creditscope.credit.base import CreditRule
 from creditscope.credit.registry import make_rule
+from creditscope.credit.round_trip import check_round_trip
 from creditscope.data import Dataset, load_dataset
 from creditscope.data.dataset import epoch_batches, eval_batches, normalise, test_batches
 from creditscope.diagnosis import diagnose
@@ -32,6 +33,8 @@ from creditscope.training.spec import RunSpec
 
 RESUME = "resume.safetensors"
 TEST_BATCH = 1000
+ROUND_TRIP = 8
+"""Samples on which a rule must give the same credit after it was saved and loaded."""
 
 Progress = Callable[[int, int, dict[str, Any]], None]
 """progress(epochs done, epochs in all, the trajectory line of the last one)."""
@@ -108,9 +111,10 @@ class _Run:
         self.model: StreamModel = build_model(spec, dataset.input_shape, dataset.n_classes)
         example = normalise(dataset, dataset.test_x[:3])
         self.stream: InterfaceStream = build_stream(self.model, example)
-        self.rule: CreditRule = make_rule(spec.method, spec.options)
-        generator = torch.Generator().manual_seed(derived_seed(spec.seed, FEEDBACK))
-        self.rule.setup(self.stream, dataset.n_classes, generator)
+        self.rule = self._new_rule()
+        few = slice(0, ROUND_TRIP)
+        x, y = normalise(dataset, dataset.test_x[few]), dataset.test_y[few]
+        check_round_trip(self._new_rule(), make_rule(spec.method, spec.options), self.model, self.stream, x, y)
         first = freeze_first(self.stream, spec.train_last)
         self.objective = Objective(
             self.stream, self.rule, spec.credit_norm, spec.credit_site, spec.penalty, first, spec.precision
@@ -118,6 +122,12 @@ class _Run:
         self.params = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = AdamW(self.params, spec.lr or 0.0, spec.weight_decay)
         self.lines: list[dict[str, Any]] = []
+
+    def _new_rule(self) -> CreditRule:
+        rule = make_rule(self.spec.method, self.spec.options)
+        generator = torch.Generator().manual_seed(derived_seed(self.spec.seed, FEEDBACK))
+        rule.setup(self.stream, self.dataset.n_classes, generator)
+        return rule
 
     def go(self, progress: Progress | None) -> None:
         spec, directory = self.spec, self.directory
