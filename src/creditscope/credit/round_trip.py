@@ -30,7 +30,7 @@ def check_round_trip(
         model.eval()
         batch = _batch(stream, x, y)
         before = _seeded(made, batch)
-        state = made.state()
+        state: Any = made.state()
         if not isinstance(state, dict) or not all(isinstance(t, Tensor) for t in state.values()):
             raise CreditscopeError(f"state() of credit rule {made.name!r} must return a dict of names and tensors")
         try:
