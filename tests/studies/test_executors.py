@@ -59,7 +59,8 @@ def test_slurm_gets_one_array_job(tmp_path, monkeypatch):
     for n in range(5):
         executor.submit(pow, n, 2)
     deadline = time.monotonic() + 30
-    while not list(scripts.iterdir()) and time.monotonic() < deadline:
+    while not list(scripts.iterdir()):
+        assert time.monotonic() < deadline, "waited 30 s for submitit to write the script of a job"
         time.sleep(0.1)
     executor.shutdown(cancel=True)
     (script,) = scripts.iterdir()

@@ -12,7 +12,7 @@ import pytest
 from tests.trust.faults import AT_A_WRITE, FAULTS, Outcome, disturb, enumerate_faults, one_round, undisturbed
 from tests.trust.starts import start_together
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.posix]
 
 FIRST_WRITES = range(1, 8)
 LIMIT = 600
