@@ -27,7 +27,7 @@ DOCS_READY := $(VENV)/.ready-docs
 # Exists while .venv is being changed, and names the make that does it. Found with that make gone, it betrays an
 # interrupted set-up, and .venv is made anew.
 BUSY := $(VENV)/.busy
-ifneq ($(filter demo test format bench mutate fuzz faults starts docs audit-docs setup,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test test-all format bench mutate fuzz faults starts docs audit-docs setup,$(MAKECMDGOALS)),)
 OTHER := $(shell [ -e $(BUSY) ] || exit 0; other=$$(cat $(BUSY)); \
 	if [ -n "$$other" ] && kill -0 "$$other" 2>/dev/null; then echo "$$other"; else rm -rf $(VENV); fi)
 ifneq ($(OTHER),)
@@ -66,6 +66,22 @@ test: $(DEV_READY) ## ruff, mypy and pytest (arguments: PYTEST_ARGS)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+# Extras, and the reasons for which tests may be skipped where one cannot be had.
+EXTRAS := ray slurm dask query tensorboard wandb trackio lightning hf timm
+.PHONY: test-all
+test-all: $(DEV_READY) ## the tests with every extra installed and nothing skipped (says what could not be installed)
+	@sed '$(UNPINNED)' constraints.txt > $(PINS); allowed=; for extra in $(EXTRAS); do \
+		$(PIP) install -c $(PINS) --no-build-isolation -e ".[$$extra]" || { \
+			echo "creditscope: extra $$extra could not be installed (see above); its tests are skipped"; \
+			allowed="$$allowed,extra $$extra is missing"; }; done; \
+	command -v pdflatex > /dev/null || { \
+		echo "creditscope: no pdflatex here (a program of the system, not of pip); its tests are skipped"; \
+		allowed="$$allowed,no pdflatex here"; }; \
+	$(BIN)/python -c 'from tests.e2e.test_browser import CHROMIUM; raise SystemExit(CHROMIUM is None)' || { \
+		echo "creditscope: no chromium here (a program of the system, not of pip); its tests are skipped"; \
+		allowed="$$allowed,NO CHROMIUM FOUND"; }; \
+	$(ONE_THREAD) CREDITSCOPE_MAY_SKIP="$$allowed" $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
 .PHONY: format
 format: $(DEV_READY) ## settle questions of style

@@ -177,9 +177,12 @@ SAVES_ONE_TOO_FEW = """
     def load(self, state):
         self.B = [*state.values(), torch.zeros_like(state["0"])]
 """
-SAVES_ALL = SAVES_ONE_TOO_FEW.replace("[:-1]", "").replace(
-    '[*state.values(), torch.zeros_like(state["0"])]', "list(state.values())"
-)
+SAVES_ALL = """
+    def state(self):
+        return {str(k): b for k, b in enumerate(self.B)}
+    def load(self, state):
+        self.B = list(state.values())
+"""
 
 
 @pytest.mark.parametrize(

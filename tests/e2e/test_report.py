@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.training.small import small_spec
+from tests.training.small import small_quadratic, spec, use
 
 from creditscope import credit_rule
 from creditscope.cli import main
@@ -17,15 +17,14 @@ from creditscope.protocol.report import make_report
 from creditscope.training.loop import train
 
 from ..protocol.factory import make_facts
-from ..render.pages import Page
+from ..render.pages import trained
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory) -> Path:
-    """Two trained networks of the user's store of demonstrations."""
+    """DFA and BP with their nulls."""
     root: Path = tmp_path_factory.mktemp("demo")
-    for method in ({"method": "bp"}, {"method": "dfa", "credit_norm": "rms"}):
-        train(small_spec(**method), root / f"networks/{method['method']}")
+    trained(root)
     return root
 
 
@@ -48,18 +47,22 @@ def test_my_report_stands_in_the_table_in_the_page_and_in_its_tiles(demo, mine, 
     out = capsys.readouterr().out
     assert "my network" in words(out)
     assert "0.610" in out
-    page = Page(page_file.read_text())
-    assert len(re.findall(r'<th role="rowheader"', page_file.read_text())) == 3
-    table = re.search(r'<table class="audit".*?</table>', page_file.read_text(), re.S)
+    page = page_file.read_text()
+    table = re.search(r'<table class="audit".*?</table>', page, re.DOTALL)
     assert table is not None
+    assert table[0].count('<th role="rowheader"') == 3
     assert "my network" in table[0]
     assert "my data, L = 3" in table[0]
+    for key in re.findall(r'href="#(run-\w+)"', table[0]):
+        assert page.count(f'id="{key}"') == 1
+    assert table[0].count('href="#run-') == 3
+    tiles = re.findall(r"(\d+) of (\d+)", page.split("<table")[0])
+    assert tiles
+    assert {total for _, total in tiles} == {"3"}
     assert (
         f'href="#{next(a["id"] for t, a in page.elements if t == "section" and a.get("id", "").startswith("run-"))[:4]}'
         in table[0]
     )
-    counts = re.findall(r"(\d+) of (\d+)", " ".join(page.text))
-    assert {total for _, total in counts[:3]} == {"3"}
     assert [entry["method"] for entry in json.loads(files["json"].read_text())][-1] == "my network"
     for kind in ("markdown", "latex"):
         assert "my network" in files[kind].read_text()
@@ -92,7 +95,7 @@ def test_a_directory_without_bundles_and_reports_is_one_line(tmp_path, capsys):
     assert "holds no bundle and no report" in capsys.readouterr().err
 
 
-def test_stored_facts_need_no_rule_file(demo, tmp_path, capsys, monkeypatch):
+def test_stored_facts_need_no_rule_file(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(registry, "_rules", dict(registry._rules))
     monkeypatch.setattr(registry, "_origin", dict(registry._origin))
 
@@ -100,8 +103,9 @@ def test_stored_facts_need_no_rule_file(demo, tmp_path, capsys, monkeypatch):
     def push(hiddens, logits, y):
         return [h.sign() for h in hiddens]
 
+    use(monkeypatch, small_quadratic())
     for last in (None, 0):
-        train(small_spec(method="on-my-laptop", credit_norm="none", train_last=last), tmp_path / "runs" / f"{last}")
+        train(spec(method="on-my-laptop", credit_norm="none", train_last=last), tmp_path / "runs" / f"{last}")
     del registry._rules["on-my-laptop"]
     assert main(["report", str(tmp_path / "runs"), "--html", str(tmp_path / "page.html")]) == 0
     said = capsys.readouterr()
