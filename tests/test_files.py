@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -77,24 +78,26 @@ def test_a_new_file_is_never_written_over(tmp_path):
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"a": b"third"}
 
 
-def _hold(path: str, ready: multiprocessing.synchronize.Event) -> None:
-    with locked(Path(path), CreditscopeError("busy")):
-        ready.set()
-        threading.Event().wait(600)
+HOLD = """
+import sys, time
+from filelock import FileLock
+FileLock(sys.argv[1]).acquire()
+print("held", flush=True)
+time.sleep(600)
+"""
 
 
 def test_a_lock_excludes_ends_with_its_process_and_leaves_no_file(tmp_path):
     path = tmp_path / ".x.lock"
-    context = multiprocessing.get_context("spawn")
-    ready = context.Event()
-    process = context.Process(target=_hold, args=(str(path), ready), daemon=True)
-    process.start()
-    assert ready.wait(120), "waited 120 s for the other process to hold the lock"
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
     assert is_locked(path)
     with pytest.raises(CreditscopeError, match="busy"), locked(path, CreditscopeError("busy"), wait=0.1):
         pass
     process.kill()
-    process.join(60)
+    process.wait(60)
+    process.stdout.close()
     assert path.exists()  # killed: its file stays
     assert not is_locked(path)
     assert not path.exists()
