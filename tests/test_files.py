@@ -81,7 +81,8 @@ def test_a_new_file_is_never_written_over(tmp_path):
 HOLD = """
 import sys, time
 from filelock import FileLock
-FileLock(sys.argv[1]).acquire()
+lock = FileLock(sys.argv[1])
+lock.acquire()
 print("held", flush=True)
 time.sleep(600)
 """

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from creditscope.protocol.report import make_report
 from creditscope.render.audit import audit_renderable, cells
-from creditscope.render.sheet import Sheet
+from creditscope.render.sheet import Cell, Sheet
 from creditscope.render.text import report_renderable, to_text
 from creditscope.studies.audit import reported
 
@@ -26,7 +26,8 @@ def broken(text: str, words: set[str]) -> set[str]:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_word_of_a_table_stands_whole_at_any_width(width):
     header = ["method", "what the protocol finds", "accuracy"]
-    rows = [["credit-bridge(rms)", "inconclusive D3 straddles", "0.306"], ["bp", Text("trustworthy"), "0.615 ± 0.003"]]
+    rows: list[list[Cell]] = [["credit-bridge(rms)", "inconclusive D3 straddles", "0.306"]]
+    rows += [["bp", Text("trustworthy"), "0.615 ± 0.003"]]
     text = to_text(Sheet(header, rows, padding=(0, 1)), width)
     assert max(map(len, text.splitlines())) <= width
     assert not broken(text, {word for row in rows for cell in row for word in str(cell).split()})
