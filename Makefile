@@ -27,7 +27,7 @@ DOCS_READY := $(VENV)/.ready-docs
 # Exists while .venv is being changed, and names the make that does it. Found with that make gone, it betrays an
 # interrupted set-up, and .venv is made anew.
 BUSY := $(VENV)/.busy
-ifneq ($(filter demo test format bench mutate fuzz faults properties docs audit-docs setup,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test test-all format bench mutate fuzz faults starts properties docs audit-docs setup,$(MAKECMDGOALS)),)
 OTHER := $(shell [ -e $(BUSY) ] || exit 0; other=$$(cat $(BUSY)); \
 	if [ -n "$$other" ] && kill -0 "$$other" 2>/dev/null; then echo "$$other"; else rm -rf $(VENV); fi)
 ifneq ($(OTHER),)
@@ -67,6 +67,22 @@ test: $(DEV_READY) ## ruff, mypy and pytest (arguments: PYTEST_ARGS)
 	$(BIN)/mypy
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
+# Extras, and the reasons for which tests may be skipped where one cannot be had.
+EXTRAS := ray slurm dask query tensorboard wandb trackio lightning hf timm
+.PHONY: test-all
+test-all: $(DEV_READY) ## the tests with every extra installed and nothing skipped (says what could not be installed)
+	@sed '$(UNPINNED)' constraints.txt > $(PINS); allowed=; for extra in $(EXTRAS); do \
+		$(PIP) install -c $(PINS) --no-build-isolation -e ".[$$extra]" || { \
+			echo "creditscope: extra $$extra could not be installed (see above); its tests are skipped"; \
+			allowed="$$allowed,extra $$extra is missing"; }; done; \
+	command -v pdflatex > /dev/null || { \
+		echo "creditscope: no pdflatex here (a program of the system, not of pip); its tests are skipped"; \
+		allowed="$$allowed,no pdflatex here"; }; \
+	$(BIN)/python -c 'from tests.e2e.test_browser import CHROMIUM; raise SystemExit(CHROMIUM is None)' || { \
+		echo "creditscope: no chromium here (a program of the system, not of pip); its tests are skipped"; \
+		allowed="$$allowed,NO CHROMIUM FOUND"; }; \
+	$(ONE_THREAD) CREDITSCOPE_MAY_SKIP="$$allowed" $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
 .PHONY: format
 format: $(DEV_READY) ## settle questions of style
 	$(BIN)/ruff check --fix .
@@ -87,12 +103,16 @@ fuzz: $(DEV_READY) ## 20,000 damaged and hostile files; all must be read or refu
 	$(ONE_THREAD) $(BIN)/python tests/trust/fuzz.py 20000 --record
 
 .PHONY: faults
-faults: $(DEV_READY) ## 100 kills, full disks and second writers; nothing may be lost
+faults: $(DEV_READY) ## kills and a full disk at every write, 100 faults by chance; nothing may be lost
 	$(ONE_THREAD) $(BIN)/python tests/trust/faults.py 100 --record
 
 .PHONY: properties
 properties: $(DEV_READY) ## 10 minutes of networks drawn from a grammar; none may be measured wrongly
 	$(ONE_THREAD) $(BIN)/python tests/trust/odd_property.py 10
+
+.PHONY: starts
+starts: $(DEV_READY) ## 200 times 2, 4 and 8 drivers at once on a new store; all must succeed
+	$(ONE_THREAD) $(BIN)/python tests/trust/starts.py 200 --record
 
 .PHONY: docs
 docs: $(DOCS_READY) ## build the documentation in docs/_build/html

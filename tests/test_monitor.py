@@ -125,6 +125,20 @@ def test_writers_see_every_line_and_a_compiled_model_is_watched_through_the_orig
     assert monitor.model is model
 
 
+def test_of_two_monitors_with_one_path_the_second_is_refused_and_nothing_is_written_over(tmp_path):
+    model = shaken(ladder())
+    first, second = (Monitor(model, given(), path=tmp_path / "t.jsonl") for _ in range(2))  # neither file is there yet
+    first.step(0)
+    kept = (tmp_path / "t.jsonl").read_bytes()
+    with pytest.raises(CreditscopeError, match="exists already"):
+        second.step(0)
+    assert (tmp_path / "t.jsonl").read_bytes() == kept
+    first.step(1)
+    assert (tmp_path / "t.jsonl").read_text().count("\n") == 2
+    with pytest.raises(CreditscopeError, match="exists already"):
+        Monitor(model, given(), path=tmp_path / "t.jsonl")
+
+
 def test_wrong_use_is_one_line(tmp_path):
     model = shaken(ladder())
     (tmp_path / "file").write_text("")

@@ -1,4 +1,14 @@
-"""The one error that a user's mistake raises, everywhere in the package."""
+"""The one error that a user's mistake raises, everywhere in the package, and what was probably meant."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+SHORT = reprlib.Repr()
+"""Of a value that somebody else wrote: aliases in YAML make a small file an object without end."""
+SHORT.maxlevel, SHORT.maxlist, SHORT.maxdict, SHORT.maxstring, SHORT.maxother, SHORT.maxlong = 2, 4, 4, 80, 80, 80
 
 
 class CreditscopeError(ValueError):
@@ -6,3 +16,46 @@ class CreditscopeError(ValueError):
 
     The command line prints the line and exits with code 2; no traceback is shown.
     """
+
+
+def unknown(what: str, name: object, known: Iterable[str]) -> str:
+    """ "method 'dfaa' is unknown; did you mean 'dfa'? choose one of ...": the sentence for a name that is not known."""
+    known = list(known)
+    return f"{what} {name!r} is unknown; {meant(str(name), known)}choose one of {', '.join(known)}"
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """ "did you mean 'dfa'? ", or nothing where no known name is near."""
+    import difflib  # only where something went wrong
+
+    near = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
+    return f"did you mean {near[0]!r}? " if near else ""
+
+
+WANTED = {
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than": "less than {lt}",
+    "less_than_equal": "{le} or less",
+    "literal_error": "{expected}",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "tuple": "a list",
+    "list": "a list",
+    "dict": "a mapping of names to values",
+    "finite": "a finite number",
+    "missing": "a value",
+}
+"""What a setting must be, by pydantic's name of the complaint, or by how that name begins."""
+
+
+def complaint(item: Mapping[str, Any]) -> str:
+    """One complaint of pydantic in plain words, with the value that was given: "must be 1 or more (got 0)"."""
+    kind = str(item["type"])
+    wanted = WANTED.get(kind) or next((w for k, w in WANTED.items() if kind.startswith(f"{k}_")), None)
+    if wanted is None:
+        return str(item["msg"]).removeprefix("Value error, ")
+    limits = {k: f"{v:g}" if isinstance(v, float) else v for k, v in item.get("ctx", {}).items()}
+    return f"must be {wanted.format(**limits)} (got {SHORT.repr(item['input'])})"

@@ -1,14 +1,19 @@
-"""Files that are whole or absent: atomic writes, checksums, tensors without pickle, JSON with limits."""
+"""Files that are whole or absent: atomic writes, claims, locks, checksums, tensors without pickle, JSON with limits."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from creditscope.errors import CreditscopeError
 
@@ -18,18 +23,113 @@ MAX_TENSORS = 16 * 2**30
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Write beside the target, flush to disk, then rename: a reader sees the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    _written(path, data, os.replace)
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """write_atomic for a file that must not be there yet: of several writers one succeeds, and nothing is written over."""
+    _written(path, data, _renamed_to_new)
+
+
+def _written(path: Path, data: bytes, rename: Callable[[Path, Path], None]) -> None:
+    temporary = path.with_name(f"{temporary_prefix(path.name)}{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         # a link is not followed: it would lead the bytes elsewhere
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
         with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        rename(temporary, path)
+    except FileExistsError as error:
+        _discard(temporary)
+        raise CreditscopeError(f"{path} exists already; give another path, or remove the file") from error
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        _discard(temporary)
         raise CreditscopeError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _renamed_to_new(temporary: Path, path: Path) -> None:
+    if os.name == "nt":
+        os.rename(temporary, path)  # refuses a name that exists; elsewhere it would replace the file
+    else:
+        os.link(temporary, path)
+        os.unlink(temporary)
+
+
+def _discard(temporary: Path) -> None:
+    with contextlib.suppress(OSError):  # the fault of the write itself is the one to tell
+        temporary.unlink(missing_ok=True)
+
+
+def temporary_prefix(name: str) -> str:
+    """How the temporary files of a file begin; they end in `.tmp`. A process that is killed while it writes leaves one."""
+    return f".{name}."
+
+
+def claim_directory(root: Path, marker: str, content: bytes, what: str, own: Collection[str] = ()) -> None:
+    """Make `root` a directory of ours: the file `marker` in it says so.
+
+    Any number of processes may do this at once, and one that is killed leaves nothing that stops the next: every step can
+    be repeated, and what an unfinished claim leaves (`own`, temporary files of the marker) is known for ours. Anything else
+    in a directory without a marker is somebody's, and the directory is refused.
+    """
+    path = root / marker
+    if path.exists():
+        return
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        foreign = [n for n in os.listdir(root) if n not in own and not n.startswith(temporary_prefix(marker))]
+        if path.exists():  # looked for last: who finds files of a finished claim above finds the marker here
+            return
+    except OSError as error:
+        raise CreditscopeError(f"cannot create {what} {root}: {error.strerror or error}") from None
+    if foreign:
+        raise CreditscopeError(f"{root} is not empty and not {what} (it holds {foreign[0]}); choose another directory")
+    write_atomic(path, content)
+
+
+@contextmanager
+def locked(path: Path, busy: CreditscopeError, wait: float = 0.2) -> Iterator[None]:
+    """Hold the lock file `path`; the lock ends with its process, however that ends, and the file goes with the lock.
+
+    busy: what is raised where another process holds it. wait: seconds to wait for that process first (one that only
+    looks, by `is_locked`, holds it for a moment).
+    """
+    lock = FileLock(path, thread_local=False)
+    try:
+        lock.acquire(timeout=wait, poll_interval=min(0.02, wait) or 0.02)
+    except Timeout:
+        raise busy from None
+    except OSError as error:
+        raise CreditscopeError(f"cannot create {path}: {error.strerror or error}; choose another directory") from None
+    try:
+        yield
+    finally:
+        _release(lock, path)
+
+
+def is_locked(path: Path) -> bool:
+    """True while a process holds the lock file `path`; a file that a dead process left is removed."""
+    if not path.exists():
+        return False
+    lock = FileLock(path, thread_local=False)
+    for _ in range(2):  # where the system has no locks of its own, the first try removes what a dead process left
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            continue
+        except OSError:  # may not be written by us: it is there, and who holds it cannot be asked
+            return True
+        _release(lock, path)
+        return False
+    return True
+
+
+def _release(lock: FileLock, path: Path) -> None:
+    if os.name != "nt":  # there it removes the file itself; a lock on a file that is gone is never taken for one
+        _discard(path)
+    lock.release()
 
 
 def sha256_file(path: Path) -> str:

@@ -12,7 +12,7 @@ from creditscope.batch import as_batches, device_of
 from creditscope.credit.base import CreditRule, as_rule
 from creditscope.eager import original
 from creditscope.errors import CreditscopeError
-from creditscope.files import dump_line, write_atomic
+from creditscope.files import dump_line, write_atomic, write_new
 from creditscope.measure.facts import Facts
 from creditscope.measure.sweep import LossFn, collect, cross_entropy, dtype_of, facts_from, measured
 from creditscope.protocol import DiagnosticThresholds, run_checks
@@ -154,7 +154,8 @@ class Monitor:
         line |= _line(facts, self.thresholds)
         self.history.append(line)
         if self.path is not None:
-            write_atomic(self.path, b"".join(map(dump_line, self.history)))
+            write = write_atomic if len(self.history) > 1 else write_new  # never over what another Monitor wrote
+            write(self.path, b"".join(map(dump_line, self.history)))
         for writer in self.writers:
             writer.write(line)
         fired = tuple(line["fired"])

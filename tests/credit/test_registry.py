@@ -157,3 +157,97 @@ def test_the_decorator_needs_a_name():
         @credit_rule  # type: ignore[arg-type]
         def nameless(hiddens, logits, y):
             return hiddens
+
+
+KEEPS_NOTHING = """
+import torch
+from creditscope import CreditRule, register
+
+@register
+class Leaky(CreditRule):
+    name = "leaky"
+    def setup(self, stream, n_classes, generator):
+        self.B = [torch.randn(n_classes, w, generator=generator) for w in stream.widths]
+    def credit(self, batch):
+        return [batch.error @ b for b in self.B]
+"""
+SAVES_ONE_TOO_FEW = """
+    def state(self):
+        return {str(k): b for k, b in enumerate(self.B[:-1])}
+    def load(self, state):
+        self.B = [*state.values(), torch.zeros_like(state["0"])]
+"""
+SAVES_ALL = """
+    def state(self):
+        return {str(k): b for k, b in enumerate(self.B)}
+    def load(self, state):
+        self.B = list(state.values())
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (
+            "",
+            r"'leaky' cannot be saved: it owns B and has 0 tensors in its state\(\).*AttributeError.*load\(\) take them back$",
+        ),
+        (SAVES_ONE_TOO_FEW, r"has 2 tensors in its state\(\): once loaded its credit at layer 2 differs"),
+        ("\n    def state(self):\n        return self.B\n", "must return a dict of names and tensors"),
+    ],
+)
+def test_a_rule_that_does_not_survive_being_saved_is_one_line_before_it_trains(body, says, tmp_path, monkeypatch):
+    (tmp_path / "leaky.py").write_text(KEEPS_NOTHING + body)
+    monkeypatch.setenv(registry.VARIABLE, str(tmp_path / "leaky.py"))
+    with pytest.raises(CreditscopeError, match=says) as caught:
+        train(make_spec({"method": "leaky", "credit_norm": "none", **TINY}), tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_rule_that_saves_everything_trains_and_is_loaded(tmp_path, monkeypatch):
+    (tmp_path / "leaky.py").write_text(KEEPS_NOTHING + SAVES_ALL)
+    monkeypatch.setenv(registry.VARIABLE, str(tmp_path / "leaky.py"))
+    bundle = train(make_spec({"method": "leaky", "credit_norm": "none", **TINY}), tmp_path / "run")
+    assert [tuple(b.shape) for b in bundle.rule().B] == [(10, 8)] * 3  # type: ignore[attr-defined]
+
+
+DFA_AGAIN = "from creditscope import credit_rule\n@credit_rule('dfa')\ndef mine(h, logits, y):\n    return h\n"
+TWICE = "from creditscope import credit_rule\n" + 2 * "@credit_rule('twice')\ndef mine(h, logits, y):\n    return h\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [(DFA_AGAIN, "'dfa' exists already (creditscope)"), (TWICE, "'twice' exists already")]
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["rules"],
+        ["train", "--method", "dfa", "--credit-norm", "rms"],
+        ["train", "--method", "bp"],
+        ["study", "plan", "audit"],
+        ["diagnose", "BUNDLE"],
+    ],
+)
+def test_a_second_rule_of_one_name_is_refused_by_every_command(text, name, command, tmp_path, monkeypatch, capsys):
+    if command == ["diagnose", "BUNDLE"]:
+        train(make_spec({"method": "dfa", "credit_norm": "none", **TINY}), tmp_path / "run")
+        command = ["diagnose", str(tmp_path / "run")]
+    (tmp_path / "mine.py").write_text(text)
+    monkeypatch.setenv(registry.VARIABLE, str(tmp_path / "mine.py"))
+    registry._load_others.cache_clear()
+    for _ in range(2):  # and again by the next call in the same process
+        assert main(command) == 2
+        said = capsys.readouterr().err
+        assert name in said
+        assert said.count("\n") == 1
+
+
+def test_two_files_of_one_name_are_two_files(tmp_path, monkeypatch):
+    files = [tmp_path / part / "mine.py" for part in ("a", "b")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text(TWICE.rsplit("@", 1)[0])
+    monkeypatch.setenv(registry.VARIABLE, os.pathsep.join(map(str, files)))
+    with pytest.raises(CreditscopeError, match=r"b.mine.py: credit rule 'twice' exists already \(mine.py\)"):
+        registry.all_rules()

@@ -47,11 +47,20 @@ def disturb(store: Path, log: Path, kills: int, rng: random.Random) -> None:
         target = rng.choice(targets) if targets and rng.random() < 0.5 else driver.pid
         with contextlib.suppress(ProcessLookupError):
             os.kill(target, signal.SIGKILL)
-        driver.wait(timeout=120)
+        ended(driver, 120, "a driver that was killed, or whose worker was, to end")
+
+
+def ended(process: subprocess.Popen[bytes], limit: float, what: str) -> int:
+    """The exit code; a process that does not end in time is killed, and the error says what was waited for."""
+    try:
+        return process.wait(timeout=limit)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError(f"waited {limit:g} s for {what}") from None
 
 
 def finish(store: Path, log: Path) -> int:
-    return start(store, log).wait(timeout=200)
+    return ended(start(store, log), 200, "a driver to finish the grid of small runs")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
     [("dask", "distributed", {}), ("slurm", "submitit", {"cluster": "local"}), ("ray", "ray", {})],
 )
 def test_same_result_hashes_as_in_this_process(name, module, options, tmp_path):
-    pytest.importorskip(module)
+    pytest.importorskip(module, reason=f"extra {name} is missing: its executor is NOT tested")
     specs = [make_spec({**TINY, "epochs": 1, "seed": seed}) for seed in range(2)]
 
     def results(executor: Any, where: Path) -> dict[str, str]:
@@ -39,7 +39,7 @@ def test_same_result_hashes_as_in_this_process(name, module, options, tmp_path):
 
 def test_slurm_gets_one_array_job(tmp_path, monkeypatch):
     """A stand-in for SLURM's commands: what is submitted together is one script with an array, capped at `workers`."""
-    pytest.importorskip("submitit")
+    pytest.importorskip("submitit", reason="extra slurm is missing: its executor is NOT tested")
     scripts = tmp_path / "scripts"
     scripts.mkdir()
     bin_ = tmp_path / "bin"
@@ -59,7 +59,8 @@ def test_slurm_gets_one_array_job(tmp_path, monkeypatch):
     for n in range(5):
         executor.submit(pow, n, 2)
     deadline = time.monotonic() + 30
-    while not list(scripts.iterdir()) and time.monotonic() < deadline:
+    while not list(scripts.iterdir()):
+        assert time.monotonic() < deadline, "waited 30 s for submitit to write the script of a job"
         time.sleep(0.1)
     executor.shutdown(cancel=True)
     (script,) = scripts.iterdir()

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from tests.studies.driver import tiny_specs
-from tests.studies.kills import disturb, finish, result_hashes, session, start
+from tests.studies.kills import disturb, ended, finish, result_hashes, session, start
 
 from creditscope.studies.store import Store
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.posix]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def quiet(tmp_path_factory) -> Path:
 
 def test_two_drivers_share_the_grid_and_train_nothing_twice(quiet, tmp_path):
     drivers = [start(tmp_path / "store", tmp_path / "log") for _ in range(2)]
-    assert [d.wait(timeout=200) for d in drivers] == [0, 0]
+    assert [ended(d, 200, "a driver to train its share of six small runs") for d in drivers] == [0, 0]
     trained = Counter((tmp_path / "log").read_text().split())
     assert trained == Counter(s.hash for s in tiny_specs())
     assert result_hashes(tmp_path / "store") == result_hashes(quiet)
@@ -68,7 +68,8 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  (ignored in the background)
     )
     deadline = time.monotonic() + 100
-    while not list(tmp_path.glob("store/runs/.*.partial/resume.safetensors")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob("store/runs/.*.partial/resume.safetensors")):
+        assert time.monotonic() < deadline, "waited 100 s for the first run to finish its first epoch"
         time.sleep(0.1)
     os.kill(driver.pid, signal.SIGINT)
     _, said = driver.communicate(timeout=100)
@@ -76,8 +77,8 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path):
     assert "run the same command again to go on" in said
     assert "Traceback" not in said
     deadline = time.monotonic() + 20
-    while session(driver.pid) and time.monotonic() < deadline:
+    while left := session(driver.pid):
+        assert time.monotonic() < deadline, f"waited 20 s for the workers of the driver to end; left: {left}"
         time.sleep(0.1)
-    assert session(driver.pid) == []
     assert Store(tmp_path / "store").running() == []
     assert list(tmp_path.glob("store/runs/.*.partial/resume.safetensors"))

@@ -166,7 +166,7 @@ def test_store_that_cannot_be_written_is_one_line_to_run_and_can_be_read(store, 
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
     assert "Read-only" in refusal(lambda: run_store(tiny_specs(1), store, Inline()))
     real = sqlite3.connect
 

@@ -95,6 +95,31 @@ def test_a_number_that_was_made_up_is_found(archive, what, capsys):
     assert "NOT REPRODUCED" in out
 
 
+@pytest.mark.parametrize("size", [0.3, 0.03, 1e-4])
+def test_a_number_made_up_in_the_middle_is_found(archive, size, capsys):
+    """A later epoch is equal to the bit: rounding cannot have parted the two before it."""
+    alter(archive, lambda lines: lines[2].update(accuracy=lines[2]["accuracy"] + size))
+    assert main(["runs", "verify", "--store", str(archive)]) == 3
+    out = capsys.readouterr().out
+    assert "outside the tolerance at epoch 2: accuracy: " in out
+    assert "NOT REPRODUCED (every epoch is compared" in out
+
+
+def test_on_another_processor_a_number_made_up_in_the_middle_is_found_by_its_size(archive):
+    """Everything after the start differs by rounding, as it does elsewhere."""
+
+    def rounded(lines: list[dict[str, Any]]) -> None:
+        for line in lines[1:]:
+            line["h"] = [h * (1 + 1e-6) for h in line["h"]]
+
+    alter(archive, rounded)
+    assert verify(pick(Archive(archive), None)).status == "within tolerance"
+    alter(archive, lambda lines: lines[1].update(accuracy=lines[1]["accuracy"] + 0.04))
+    assert verify(pick(Archive(archive), None)).status == "within tolerance"
+    alter(archive, lambda lines: lines[1].update(accuracy=lines[1]["accuracy"] + 0.26))
+    assert [(d.epoch, d.what) for d in verify(pick(Archive(archive), None)).beyond] == [(1, "accuracy")]
+
+
 def test_another_network_is_found_before_training_blurs_it(archive):
     def change(lines):
         lines[0]["cosine"][1] += 1e-3

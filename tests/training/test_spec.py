@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from creditscope import CreditscopeError, RunSpec
-from creditscope.training.spec import make_spec
+from creditscope.training.spec import make_spec, recorded_spec
 
 DFA = {"method": "dfa", "credit_norm": "rms"}
 
@@ -118,3 +118,49 @@ def test_a_spec_that_cannot_be_run_is_one_line(data, says):
 def test_options_of_a_rule_are_part_of_the_name():
     names = {make_spec({"method": "ep", "options": options}).hash for options in ({}, {"steps": 5}, {"beta": 0.25})}
     assert len(names) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"widht": 3}, "widht: unknown field; did you mean 'width'? known: dataset, arch"),
+        ({"method": "dfaa"}, "method 'dfaa' is unknown; did you mean 'dfa'? choose one of"),
+        (
+            {"dataset": "cifar"},
+            "dataset: must be 'quadratic', 'cifar10', 'cifar100' or 'student' (got 'cifar'); did you mean",
+        ),
+        ({"depth": 0}, "depth: must be 1 or more (got 0)"),
+        ({"depth": 2000}, "depth: must be 1024 or less (got 2000)"),
+        ({"depth": "deep"}, "depth: must be a whole number (got 'deep')"),
+        ({"depth": 1.5}, "depth: must be a whole number (got 1.5)"),
+        ({"lr": "fast"}, "lr: must be a number (got 'fast')"),
+        ({"lr": 0}, "lr: must be more than 0 (got 0)"),
+        ({"seed": 2**31}, "seed: must be less than 2147483648 (got 2147483648)"),
+        ({"terminal_norm": "maybe"}, "terminal_norm: must be true or false (got 'maybe')"),
+        ({"options": 3}, "options: must be a mapping of names to values (got 3)"),
+        (
+            {"method": "ep", "options": {"stepps": 3}},
+            "option 'stepps' of method ep: no such option; did you mean 'steps'?",
+        ),
+    ],
+)
+def test_a_mistake_in_python_is_one_line_in_plain_words(settings, says):
+    with pytest.raises(CreditscopeError) as caught:
+        RunSpec(**settings)
+    assert str(caught.value).startswith(says)
+    assert "\n" not in str(caught.value)
+    assert "pydantic" not in str(caught.value)
+    assert "Input should" not in str(caught.value)
+
+
+def test_a_recorded_run_of_an_unknown_rule_can_be_read_and_keeps_its_hash():
+    known = make_spec({"method": "dfa", "credit_norm": "rms"})
+    record = {**known.model_dump(), "method": "somebodys-rule"}
+    spec = recorded_spec(record)
+    assert spec.hash == recorded_spec(spec.model_dump()).hash != known.hash
+    assert spec.null("matched").method == "somebodys-rule"
+    assert spec.null("bp") == known.null("bp")
+    with pytest.raises(CreditscopeError, match="'somebodys-rule' is unknown"):
+        make_spec(record)
+    with pytest.raises(CreditscopeError, match="is unknown"):
+        recorded_spec({**record, "method": "../up"})

@@ -1,7 +1,9 @@
-"""Random faults while runs are trained into a store: afterwards nothing is lost, nothing is there twice, and every bit is right.
+"""Faults while runs are trained into a store: afterwards nothing is lost, nothing is there twice, and every bit is right.
 
-By hand: python tests/trust/faults.py 100 [SEED]. In rounds: a new store, five faults one after the other, then one undisturbed
-run of the same grid; its files must equal those of a store that nobody disturbed. A fault is one of
+By hand: python tests/trust/faults.py 100 [SEED]. First every write of a store's life in turn, from the first: the process is
+killed before it, killed after it, or finds the disk full there. Then 100 faults by chance, in rounds: a new store, five faults
+one after the other. Each time one undisturbed run of the same grid follows; its files must equal those of a store that nobody
+disturbed. A fault by chance is one of
 
     kill at write    SIGKILL before or after the k-th rename or flush of the process that trains and writes the store
     kill at time     SIGKILL after a random time
@@ -19,13 +21,14 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +44,7 @@ from creditscope.studies.store import Store
 
 PER_ROUND = 5
 LIMIT = 120
+WRITES = ("open", "fsync", "replace", "link", "mkdir", "rmdir", "unlink")
 Hook = Callable[[str, int, bool], None]
 """hook(operation, its number, before or after)."""
 
@@ -62,12 +66,14 @@ class Inline:
 
 
 def watch_writes(hook: Hook) -> None:
-    """Call the hook around every flush, rename and new directory of this process."""
+    """Call the hook around everything by which this process changes a directory or puts a file on the disk."""
     count = 0
 
     def around(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             nonlocal count
+            if name == "open" and not args[1] & os.O_CREAT:
+                return real(*args, **kwargs)
             count += 1
             mine = count
             hook(name, mine, True)
@@ -77,7 +83,7 @@ def watch_writes(hook: Hook) -> None:
 
         return call
 
-    for name in ("fsync", "replace", "mkdir"):
+    for name in WRITES:
         setattr(os, name, around(name, getattr(os, name)))
 
 
@@ -132,13 +138,26 @@ def kill(pid: int) -> None:
 
 
 def kill_at_write(root: Path, rng: random.Random) -> None:
-    number, before = rng.randint(1, 60), rng.random() < 0.5
+    number, before = rng.randint(1, 120), rng.random() < 0.5
+    end(work(root, lambda: watch_writes(killing(number, before))))
 
+
+def killing(number: int, before: bool) -> Hook:
     def hook(name: str, k: int, early: bool) -> None:
         if k == number and early == before:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    end(work(root, lambda: watch_writes(hook)))
+    return hook
+
+
+def filling(number: int) -> Hook:
+    """The disk is full at this write, and has room again after it."""
+
+    def hook(name: str, k: int, early: bool) -> None:
+        if k == number and early and name not in ("rmdir", "unlink"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return hook
 
 
 def kill_at_time(root: Path, rng: random.Random) -> None:
@@ -148,7 +167,7 @@ def kill_at_time(root: Path, rng: random.Random) -> None:
 
 
 def refusing(code: int, names: tuple[str, ...], rng: random.Random) -> Callable[[], None]:
-    first, last = rng.randint(1, 40), rng.choice((1, 5, 10**9))
+    first, last = rng.randint(1, 80), rng.choice((1, 5, 10**9))
 
     def hook(name: str, k: int, early: bool) -> None:
         if early and name in names and first <= k < first + last:
@@ -237,6 +256,28 @@ class Outcome:
     """Rounds on a file system of their own."""
 
 
+def settle(root: Path, told: str, quiet: dict[str, str], outcome: Outcome) -> None:
+    """One undisturbed run, and what is wrong after it."""
+    code = end(work(root, lambda: None))
+    if code != 0:
+        errors = (root / "errors.log").read_text() if (root / "errors.log").exists() else ""
+        outcome.lost.append(f"{told}: the undisturbed run at the end fails ({code}) {errors[-300:]}")
+        return
+    store = Store(root / "store")
+    found = result_hashes(root / "store")
+    if found != quiet:
+        wrong = sorted(k for k in found.keys() | quiet.keys() if found.get(k) != quiet.get(k))
+        outcome.lost.append(f"{told}: {wrong[:3]} differ from the undisturbed store")
+    log = root / "published.log"
+    if twice := [k for k, n in Counter(log.read_text().split()).items() if n > 1]:
+        outcome.lost.append(f"{told}: {twice} was made twice")
+    if store.failures() or store.running():
+        outcome.lost.append(f"{told}: failures {list(store.failures())} or running {store.running()} are left")
+    if [r["hash"] for r in store.rows() if not r["problem"]] != sorted(s.hash for s in tiny_specs(1)):
+        outcome.lost.append(f"{told}: the index does not hold every run once")
+    outcome.runs += len(tiny_specs(1))
+
+
 def one_round(root: Path, names: list[str], quiet: dict[str, str], rng: random.Random, outcome: Outcome) -> None:
     root.mkdir()
     own = mounted(root)
@@ -245,25 +286,7 @@ def one_round(root: Path, names: list[str], quiet: dict[str, str], rng: random.R
         for name in names:
             FAULTS[name](root, rng)
             outcome.tried[name] += 1
-        code = end(work(root, lambda: None))
-        told = f"round {root.name} ({', '.join(names)})"
-        if code != 0:
-            errors = (root / "errors.log").read_text() if (root / "errors.log").exists() else ""
-            outcome.lost.append(f"{told}: the undisturbed run at the end fails ({code}) {errors[-300:]}")
-            return
-        store = Store(root / "store")
-        found = result_hashes(root / "store")
-        if found != quiet:
-            wrong = sorted(k for k in found.keys() | quiet.keys() if found.get(k) != quiet.get(k))
-            outcome.lost.append(f"{told}: {wrong[:3]} differ from the undisturbed store")
-        log = root / "published.log"
-        if twice := [k for k, n in Counter(log.read_text().split()).items() if n > 1]:
-            outcome.lost.append(f"{told}: {twice} was made twice")
-        if store.failures() or store.running():
-            outcome.lost.append(f"{told}: failures {list(store.failures())} or running {store.running()} are left")
-        if [r["hash"] for r in store.rows() if not r["problem"]] != sorted(s.hash for s in tiny_specs(1)):
-            outcome.lost.append(f"{told}: the index does not hold every run once")
-        outcome.runs += len(tiny_specs(1))
+        settle(root, f"round {root.name} ({', '.join(names)})", quiet, outcome)
     finally:
         if own:
             subprocess.run(["umount", "-l", str(root / "store")], capture_output=True, check=False)
@@ -281,14 +304,45 @@ def preload() -> None:
         load_dataset(spec.dataset)
 
 
-def disturb(n: int, root: Path, seed: int = 0, names: list[str] | None = None) -> Outcome:
-    """n random faults (or the named ones) in rounds of five."""
+def undisturbed(root: Path) -> tuple[dict[str, str], list[str]]:
+    """The files of a store that nobody disturbed, and the writes of its life."""
     preload()
-    rng, outcome = random.Random(seed), Outcome()
-    (root / "quiet").mkdir()
-    if end(work(root / "quiet", lambda: None)) != 0:
+    root.mkdir()
+
+    def note(name: str, k: int, early: bool) -> None:
+        if early:
+            with (root / "writes.log").open("a") as file:
+                file.write(f"{name}\n")
+
+    if end(work(root, lambda: watch_writes(note))) != 0:
         raise SystemExit("the undisturbed run fails")
-    quiet = result_hashes(root / "quiet" / "store")
+    return result_hashes(root / "store"), (root / "writes.log").read_text().split()
+
+
+AT_A_WRITE: dict[str, Callable[[int], Hook]] = {
+    "killed before": lambda k: killing(k, before=True),
+    "killed after": lambda k: killing(k, before=False),
+    "disk full": filling,
+}
+
+
+def enumerate_faults(root: Path, quiet: dict[str, str], writes: list[str], numbers: Iterable[int]) -> Outcome:
+    """Every kind of fault at each of the named writes (1 is the first of a store's life), each on a store of its own."""
+    outcome = Outcome()
+    for k in numbers:
+        for kind, hook in AT_A_WRITE.items():
+            own = root / f"{k}-{kind.replace(' ', '-')}"
+            own.mkdir(parents=True)
+            end(work(own, lambda hook=hook, k=k: watch_writes(hook(k))))  # type: ignore[misc]
+            outcome.tried[kind] += 1
+            settle(own, f"{kind} at write {k} ({writes[k - 1]})", quiet, outcome)
+            shutil.rmtree(own)
+    return outcome
+
+
+def disturb(n: int, root: Path, quiet: dict[str, str], seed: int = 0, names: list[str] | None = None) -> Outcome:
+    """n random faults (or the named ones) in rounds of five."""
+    rng, outcome = random.Random(seed), Outcome()
     todo = names or rng.choices([*FAULTS], WEIGHTS, k=n)
     for k in range(0, len(todo), PER_ROUND):
         one_round(root / f"{k // PER_ROUND}", todo[k : k + PER_ROUND], quiet, rng, outcome)
@@ -301,21 +355,26 @@ def main(args: list[str]) -> int:
     numbers = [int(a) for a in args if a.isdigit()]
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="creditscope-faults-") as directory:
-        done = disturb(numbers[0], Path(directory), sum(numbers[1:]))
-    for name in FAULTS:
-        print(f"{name:<14} {done.tried[name]:>4}")
-    for text in done.lost:
+        root = Path(directory)
+        quiet, writes = undisturbed(root / "quiet")
+        each = Outcome() if "--by-chance" in args else enumerate_faults(root, quiet, writes, range(1, len(writes) + 1))
+        done = disturb(numbers[0], root, quiet, sum(numbers[1:]))
+    lost = each.lost + done.lost
+    for name, n in (*each.tried.items(), *done.tried.items()):
+        print(f"{name:<14} {n:>4}")
+    for text in lost:
         print(f"  LOST: {text}")
-    n = sum(done.tried.values())
+    ordered, drawn = sum(each.tried.values()), sum(done.tried.values())
     disks = f"{done.real_disk} rounds on a file system of their own"
-    seconds = time.monotonic() - started
-    print(f"{n} faults, {done.runs} runs at the end, {len(done.lost)} losses; {disks}; {seconds:.0f} s")
+    runs, seconds = each.runs + done.runs, time.monotonic() - started
+    print(
+        f"{ordered} faults at {len(writes)} writes in turn, {drawn} by chance, {runs} runs at the end, {len(lost)} losses; "
+        f"{disks}; {seconds:.0f} s"
+    )
     if "--record" in args:
-        put_row(
-            "`make faults`",
-            [str(n), f"{done.runs} runs whole at the end, equal to the bit", f"{len(done.lost)} losses"],
-        )
-    return 1 if done.lost else 0
+        tried = f"{ordered} at each of {len(writes)} writes, {drawn} by chance"
+        put_row("`make faults`", [tried, f"{runs} runs whole at the end, equal to the bit", f"{len(lost)} losses"])
+    return 1 if lost else 0
 
 
 if __name__ == "__main__":

@@ -324,6 +324,43 @@ STUDIES = [
      "studies/test_archive.py::test_a_shown_run_is_judged_with_its_seeds_and_nulls"),
 ]  # fmt: skip
 
+FILES = "test_files.py::"
+REGISTRY = "credit/test_registry.py::"
+FOREIGN_REPORT = "e2e/test_report.py::"
+PLACES = [
+    ("files", "if path.exists():  # looked for last", "if False:  # looked for last",
+     "who finds the files of a finished claim finds its marker",
+     FILES + "test_a_claim_that_another_finishes_between_two_looks_holds"),
+    ("files", "and not n.startswith(temporary_prefix(marker))", "", "what a killed claim leaves does not stop the next",
+     FILES + "test_what_a_killed_claim_leaves_does_not_stop_the_next"),
+    ("files", "    if foreign:\n", "    if False:\n", "somebody's directory is not claimed",
+     FILES + "test_a_directory_that_holds_somebodys_files_is_not_claimed"),
+    ("files", "os.link(temporary, path)\n        os.unlink(temporary)", "os.replace(temporary, path)",
+     "a new file is never written over", FILES + "test_a_new_file_is_never_written_over"),
+    ("files", "        _discard(path)\n    lock.release()", "        pass\n    lock.release()", "a lock leaves no file",
+     FILES + "test_a_lock_excludes_ends_with_its_process_and_leaves_no_file"),
+    ("monitor", "write_atomic if len(self.history) > 1 else write_new", "write_atomic", "one Monitor does not write over another",
+     "test_monitor.py::test_of_two_monitors_with_one_path_the_second_is_refused_and_nothing_is_written_over"),
+    ("credit/round_trip", "if not torch.equal(a, b):", "if False:", "a rule gives the same credit once it was saved and loaded",
+     REGISTRY + "test_a_rule_that_does_not_survive_being_saved_is_one_line_before_it_trains"),
+    ("credit/registry", "name in (_of_this_file or ())", "False", "a file gives a name once",
+     REGISTRY + "test_a_second_rule_of_one_name_is_refused_by_every_command"),
+    ("credit/registry", "    if not knows(name):", "    if name not in _rules and not knows(name):",
+     "one name is one rule everywhere", REGISTRY + "test_a_second_rule_of_one_name_is_refused_by_every_command"),
+    ("training/spec", "and is_rule_name(self.method)", "", "a recorded name is a name",
+     "training/test_spec.py::test_a_recorded_run_of_an_unknown_rule_can_be_read_and_keeps_its_hash"),
+    ("studies/verify", "if d.epoch <= parted:", "if d.epoch == 0:", "rounding does not part two runs that meet again",
+     "studies/test_verify.py::test_a_number_made_up_in_the_middle_is_found"),
+    ("studies/verify", 'd.what == NAMES["fired"] or _within(d, BETWEEN)', "True", "epochs in the middle are compared",
+     "studies/test_verify.py::test_on_another_processor_a_number_made_up_in_the_middle_is_found_by_its_size"),
+    ("studies/audit", "if not r.run or r.run not in left:", "if r.run and r.run not in left:", "a given report is a row",
+     FOREIGN_REPORT + "test_my_report_stands_in_the_table_in_the_page_and_in_its_tiles"),
+    ("render/sheet", "if sum(least) > room:", "if False:", "no word of a table is broken",
+     "render/test_sheet.py::test_columns_are_no_narrower_than_their_longest_word_and_take_the_room_there_is"),
+    ("render/svg", "num(float(value), 4)", "repr(float(value))", "a tooltip is read by a person",
+     "render/test_html.py::test_every_mark_of_a_layer_figure_is_a_number_of_the_report"),
+]  # fmt: skip
+
 MUTANTS = [
     Mutant(f"{room}{name}.py", old, new, breaks, test)
     for room, rows in (
@@ -333,6 +370,7 @@ MUTANTS = [
         ("training/", TRAINING),
         ("models/", MODELS),
         ("", STREAM),
+        ("", PLACES),
         ("studies/", STUDIES),
     )
     for name, old, new, breaks, test in rows

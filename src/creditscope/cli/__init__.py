@@ -54,7 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"creditscope {version('creditscope')}")
         return 0
     if args[0] not in COMMANDS:
-        print(f"creditscope: unknown command {args[0]!r}; commands are {', '.join(COMMANDS)}", file=sys.stderr)
+        from creditscope.errors import meant
+
+        near = meant(args[0], COMMANDS)
+        print(f"creditscope: unknown command {args[0]!r}; {near}commands are {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     from importlib import import_module
 

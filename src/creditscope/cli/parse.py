@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import io
 import re
@@ -11,13 +12,14 @@ from typing import Any, TypeVar
 
 import tyro
 
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CreditscopeError, meant
 
 T = TypeVar("T")
 
 
 def parse(kind: Callable[..., T], args: Sequence[str], command: str, description: str, example: str) -> T:
     """The flags of one command as an object; --help shows the description, the defaults and one example."""
+    _refuse_empty(kind, args, command)
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
@@ -32,6 +34,15 @@ def parse(kind: Callable[..., T], args: Sequence[str], command: str, description
         if not stop.code:
             raise
         raise CreditscopeError(f"{command}: {one_line(errors.getvalue())}; see creditscope {command} --help") from None
+
+
+def _refuse_empty(kind: Any, args: Sequence[str], command: str) -> None:
+    """A flag that takes a list, given without a value, would mean "none of them"; nobody means that."""
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    lists = {f"--{f.name.replace('_', '-')}" for f in fields if "tuple[" in str(f.type)}
+    for flag, after in zip(args, [*args[1:], "--"], strict=False):
+        if flag.replace("_", "-") in lists and after.startswith("--"):
+            raise CreditscopeError(f"{command}: {flag} needs a value; see creditscope {command} --help")
 
 
 def one_line(box: str) -> str:
@@ -50,6 +61,7 @@ def one_line(box: str) -> str:
     if lines and lines[0].startswith("Missing from"):
         lines[0] = "missing:"
     said = re.sub(r"Expected one of \((.*?)\)", _choices, " ".join(lines))
+    said = _nearest(said)
     said = re.sub(r"no type matching \{None\}\|(\S+) could be instantiated from \[(.*?)\]", r"\2 is no \1", said)
     typed = re.search(r"--[\w-]+", said)
     if not meant or not typed:
@@ -62,6 +74,13 @@ def _choices(found: re.Match[str]) -> str:
     """tyro lists them in any order, and None among them for an option that may be left out."""
     names = sorted(set(re.findall(r"'[^']*'", found.group(1))) - {"'None'"})
     return f"Expected one of {', '.join(names)}"
+
+
+def _nearest(said: str) -> str:
+    """Behind "invalid choice 'cifar11'": what was probably meant."""
+    found = re.search(r"invalid choice '([^']*)'.*?Expected one of (.*)", said)
+    near = meant(found.group(1), re.findall(r"'([^']*)'", found.group(2))) if found else ""
+    return f"{said}; {near}".rstrip("; ")
 
 
 def given(flags: Any, names: Sequence[str]) -> dict[str, Any]:

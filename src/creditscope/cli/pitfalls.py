@@ -71,9 +71,10 @@ def run(args: Sequence[str]) -> int:
         print(USAGE, end="")
         return 0
     if args[0] not in commands:
-        from creditscope.errors import CreditscopeError
+        from creditscope.errors import CreditscopeError, meant
 
-        raise CreditscopeError(f"unknown command 'pitfalls {args[0]}'; commands are {', '.join(commands)}")
+        near = meant(args[0], commands)
+        raise CreditscopeError(f"unknown command 'pitfalls {args[0]}'; {near}commands are {', '.join(commands)}")
     return commands[args[0]](args[1:])
 
 
@@ -117,24 +118,18 @@ def run_run(args: Sequence[str]) -> int:
         return 0
     import textwrap
 
-    from rich.table import Table
-    from rich.text import Text
-
     from creditscope.render.numbers import num
-    from creditscope.render.text import WIDTH, to_text
+    from creditscope.render.sheet import Sheet
+    from creditscope.render.text import WIDTH, columns, to_text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("id", "what is measured"):
-        table.add_column(name)
-    for name in ("wrong", "right", "factor"):
-        table.add_column(name, justify="right")
-    for p, r in done:
-        table.add_row(p.id, Text(r.what), num(r.wrong), num(r.right), num(r.factor))
+    header = ("id", "what is measured", "wrong", "right", "factor")
+    rows = [(p.id, r.what, num(r.wrong), num(r.right), num(r.factor)) for p, r in done]
+    table = Sheet(header, rows, right=(2, 3, 4), box=None, pad_edge=False, padding=(0, 2, 0, 0))
     print(to_text(table))
     for p, r in done:
         print()
         for line in (f"{p.id}  {p.title}: {r.sentence}.", f"      fix: {p.fix}"):
-            print(textwrap.fill(line, WIDTH, subsequent_indent="      "))
+            print(textwrap.fill(line, min(WIDTH, columns()), subsequent_indent="      "))
     return 0
 
 

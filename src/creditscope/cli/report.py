@@ -13,7 +13,7 @@ from creditscope.cli.parse import parse
 
 if TYPE_CHECKING:
     from creditscope.cli.sources import Sources
-    from creditscope.studies.audit import Group
+    from creditscope.studies.audit import AuditRow, Group
     from creditscope.studies.result import StudyResult
 
 TITLE = "What accuracy + Γ would have claimed | what the protocol finds"
@@ -22,7 +22,8 @@ TITLE = "What accuracy + Γ would have claimed | what the protocol finds"
 @dataclass
 class Report:
     dirs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Bundles, stores, directories that hold bundles at any depth, or reports as JSON (they add what they measured)."""
+    """Bundles, stores, directories that hold bundles at any depth, reports as JSON, or directories of reports. A report of a
+    bundle that is there too adds what it measured; any other is a row of its own."""
     protocol: str = "three-check"
     """Verdict policy: three-check or four-diagnostic."""
     json: Path | None = None
@@ -58,35 +59,41 @@ def run(args: Sequence[str]) -> int:
     from creditscope.protocol import get_policy
     from creditscope.render.audit import audit_markdown, audit_renderable
     from creditscope.render.text import to_text
-    from creditscope.studies.audit import audit, place
+    from creditscope.studies.audit import audit, place, reported
 
     get_policy(flags.protocol)
     if not flags.dirs:
         raise CreditscopeError("report needs at least one directory: a bundle, or a directory that holds bundles")
     sources = find_sources(flags.dirs)
     groups = sorted(audit(sources.bundles, protocol=flags.protocol), key=lambda g: place(g.spec))
-    if not groups and not sources.reports:
+    rows: list[AuditRow] = [*groups, *reported(sources.reports, (b.spec.hash for b in sources.bundles))]
+    if not rows:
         raise sources.without_networks()
-    if not groups and (flags.markdown or flags.latex or flags.figures or flags.json):
-        raise CreditscopeError(
-            "--markdown, --latex, --figures and --json need bundles; reports alone make an --html page"
-        )
+    if flags.figures and not groups:
+        raise CreditscopeError("--figures needs bundles: a report has no trajectory; reports alone make an --html page")
     if flags.json:
-        summary = [{"method": g.label, "seeds": g.seeds, "reports": [r.to_dict() for r in g.reports]} for g in groups]
+        summary = [
+            {
+                "method": row.label,
+                "seeds": list(getattr(row, "seeds", ())),
+                "reports": [r.to_dict() for r in row.reports],
+            }
+            for row in rows
+        ]
         write_atomic(flags.json, dump_json(summary))
     if flags.markdown:
-        write_atomic(flags.markdown, audit_markdown(groups, TITLE).encode())
+        write_atomic(flags.markdown, audit_markdown(rows, TITLE).encode())
     if flags.latex:
         from creditscope.render.latex import audit_latex
 
-        write_atomic(flags.latex, audit_latex(groups, standalone=flags.standalone).encode())
+        write_atomic(flags.latex, audit_latex(rows, standalone=flags.standalone).encode())
     if flags.html or flags.figures:
-        _pictures(flags, sources, groups)
-    print(to_text(audit_renderable(groups, TITLE)) if groups else "\n\n".join(str(r) for _, r in sources.reports))
+        _pictures(flags, sources, groups, rows)
+    print(to_text(audit_renderable(rows, TITLE)))
     return 0
 
 
-def _pictures(flags: Report, sources: Sources, groups: Sequence[Group]) -> None:
+def _pictures(flags: Report, sources: Sources, groups: Sequence[Group], rows: Sequence[AuditRow]) -> None:
     from creditscope.files import write_atomic
     from creditscope.studies.stored import full_reports, stored_runs, stored_studies
 
@@ -105,7 +112,7 @@ def _pictures(flags: Report, sources: Sources, groups: Sequence[Group]) -> None:
         extra = [r for root in sources.stores for r in full_reports(root) if r.run in runs]
         shown = networks(groups, sources.bundles, [*extra, *(r for _, r in sources.reports)])
         finished = [r for root in sources.stores for r in stored_runs(root, [b.spec for b in sources.bundles])]
-        page = html_page(groups, shown, studies=studies, begun=begun, published=published_section(finished))
+        page = html_page(rows, shown, studies=studies, begun=begun, published=published_section(finished))
         write_atomic(flags.html, page.encode())
     if flags.figures:
         from creditscope.render.figures import write_figures

@@ -92,8 +92,12 @@ def find_sources(paths: Iterable[Path], beside: bool = False) -> Sources:
                 add(other, strict=False)
         else:
             inside = list(below(path, unread=unread))
-            if not inside and not found.damaged:
-                raise CreditscopeError(f"{path} holds no bundle; `creditscope train --out {path}/NAME` makes one")
+            if not inside:
+                found.reports += [pair for file in sorted(path.glob("*.json")) for pair in _reports_in(file)]
+            if not inside and not found.reports and not found.damaged:
+                raise CreditscopeError(
+                    f"{path} holds no bundle and no report; `creditscope train --out {path}/NAME` makes a bundle"
+                )
             for p in inside:
                 add(p, strict=False)
             if new := [p for p in stores(path) if p not in found.stores]:
@@ -150,6 +154,15 @@ def stores(root: Path) -> list[Path]:
             found.append(Path(here))
             directories.clear()
     return found
+
+
+def _reports_in(path: Path) -> list[tuple[str, DiagnosticReport]]:
+    """Those of one file of a directory, where not every file has to be a report."""
+    try:
+        return read_reports(path)
+    except CreditscopeError as error:
+        left_out(str(error))
+        return []
 
 
 def read_reports(path: Path) -> list[tuple[str, DiagnosticReport]]:

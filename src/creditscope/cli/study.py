@@ -158,9 +158,10 @@ def run(args: Sequence[str]) -> int:
         print(USAGE, end="")
         return 0
     if args[0] not in commands:
-        from creditscope.errors import CreditscopeError
+        from creditscope.errors import CreditscopeError, meant
 
-        raise CreditscopeError(f"unknown command 'study {args[0]}'; commands are {', '.join(commands)}")
+        near = meant(args[0], commands)
+        raise CreditscopeError(f"unknown command 'study {args[0]}'; {near}commands are {', '.join(commands)}")
     return commands[args[0]](args[1:])
 
 

@@ -120,7 +120,7 @@ def _remarks(sources: Sources, wanted: str) -> list[str]:
     from creditscope.studies.archive import open_source
     from creditscope.studies.audit import recipe
     from creditscope.studies.store import Store
-    from creditscope.training.spec import make_spec
+    from creditscope.training.spec import recorded_spec
 
     found = []
     for root in sources.stores:
@@ -129,7 +129,7 @@ def _remarks(sources: Sources, wanted: str) -> list[str]:
             continue
         for run_hash, failure in store.failures().items():
             try:
-                spec = make_spec(dict(failure["spec"]))
+                spec = recorded_spec(dict(failure["spec"]))
             except (CreditscopeError, TypeError, ValueError):
                 continue  # a record that cannot be read names no recipe
             if recipe(spec) == wanted:

@@ -16,7 +16,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CreditscopeError, complaint, meant
 from creditscope.stream import InterfaceStream, Stream
 from creditscope.token_labels import IGNORED
 
@@ -94,9 +94,11 @@ class CreditRule:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             known = ", ".join(self.Options.model_fields) or "none"
-            raise CreditscopeError(
-                f"option {where!r} of method {self.name}: {first['msg']} (options: {known})"
-            ) from None
+            if first["type"] == "extra_forbidden":
+                said = f"no such option; {meant(where, self.Options.model_fields)}".rstrip("; ")
+            else:
+                said = complaint(first)
+            raise CreditscopeError(f"option {where!r} of method {self.name}: {said} (options: {known})") from None
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
         """Draw whatever the rule owns for this stream."""

@@ -6,6 +6,7 @@ the group `creditscope.credit_rules`, or defined in a file that the environment 
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import sys
@@ -25,13 +26,15 @@ from creditscope.credit.ep import EP
 from creditscope.credit.fa import FA
 from creditscope.credit.random import RandomCredit
 from creditscope.credit.state_bridge import StateBridge
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CreditscopeError, unknown
 
 GROUP = "creditscope.credit_rules"
 VARIABLE = "CREDITSCOPE_RULES"
 _BUILT_IN: tuple[type[CreditRule], ...] = (BP, FA, DFA, EP, StateBridge, CreditBridge, RandomCredit)
 _rules: dict[str, type[CreditRule]] = {rule.name: rule for rule in _BUILT_IN}
 _origin: dict[str, str] = {rule.name: "creditscope" for rule in _BUILT_IN}
+_of_this_file: set[str] | None = None
+"""Names that the file of rules which is being read has registered: it may not give one of them twice."""
 
 R = TypeVar("R", bound=type[CreditRule])
 CreditFunction = Callable[[list[Tensor], Tensor, Tensor], Sequence[Tensor]]
@@ -45,14 +48,27 @@ def register(rule: R, origin: str | None = None) -> R:
             f"register needs a subclass of CreditRule; got {rule!r} (a function: use @credit_rule('name'))"
         )
     name = rule.name
-    if not name or not all(c.isalnum() or c in "-_" for c in name):
+    if not is_rule_name(name):
         raise CreditscopeError(f"a credit rule needs a name of letters, digits, - and _; {rule.__name__} has {name!r}")
     known = _rules.get(name)
-    if known is not None and (known.__module__, known.__qualname__) != (rule.__module__, rule.__qualname__):
+    again = known is not None and (known.__module__, known.__qualname__) == (rule.__module__, rule.__qualname__)
+    twice = not again or name in (_of_this_file or ())  # the same definition may run again: a cell of a notebook
+    if known is not None and known is not rule and twice:
         raise CreditscopeError(f"credit rule {name!r} exists already ({_origin[name]}); choose another name")
     _rules[name] = rule
+    if _of_this_file is not None:
+        _of_this_file.add(name)
     _origin[name] = origin or rule.__module__
     return rule
+
+
+def is_rule_name(name: str) -> bool:
+    return bool(name) and all(c.isalnum() or c in "-_" for c in name)
+
+
+def knows(name: str) -> bool:
+    _load_others()
+    return name in _rules
 
 
 def credit_rule(name: str, summary: str = "") -> Callable[[CreditFunction], type[CreditRule]]:
@@ -90,12 +106,10 @@ def origin(name: str) -> str:
 
 
 def rule_class(name: str) -> type[CreditRule]:
-    if name not in _rules:
-        _load_others()
-    if name not in _rules:
+    if not knows(name):
         raise CreditscopeError(
-            f"method {name!r} is unknown; choose one of {', '.join(_rules)} (a rule of your own: name its file in "
-            "CREDITSCOPE_RULES, or install its package)"
+            f"{unknown('method', name, _rules)} (a rule of your own: name its file in CREDITSCOPE_RULES, or install its "
+            "package)"
         )
     return _rules[name]
 
@@ -125,20 +139,26 @@ def load_rule_file(path: Path) -> None:
     """Run a Python file of the user's that registers rules."""
     if not path.is_file():
         raise CreditscopeError(f"{VARIABLE} names {path}, which is not a file")
-    name = f"creditscope_rules_{path.stem}"
+    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]  # two files of one name are two files
+    name = f"creditscope_rules_{path.stem}_{digest}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise CreditscopeError(f"{VARIABLE} names {path}, which is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    before = set(_rules)
+    global _of_this_file  # noqa: PLW0603  (files are read one after the other)
+    before, added = dict(_rules), set[str]()
+    _of_this_file = added
     try:
         spec.loader.exec_module(module)
-    except CreditscopeError:
-        raise
     except Exception as error:
+        _rules.clear()  # all of its rules or none: what is half there is in the way of the next try
+        _rules.update(before)
+        if isinstance(error, CreditscopeError):
+            raise CreditscopeError(f"{path}: {error}") from None
         raise CreditscopeError(f"{path} cannot be loaded ({type(error).__name__}: {error})") from error
-    added = set(_rules) - before
+    finally:
+        _of_this_file = None
     if not added:
         raise CreditscopeError(f"{path} registers no credit rule; decorate a CreditRule with @creditscope.register")
     for rule in added:

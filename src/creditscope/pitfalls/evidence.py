@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from creditscope.errors import CreditscopeError
 from creditscope.files import read_json
 from creditscope.training.bundle import CREDIT, REPORT, SPEC, load_bundle
-from creditscope.training.spec import RunSpec, make_spec
+from creditscope.training.spec import RunSpec, recorded_spec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,7 +102,7 @@ def read_spec(path: Path) -> RunSpec:
     content = read_json(path / SPEC, "the spec of a bundle")
     if not isinstance(content, dict) or not isinstance(content.get("spec"), dict):
         raise CreditscopeError(f"{path / SPEC} is not the spec of a bundle; it has no 'spec' entry")
-    return make_spec(content["spec"])
+    return recorded_spec(content["spec"])
 
 
 def _report(path: Path) -> DiagnosticReport | None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich.box import HORIZONTALS
 from rich.console import Group as Together
-from rich.table import Table
 from rich.text import Text
 
 from creditscope.measure.facts import DepthMargin
 from creditscope.render.markdown import CAPTION, escape, table
-from creditscope.render.numbers import STYLES, accuracy, num, signed
-from creditscope.studies.audit import Group
+from creditscope.render.numbers import STYLES, accuracy, num, printable_lines, signed
+from creditscope.render.sheet import Sheet
+from creditscope.studies.audit import AuditRow, Group
 
 HEADER = (
     "method",
@@ -35,7 +36,7 @@ def span(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def mean_gamma(group: Group) -> str:
+def mean_gamma(group: AuditRow) -> str:
     values = group.values("gamma")
     if not values:
         return "–"
@@ -43,15 +44,9 @@ def mean_gamma(group: Group) -> str:
     return signed(sum(values) / len(values), 2) + ("; ".join(sorted(behind - {""})))
 
 
-def margins(group: Group) -> str:
+def margins(group: AuditRow) -> str:
     """One line per null: margin and interval."""
-    depth = group.reports[0].facts.depth
-    if depth is None:
-        return "–"
-    shown = [
-        m for m in depth.margins if group.spec.method != "bp" or m.null == "bp"
-    ]  # BP's matched null is the bp null
-    return "\n".join(f"{m.null} {_margin(m)}" for m in shown)
+    return "\n".join(f"{m.null} {_margin(m)}" for m in group.margins) or "–"
 
 
 def _margin(m: DepthMargin) -> str:
@@ -64,7 +59,7 @@ def spread(values: Sequence[float]) -> str:
     return accuracy(tuple(values)).split(" (")[0]
 
 
-def cells(group: Group) -> list[str]:
+def cells(group: AuditRow) -> list[str]:
     return [
         group.label,
         spread(group.accuracies),
@@ -77,14 +72,14 @@ def cells(group: Group) -> list[str]:
     ]
 
 
-def caption(groups: Sequence[Group]) -> str:
+def caption(groups: Sequence[AuditRow]) -> str:
     """The convention of every number in the table."""
-    c, protocol = groups[0].reports[0].facts.convention, groups[0].reports[0].protocol
-    seeds = ", ".join(map(str, sorted({seed for g in groups for seed in g.seeds})))
-    margins = [m for g in groups if (d := g.reports[0].facts.depth) for m in d.margins]
+    c = groups[0].reports[0].facts.convention
+    seeds = ", ".join(map(str, sorted({seed for g in groups if isinstance(g, Group) for seed in g.seeds})))
+    margins = [m for g in groups for m in g.margins]
     kind = "; ".join(dict.fromkeys(m.interval for m in margins)) or "no null"
     return (
-        f"Protocol {protocol}. Seeds {seeds}. In brackets: credit_norm; credit_site is input "
+        f"Protocol {protocols(groups)}. {f'Seeds {seeds}. ' if seeds else ''}In brackets: credit_norm; credit_site is input "
         f"where no site is named. Accuracy: mean ± sample standard deviation over seeds, final checkpoint. "
         f"Γ: mean over the measurable layers of the mean per-sample cosine ({c.cosine_dtype}), mean over seeds; "
         '"credit aligned" means Γ > 0, however small. growth and '
@@ -93,18 +88,31 @@ def caption(groups: Sequence[Group]) -> str:
     )
 
 
-def audit_renderable(groups: Sequence[Group], title: str) -> Together:
-    grid = Table(
-        title=title, title_justify="left", title_style="bold", show_lines=True, box=HORIZONTALS, padding=(0, 1)
-    )
-    for name, width in zip(HEADER, WIDTHS, strict=True):
-        grid.add_column(name, width=width, overflow="fold")
+def protocols(groups: Sequence[AuditRow]) -> str:
+    """The policy that judged; where a given report was judged by another, which."""
+    by: dict[str, list[str]] = {}
     for group in groups:
-        row: list[Text | str] = list(cells(group))
-        grid.add_row(*row[:-1], Text(str(row[-1]), style=STYLES.get(group.status, "")))
+        by.setdefault(group.reports[0].protocol, []).append(group.label)
+    first, *others = by
+    return "; ".join([first, *(f"{policy} ({', '.join(by[policy])}, as it was given)" for policy in others)])
+
+
+def audit_renderable(groups: Sequence[AuditRow], title: str) -> Together:
+    rows: list[list[str | Text]] = []
+    for group in groups:
+        *row, finding = map(printable_lines, cells(group))
+        rows.append([*row, Text(finding, style=STYLES.get(group.status, ""))])
+    look: dict[str, Any] = {
+        "title": title,
+        "title_justify": "left",
+        "title_style": "bold",
+        "show_lines": True,
+        "box": HORIZONTALS,
+    }
+    grid = Sheet(HEADER, rows, preferred=WIDTHS, padding=(0, 1), **look)
     return Together(grid, Text(caption(groups), style="dim"))
 
 
-def audit_markdown(groups: Sequence[Group], title: str) -> str:
+def audit_markdown(groups: Sequence[AuditRow], title: str) -> str:
     rows = [["<br>".join(map(escape, cell.splitlines())) for cell in cells(group)] for group in groups]
     return "\n".join([f"## {escape(title)}", "", *table(list(HEADER), rows), "", escape(caption(groups), CAPTION), ""])

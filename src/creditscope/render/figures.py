@@ -12,7 +12,7 @@ from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.render.charts import Figure as Described
 from creditscope.render.numbers import printable
 from creditscope.render.plots import COLOURS, MARKERS, SETTINGS, legend, log_scale, plot, style
-from creditscope.studies.audit import Group
+from creditscope.studies.audit import AuditRow, Group
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,18 +100,23 @@ TOLD = {
 """What can tell two groups of one method apart, and how it is written."""
 
 
-def names(groups: Sequence[Group], longest: int = LONGEST) -> list[str]:
-    """Labels that tell the groups apart: the method and, where that is not enough, what differs between those of its name.
+def names(rows: Sequence[AuditRow], longest: int = LONGEST) -> list[str]:
+    """Labels that tell the rows apart: the method and, where that is not enough, what differs between those of its name.
 
     A long label is cut before what tells it apart.
     """
     made = []
-    for group in groups:
-        needed = _needed([g for g in groups if g.label == group.label])
-        if group.spec.arch != groups[0].spec.arch and "arch" not in needed:
-            needed = ["arch", *needed]
-        suffix = "".join(f" {TOLD[n].format(getattr(group.spec, n))}" for n in needed)
-        name, room = printable(group.label), max(4, longest - len(suffix))
+    groups = [row for row in rows if isinstance(row, Group)]
+    for row in rows:
+        suffix = ""
+        if isinstance(row, Group):
+            needed = _needed([g for g in groups if g.label == row.label])
+            if row.spec.arch != groups[0].spec.arch and "arch" not in needed:
+                needed = ["arch", *needed]
+            suffix = "".join(f" {TOLD[n].format(getattr(row.spec, n))}" for n in needed)
+        elif any(other.label == row.label for other in rows if other is not row):
+            suffix = " (report)"
+        name, room = printable(row.label), max(4, longest - len(suffix))
         made.append((name if len(name) <= room else name[: room - 1] + "…") + suffix)
     return made
 

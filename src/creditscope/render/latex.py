@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from creditscope.render import audit as audit_table
 from creditscope.render.numbers import accuracy, printable
-from creditscope.studies.audit import Group
+from creditscope.studies.audit import AuditRow
 
 LONGEST = 500
 
@@ -104,7 +104,7 @@ def numbers(text: str, longest: int | None = LONGEST) -> str:
     return re.sub(r"(?<![\w{])-(?=[\d$])", "$-$", text)
 
 
-def audit_latex(groups: Sequence[Group], *, standalone: bool = False, label: str = "tab:creditscope-audit") -> str:
+def audit_latex(groups: Sequence[AuditRow], *, standalone: bool = False, label: str = "tab:creditscope-audit") -> str:
     """A table environment (needs \\usepackage{booktabs}), or with `standalone` a whole document."""
     rows = []
     for group in groups:
@@ -140,7 +140,7 @@ def _row(cells: Sequence[str]) -> str:
     return " & ".join(map(_wrapped, cells)) + r" \\"
 
 
-def escape_caption(groups: Sequence[Group]) -> str:
+def escape_caption(groups: Sequence[AuditRow]) -> str:
     """The convention of every number; longer than other texts, and all our own words but for the names in it."""
     text = printable(audit_table.caption(groups)).replace("‖g_L‖", "\0")
     return "".join(map(_character, text)).replace("\0", r"$\Vert g_L\Vert$")

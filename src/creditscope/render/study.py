@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 
 from rich.box import HORIZONTALS
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from creditscope.render import latex
 from creditscope.render.markdown import CAPTION, escape, table
 from creditscope.render.numbers import printable
-from creditscope.render.text import WIDTH, to_text
+from creditscope.render.sheet import Sheet
+from creditscope.render.text import columns, to_text
 from creditscope.studies.result import StudyResult
 
 NARROW = 40
@@ -23,25 +22,25 @@ PAPER = ("published", "difference")
 
 
 def study_text(result: StudyResult) -> str:
-    grid = Table(
+    used = _used(result)
+    rows = [[printable(row[k]) for k in used] for row in result.rows]
+    grid = Sheet(
+        [result.header[k] for k in used],
+        rows,
+        widest=NARROW,
         show_lines=True,
         box=HORIZONTALS,
         padding=(0, 1),
         pad_edge=False,
     )
-    used = _used(result)
-    for k in used:
-        grid.add_column(result.header[k], overflow="fold", max_width=NARROW)
-    for row in result.rows:
-        grid.add_row(*(Text(printable(row[k])) for k in used))
     parts: list[RenderableType] = [
         grid,
         Text(),
         Text(result.conclusion, style="bold"),
         Text(result.convention, style="dim"),
     ]
-    width = max(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)  # a wide terminal shows wide tables unbroken
-    return to_text(Group(*parts, *(Text(f"note: {printable(n)}") for n in result.notes)), width)
+    # a wide terminal shows wide tables unbroken
+    return to_text(Group(*parts, *(Text(f"note: {printable(n)}") for n in result.notes)), columns())
 
 
 def _used(result: StudyResult) -> list[int]:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from creditscope.render.axes import linear_axis, log_axis, tick_text, whole_ticks
 from creditscope.render.charts import Chart, Dots, Figure, Matrix, Row, summary, usable
-from creditscope.render.numbers import printable
+from creditscope.render.numbers import num, printable
 
 WIDTH, HEIGHT = 400, 236
 WIDE = 820
@@ -147,7 +147,7 @@ def chart_svg(chart: Chart) -> Markup:
                 y1, y2 = at_y(v - spread), at_y(v + spread)
                 out.append(f'<line class="whisker" x1="{at_x(x):.1f}" x2="{at_x(x):.1f}" y1="{y1:.1f}" y2="{y2:.1f}"/>')
             if i % step == 0 or i == kept[-1][0] or x in series.fired:
-                value = f'data-x="{text(chart.place(x))}" data-v="{_exact(v)}"'
+                value = f'data-x="{text(chart.place(x))}" data-v="{_told(v)}"'
                 out.append(_shape(k, at_x(x), at_y(v), 4 if step == 1 else 2.6, value))
             if x in series.fired:
                 out.append(f'<circle class="fired" cx="{at_x(x):.1f}" cy="{at_y(v):.1f}" r="7.5"/>')
@@ -215,11 +215,11 @@ def _row(row: Row, y: float, at_x: Callable[[float], float], log: bool) -> list[
         out.append(f'<line class="interval" x1="{a:.1f}" x2="{b:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
     for label, value in row.hollow:
         if usable(value, log):
-            attributes = f'width="7.2" height="7.2" data-x="{text(label)}" data-v="{_exact(value)}"'
+            attributes = f'width="7.2" height="7.2" data-x="{text(label)}" data-v="{_told(value)}"'
             out.append(f'<rect class="m hollow" x="{at_x(value) - 3.6:.1f}" y="{y - 3.6:.1f}" {attributes}/>')
     for label, value in row.marks:
         if usable(value, log):
-            out.append(_shape(0, at_x(value), y, 4, f'data-x="{text(label)}" data-v="{_exact(value)}"'))
+            out.append(_shape(0, at_x(value), y, 4, f'data-x="{text(label)}" data-v="{_told(value)}"'))
     return out
 
 
@@ -283,6 +283,6 @@ def _shape(k: int, x: float, y: float, r: float, attributes: str = "") -> str:
     return f'<polygon {css} points="{points}" {attributes}/>'
 
 
-def _exact(value: float) -> str:
-    """As JSON writes it."""
-    return repr(float(value))
+def _told(value: float) -> str:
+    """As a person reads it: four digits (the page holds every digit as JSON)."""
+    return num(float(value), 4)

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.numbers import STYLES, accuracy, mark, num, printable, signed
+from creditscope.render.sheet import Sheet
 
 WIDTH = 118
 
 
-def to_text(content: RenderableType, width: int = WIDTH) -> str:
-    """Render for standard output as it is now: colour only if it is a terminal."""
+def columns() -> int:
+    """Of the terminal; where there is none, as many as a report takes."""
+    return shutil.get_terminal_size((WIDTH, 24)).columns
+
+
+def to_text(content: RenderableType, width: int | None = None) -> str:
+    """Render for standard output as it is now: colour only if it is a terminal; no wider than it, or than a report is."""
+    width = width or min(WIDTH, columns())
     colour = sys.stdout.isatty()
     buffer = io.StringIO()
     console = Console(file=buffer, width=width, force_terminal=colour, no_color=not colour or None, highlight=False)
@@ -100,17 +108,13 @@ def gamma_text(report: DiagnosticReport) -> str:
     return f"withheld: not interpretable here (raw {raw})" if report.verdict.gamma_withheld else raw
 
 
-def _claimed(report: DiagnosticReport) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    table.add_column("accuracy + Γ would have claimed", style="dim")
-    table.add_column("the protocol finds")
+def _claimed(report: DiagnosticReport) -> Sheet:
     rows = [
         (f"accuracy {accuracy(report.headline_acc)}", _found_accuracy(report)),
         (f"headline Γ {headline_text(report.facts)}", f"Γ {gamma_text(report)}"),
     ]
-    for claimed, found in rows:
-        table.add_row(Text(claimed), Text(found))
-    return table
+    header = ("accuracy + Γ would have claimed", "the protocol finds")
+    return Sheet(header, rows, box=None, pad_edge=False, padding=(0, 3, 0, 0))
 
 
 def _found_accuracy(report: DiagnosticReport) -> str:
@@ -118,44 +122,43 @@ def _found_accuracy(report: DiagnosticReport) -> str:
     return f"D3 {mark(d3.answer)}" + (f": margin {signed(d3.value, 1)} pp" if d3.value is not None else "")
 
 
-def _checks(report: DiagnosticReport) -> Table:
-    table = Table(
-        title="Checks", title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0)
-    )
-    for name in ("", "check", "answer", "value", "95 % interval", "what it says"):
-        table.add_column(name)
+def _sheet(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[str | Text]], gap: int = 3, **where: Any
+) -> Sheet:
+    """A table of the report: a title, no lines."""
+    look: dict[str, Any] = {
+        "title": title,
+        "title_justify": "left",
+        "title_style": "bold",
+        "box": None,
+        "pad_edge": False,
+    }
+    return Sheet(header, rows, padding=(0, gap, 0, 0), **look, **where)
+
+
+def _checks(report: DiagnosticReport) -> Sheet:
+    rows: list[list[str | Text]] = []
     for check in report.verdict.checks:
         interval = f"[{num(check.interval[0])}, {num(check.interval[1])}]" if check.interval else "–"
-        style = STYLES.get(check.answer, "dim")
-        table.add_row(
-            check.id,
-            check.name,
-            Text(mark(check.answer), style=style),
-            num(check.value),
-            Text(interval),
-            Text(check.sentence),
-        )
-    return table
+        answer = Text(mark(check.answer), style=STYLES.get(check.answer, "dim"))
+        rows.append([check.id, check.name, answer, num(check.value), interval, check.sentence])
+    return _sheet("Checks", ("", "check", "answer", "value", "95 % interval", "what it says"), rows, gap=2)
 
 
-def _layers(facts: Facts) -> Table:
-    table = Table(
-        title="Layers", title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 3, 0, 0)
-    )
-    columns = ["l", "mean ‖h_l‖", "‖g_l‖ per sample", "‖g_l‖ / 128"]
+def _layers(facts: Facts) -> Sheet:
+    header = ["l", "mean ‖h_l‖", "‖g_l‖ per sample", "‖g_l‖ / 128"]
     if facts.alignment is not None:
-        columns += ["cos(a_l, g_l)", "sd over samples", "measurable", "under floor"]
-    for name in columns:
-        table.add_column(name, justify="right")
+        header += ["cos(a_l, g_l)", "sd over samples", "measurable", "under floor"]
     exact = facts.concentration.exact_layers if facts.concentration else ()
+    rows = []
     for layer in range(facts.stream.depth + 1):
         ref = facts.reference
         row = [str(layer), num(facts.scale.mean[layer]), num(ref.per_sample[layer]), num(ref.batch_mean_128[layer])]
         if (al := facts.alignment) is not None:
             cos = signed(al.mean[layer]) + ("*" if layer in exact else "")
             row += [cos, num(al.std[layer], 2), str(al.measurable[layer]), f"{al.under_floor[layer]:.0%}"]
-        table.add_row(*row)
-    return table
+        rows.append(row)
+    return _sheet("Layers", header, rows, right=range(len(header)))
 
 
 def _functional(facts: Facts) -> list[RenderableType]:
@@ -163,19 +166,7 @@ def _functional(facts: Facts) -> list[RenderableType]:
     parts: list[RenderableType] = []
     header, rows = functional_table(facts)
     if rows:
-        table = Table(
-            title="Functional metrics",
-            title_justify="left",
-            title_style="bold",
-            box=None,
-            pad_edge=False,
-            padding=(0, 2, 0, 0),
-        )
-        for name in header:
-            table.add_column(name, justify="right")
-        for row in rows:
-            table.add_row(*row)
-        parts += [Text(), table]
+        parts += [Text(), _sheet("Functional metrics", header, rows, gap=2, right=range(len(header)))]
     return parts + [Text(line) for line in functional_lines(facts)]
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from creditscope.errors import CreditscopeError
-from creditscope.files import dump_json, dump_line, read_json, write_atomic
+from creditscope.files import dump_json, dump_line, locked, read_json, write_atomic
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.studies.result import NotMeasured, Run
 from creditscope.studies.store import COLUMNS, Row, Store, described, the_one
-from creditscope.training.spec import RunSpec, make_spec
+from creditscope.training.spec import RunSpec, recorded_spec
 
 SCHEMA_VERSION = 1
 INDEX = "index.json"
@@ -105,7 +105,7 @@ def read_run(path: Path) -> Run:
     """One file of an archive; what is not what it states to be is an error."""
     content = read_json(path, "a run of an archive")
     try:
-        spec, versions = make_spec(content["spec"]), dict(content["versions"])
+        spec, versions = recorded_spec(content["spec"]), dict(content["versions"])
         trajectory, report, full = content["trajectory"], content["report"], content["full"]
         lines = [int(line["epoch"]) for line in trajectory]
         facts = {name: DiagnosticReport.from_dict(value, str(path)).facts for name, value in full.items()}
@@ -129,7 +129,7 @@ def read_run(path: Path) -> Run:
 def command(spec: RunSpec) -> str:
     """The exact command that trains this run."""
     named = ("dataset", "arch", "method", "credit_norm")
-    default = make_spec({name: getattr(spec, name) for name in (*named, "epochs")})
+    default = recorded_spec({name: getattr(spec, name) for name in (*named, "epochs")})
     words = ["creditscope", "train", "--dataset", str(spec.dataset), "--arch", str(spec.arch), "--method", spec.method]
     if spec.credit_norm:
         words += ["--credit-norm", spec.credit_norm]
@@ -145,6 +145,16 @@ def command(spec: RunSpec) -> str:
 
 def write_archive(store: Store, hashes: Iterable[str], out: Path) -> list[str]:
     """Write the finished runs among `hashes`; the runs and the studies that the archive has already stay."""
+    try:
+        (out / "runs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CreditscopeError(f"cannot create the archive {out}: {error.strerror or error}") from None
+    busy = CreditscopeError(f"{out} is being written by another process; wait for it or stop it")
+    with locked(out / f".{INDEX}.lock", busy, wait=60):  # the index is read, added to and written back
+        return _write_archive(store, hashes, out)
+
+
+def _write_archive(store: Store, hashes: Iterable[str], out: Path) -> list[str]:
     written = []
     before = Archive(out).plans() if is_archive(out) else []
     for key in dict.fromkeys(hashes):
@@ -165,7 +175,6 @@ def write_archive(store: Store, hashes: Iterable[str], out: Path) -> list[str]:
             "report": bundle.report,
             "full": full,
         }
-        (out / "runs").mkdir(parents=True, exist_ok=True)
         write_atomic(out / "runs" / f"{key}.json", dump_line(content))
         written.append(key)
     runs = {path.stem: read_run(path) for path in sorted((out / "runs").glob("*.json"))}

@@ -50,24 +50,45 @@ NULL_KINDS = ("matched", "bp")
 ORDER = ("bp", "ep", "fa", "dfa", "cb", "sb")
 
 
-@dataclass(frozen=True)
-class Group:
-    """The networks of one method and recipe, one per seed, with the reports that judge each of them."""
+@dataclass(frozen=True, kw_only=True)
+class AuditRow:
+    """One row of the audit table: a report that was given by itself, or (`Group`) the networks of one method over seeds."""
 
     label: str
-    spec: RunSpec
-    """Spec of the first seed."""
-    seeds: tuple[int, ...]
-    bundles: tuple[Any, ...]
-    """Bundles or runs, whatever was given."""
     reports: tuple[DiagnosticReport, ...]
 
     @property
+    def task(self) -> str:
+        """What the network is, in a few words."""
+        return self.reports[0].notes
+
+    @property
+    def count(self) -> int:
+        """Networks behind the accuracy."""
+        return len(self.accuracies)
+
+    @property
+    def names(self) -> list[str]:
+        """Each of the networks that have a report, as a link names it."""
+        return ["report"] if len(self.reports) == 1 else [f"report {k + 1}" for k in range(len(self.reports))]
+
+    @property
     def accuracies(self) -> tuple[float, ...]:
-        return tuple(b.accuracy for b in self.bundles)
+        return self.reports[0].headline_acc
+
+    @property
+    def marked_accuracies(self) -> list[tuple[str, float]]:
+        """(what a mark in a figure is called, accuracy)."""
+        return [(f"claimed, {k + 1} of {self.count}", acc) for k, acc in enumerate(self.accuracies)]
+
+    @property
+    def margins(self) -> tuple[DepthMargin, ...]:
+        """To each null."""
+        depth = self.reports[0].facts.depth
+        return depth.margins if depth else ()
 
     def values(self, name: str) -> list[float]:
-        """growth, reference or gamma of every seed."""
+        """growth, reference or gamma of every network."""
         facts = [r.facts for r in self.reports]
         if name == "growth":
             return [f.scale.growth for f in facts]
@@ -82,24 +103,93 @@ class Group:
         return statuses.pop() if len(statuses) == 1 else "mixed"
 
     @property
+    def aligned(self) -> bool:
+        """Would accuracy and Γ alone be taken for credit that works (S1)? A report does not say what chance is."""
+        gammas = self.values("gamma")
+        return bool(gammas) and statistics.mean(gammas) > 0
+
+    @property
     def claim(self) -> str:
         """What a reader of accuracy and Γ alone would conclude."""
-        gammas = self.values("gamma")
-        chance = 1 / 10 if self.spec.dataset != "cifar100" else 1 / 100
-        n_test = self.bundles[0].n_test if len(self.bundles) == 1 else None
-        learns = accuracy_interval(self.accuracies, n_test).low > chance
-        if learns and gammas and statistics.mean(gammas) > 0:
-            return "learns, credit aligned"
-        return "learns" if learns else "does not learn"
+        return "credit aligned" if self.aligned else "no claim on credit"
 
     @property
     def finding(self) -> str:
-        """The verdict over seeds, in one cell; D3 against the bp null is named as such where the matched one is missing."""
-        lines = [_with_null(self.spec, r) for r in self.reports]
+        """The verdict over seeds, in one cell."""
+        lines = self._lines()
         if len(set(lines)) == 1:
             return lines[0]
         statuses = [r.status for r in self.reports]
         return "; ".join(f"{statuses.count(s)} of {len(statuses)} seeds {s}" for s in dict.fromkeys(statuses))
+
+    def _lines(self) -> list[str]:
+        return [r.verdict.line.removeprefix("VERDICT: ") for r in self.reports]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group(AuditRow):
+    """The networks of one method and recipe, one per seed, with the reports that judge each of them."""
+
+    spec: RunSpec
+    """Spec of the first seed."""
+    seeds: tuple[int, ...]
+    bundles: tuple[Any, ...]
+    """Bundles or runs, whatever was given."""
+
+    @property
+    def task(self) -> str:
+        return f"{self.spec.dataset}, {self.spec.arch} d={self.spec.width} L={self.spec.depth}"
+
+    @property
+    def names(self) -> list[str]:
+        return [f"seed {seed}" for seed in self.seeds]
+
+    @property
+    def accuracies(self) -> tuple[float, ...]:
+        return tuple(b.accuracy for b in self.bundles)
+
+    @property
+    def marked_accuracies(self) -> list[tuple[str, float]]:
+        return list(zip(self.names, self.accuracies, strict=True))
+
+    @property
+    def margins(self) -> tuple[DepthMargin, ...]:
+        found = super().margins
+        return tuple(m for m in found if self.spec.method != "bp" or m.null == "bp")  # BP's matched null is the bp null
+
+    @property
+    def learns(self) -> bool:
+        chance = 1 / 10 if self.spec.dataset != "cifar100" else 1 / 100
+        n_test = self.bundles[0].n_test if len(self.bundles) == 1 else None
+        return accuracy_interval(self.accuracies, n_test).low > chance
+
+    @property
+    def aligned(self) -> bool:
+        return self.learns and super().aligned
+
+    @property
+    def claim(self) -> str:
+        if self.aligned:
+            return "learns, credit aligned"
+        return "learns" if self.learns else "does not learn"
+
+    def _lines(self) -> list[str]:
+        """D3 against the bp null is named as such where the matched one is missing."""
+        return [_with_null(self.spec, r) for r in self.reports]
+
+
+def reported(reports: Iterable[tuple[str, DiagnosticReport]], known: Iterable[str] = ()) -> list[AuditRow]:
+    """A row for every report (name of its file, report) that is of none of the `known` runs.
+
+    The reports of one file that share a method and its accuracies over seeds are one row: they are the seeds.
+    """
+    rows: dict[tuple[object, ...], list[DiagnosticReport]] = {}
+    left = set(known)
+    for k, (name, r) in enumerate(reports):
+        if not r.run or r.run not in left:
+            several = len(r.headline_acc) > 1
+            rows.setdefault((name, r.method_name, r.headline_acc) if several else (name, k), []).append(r)
+    return [AuditRow(label=r[0].method_name or str(key[0]), reports=tuple(r)) for key, r in rows.items()]
 
 
 def _with_null(spec: RunSpec, report: DiagnosticReport) -> str:
@@ -140,7 +230,7 @@ def find_bundles(paths: Iterable[str | Path], on_error: Callable[[str], None] | 
 
 def recipe(spec: RunSpec) -> str:
     """What two runs share that differ only by their seed (or by the checkpoints that they keep, which change nothing)."""
-    return RunSpec(**{**spec.model_dump(), "seed": 0, "checkpoint_epochs": ()}).hash
+    return spec.changed(seed=0, checkpoint_epochs=()).hash
 
 
 def _kin(s: RunSpec) -> tuple[Any, ...]:
@@ -157,7 +247,7 @@ def nulls_for(bundle: Audited, pool: Sequence[A]) -> dict[str, A]:
 def relatives(spec: RunSpec) -> dict[str, str]:
     """Hashes of the runs that judge this one: its nulls, and backpropagation itself."""
     wanted: dict[str, RunSpec] = {kind: spec.null(kind) for kind in NULL_KINDS}  # type: ignore[arg-type]
-    wanted["bp_trained"] = RunSpec(**{**wanted["bp"].model_dump(), "train_last": None, "targets": spec.targets})
+    wanted["bp_trained"] = wanted["bp"].changed(train_last=None, targets=spec.targets)
     return {kind: found.hash for kind, found in wanted.items()}
 
 
@@ -202,7 +292,15 @@ def audit(
             for b in members
         )
         spec = members[0].spec
-        result.append(Group(spec.label, spec, tuple(b.spec.seed for b in members), tuple(members), reports))
+        result.append(
+            Group(
+                label=spec.label,
+                spec=spec,
+                seeds=tuple(b.spec.seed for b in members),
+                bundles=tuple(members),
+                reports=reports,
+            )
+        )
     longest = max((g.spec.epochs or 0 for g in result), default=0)
     return [_with_epochs(g) if g.spec.epochs != longest else g for g in result]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Protocol
 
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CreditscopeError, unknown
 from creditscope.studies.result import Run, StudyResult
 from creditscope.training.spec import RunSpec
 
@@ -28,6 +28,6 @@ class Study(Protocol):
 
 def get_study(name: str) -> Study:
     if name.replace("_", "-") not in NAMES:
-        raise CreditscopeError(f"study {name!r} is unknown; choose one of {', '.join(NAMES)}")
+        raise CreditscopeError(unknown("study", name, NAMES))
     module: Study = import_module(f"creditscope.studies.{name.replace('-', '_')}")
     return module

@@ -14,7 +14,7 @@ from creditscope.credit.registry import make_rule
 from creditscope.studies.published import Published
 from creditscope.studies.result import Run
 from creditscope.studies.temporal import first_epoch
-from creditscope.training.spec import RunSpec, make_spec
+from creditscope.training.spec import RunSpec
 
 Closeness = Literal["accuracy", "margin", "cosine", "order", "epochs", "at most", "at least"]
 """How close counts as reproduced: see `reproduction.TOLERANCE`."""
@@ -55,9 +55,9 @@ def about(runs: Mapping[str, Any], spec: RunSpec) -> bool:
     """Is this one of the `runs` (changes to PRIMARY; the rule at its default options), the number of epochs aside?"""
     wanted = {**PRIMARY, **runs}
     wanted.pop("epochs")
-    if spec.options != make_rule(spec.method, {}).options.model_dump():
+    if not all(matches(getattr(spec, name), value) for name, value in wanted.items()):
         return False
-    return all(matches(getattr(spec, name), value) for name, value in wanted.items())
+    return spec.options == make_rule(spec.method, {}).options.model_dump()
 
 
 def epochs(runs: Mapping[str, Any]) -> int:
@@ -72,13 +72,13 @@ NULL = "frozen blocks, pp (ours: frozen(dfa, rms))"
 def dfa_null(spec: RunSpec) -> RunSpec:
     """The null that the published margins name: frozen blocks, embedding trained by DFA (here with rms), same seed and recipe."""
     change = {"method": "dfa", "credit_norm": "rms", "credit_site": "input"}
-    return make_spec({**spec.null("bp").model_dump(), **change})
+    return spec.null("bp").changed(**change)
 
 
 def long_null(spec: RunSpec) -> RunSpec:
     """`dfa_null` after the 100 epochs of the primary audit, whatever the length of the run."""
     length = {"epochs": PRIMARY["epochs"], "schedule_epochs": PRIMARY["epochs"]}
-    return make_spec({**dfa_null(spec).model_dump(), **length})
+    return dfa_null(spec).changed(**length)
 
 
 def matches(value: Any, wanted: Any) -> bool:

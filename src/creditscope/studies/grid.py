@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CreditscopeError, unknown
 from creditscope.training.spec import RunSpec, make_spec
 
 Preset = Literal["smoke", "quick", "paper", "reduced"]
@@ -53,7 +53,7 @@ CHEAPER: dict[str, dict[str, Any]] = {
 
 def check_preset(preset: str) -> None:
     if preset not in PRESETS:
-        raise CreditscopeError(f"preset {preset!r} is unknown; choose one of {', '.join(PRESETS)}")
+        raise CreditscopeError(unknown("preset", preset, PRESETS))
 
 
 def make(preset: str, method: dict[str, Any], seed: int, **changes: Any) -> RunSpec:

@@ -8,7 +8,7 @@ from creditscope.protocol.report import DiagnosticReport
 from creditscope.studies.archive import Archive
 from creditscope.studies.audit import NULL_KINDS, Audited, audit, nulls_for, recipe, relatives
 from creditscope.studies.store import Store
-from creditscope.training.spec import RunSpec
+from creditscope.training.spec import recorded_spec
 
 
 def judged(store: Store | Archive, key: str) -> tuple[DiagnosticReport, str]:
@@ -16,7 +16,7 @@ def judged(store: Store | Archive, key: str) -> tuple[DiagnosticReport, str]:
     run = _read(store, key)
     if run.spec.frozen:
         return _own(run), "a frozen-blocks null: judged alone, without a null of its own"
-    specs = {r["hash"]: RunSpec(**json.loads(r["spec"])) for r in store.rows() if not r["problem"]}
+    specs = {r["hash"]: recorded_spec(json.loads(r["spec"])) for r in store.rows() if not r["problem"]}
     mine = recipe(run.spec)
     # one run per seed: the same network may be there twice, with other checkpoints kept
     twins = {s.seed: h for h, s in sorted(specs.items(), reverse=True) if recipe(s) == mine} | {run.spec.seed: key}

@@ -190,6 +190,8 @@ def run_store(
     console: Console | None = None,
 ) -> list[Failure]:
     """Train into the store what it lacks; the runs that failed now or are corrupted. Failures are recorded in the store."""
+    from creditscope.training.loop import is_busy
+
     store.check_writable()
     failures: list[Failure] = []
     jobs: list[tuple[RunSpec, Path]] = []
@@ -202,6 +204,7 @@ def run_store(
         except CreditscopeError as error:  # never deleted by us: it may be all that is left of days of training
             remedy = f"`creditscope runs rm {spec.hash[:10]} --store {store.root}` lets it be trained again"
             failures.append(Failure(spec, f"{error}; {remedy}"))
+        is_busy(store.out(spec))  # to look is to remove the lock of a process that was killed after its last write
 
     def finished(spec: RunSpec, failure: Failure | None) -> None:
         try:

@@ -12,7 +12,7 @@ from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import PRESETS
 from creditscope.studies.result import NotMeasured, Run, StudyResult, runs_of
 from creditscope.studies.store import Store
-from creditscope.training.spec import make_spec
+from creditscope.training.spec import recorded_spec
 
 
 def show(name: str, preset: str, store: Store | Archive, data_dir: str | Path | None = None) -> StudyResult:
@@ -57,7 +57,7 @@ def everything(
         except CreditscopeError:
             missing.append(f"{name}: {study.QUESTION} ({len(study.specs(preset))} runs, not run yet)")
     if not isinstance(store, Archive):
-        specs = [make_spec(json.loads(row["spec"])) for row in store.rows() if not row["problem"]]
+        specs = [recorded_spec(json.loads(row["spec"])) for row in store.rows() if not row["problem"]]
         return runs_of(store, specs, data_dir)[0], results, missing
     return store.runs(), results, missing
 

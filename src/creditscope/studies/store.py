@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from creditscope.errors import CreditscopeError
-from creditscope.files import dump_json, read_json, write_atomic
+from creditscope.files import claim_directory, dump_json, read_json, write_atomic
 from creditscope.training.bundle import SPEC, TRAJECTORY, Bundle, is_bundle, load_bundle
 from creditscope.training.spec import RunSpec
 
@@ -52,8 +53,10 @@ class Store:
     def __init__(self, root: str | Path, create: bool = False) -> None:
         self.root = Path(root)
         meta = self.root / META
-        if create and not meta.exists():
-            self._create(meta)
+        if create:
+            version_line = dump_json({"schema_version": SCHEMA_VERSION})
+            claim_directory(self.root, META, version_line, "a store", own=("runs",))
+            self._side("runs")
         if not self.root.is_dir():
             raise CreditscopeError(
                 f"{self.root} is not a store; `creditscope study run NAME --store {self.root}` makes one"
@@ -73,15 +76,6 @@ class Store:
                 "upgrade creditscope"
             )
 
-    def _create(self, meta: Path) -> None:
-        try:
-            if self.root.is_dir() and any(p.name != "runs" for p in self.root.iterdir()):
-                raise CreditscopeError(f"{self.root} is not empty and not a store; choose another directory")
-            (self.root / "runs").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CreditscopeError(f"cannot create the store {self.root}: {error.strerror or error}") from None
-        write_atomic(meta, dump_json({"schema_version": SCHEMA_VERSION}))
-
     # ---- runs -----------------------------------------------------------------------------------------------------
 
     def out(self, spec: RunSpec | str) -> Path:
@@ -96,14 +90,12 @@ class Store:
 
     def check_writable(self) -> None:
         """A one-line error now rather than one for every run."""
-        probe = self.root / f".write-{os.getpid()}"
         try:
-            probe.write_bytes(b"x" * 4096)
+            with tempfile.TemporaryFile(dir=self.root) as probe:  # gone with its process
+                probe.write(b"x" * 4096)
+                probe.flush()
         except OSError as error:
             raise CreditscopeError(f"cannot write to the store {self.root}: {error.strerror or error}") from None
-        finally:
-            with contextlib.suppress(OSError):
-                probe.unlink(missing_ok=True)
 
     def find(self, prefix: str) -> str:
         """The full hash of the one run, finished or failed, that starts with `prefix`."""
@@ -184,7 +176,10 @@ class Store:
 
     def _side(self, name: str) -> Path:
         path = self.root / name
-        path.mkdir(exist_ok=True)
+        try:
+            path.mkdir(exist_ok=True)
+        except OSError as error:
+            raise CreditscopeError(f"cannot write to the store {self.root}: {error.strerror or error}") from None
         return path
 
     # ---- index ----------------------------------------------------------------------------------------------------
@@ -261,7 +256,10 @@ def _open(path: Path | None) -> sqlite3.Connection:
             db.execute("PRAGMA synchronous=NORMAL")
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if version != INDEX_VERSION:
+            db.execute("BEGIN IMMEDIATE")  # of several that find it old, one makes it new
             with db:
+                if db.execute("PRAGMA user_version").fetchone()[0] == INDEX_VERSION:
+                    return db
                 db.execute("DROP TABLE IF EXISTS runs")
                 db.execute(f"CREATE TABLE IF NOT EXISTS runs ({_NAMES}, PRIMARY KEY (hash))")
                 db.execute(f"PRAGMA user_version={INDEX_VERSION}")

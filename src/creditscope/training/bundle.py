@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from creditscope.errors import CreditscopeError
 from creditscope.files import MAX_JSON, dump_json, read_json, read_tensors, sha256_file, write_atomic
-from creditscope.training.spec import SCHEMA_VERSION, RunSpec, make_spec
+from creditscope.training.spec import SCHEMA_VERSION, RunSpec, recorded_spec
 
 if TYPE_CHECKING:
     from creditscope.credit.base import CreditRule
@@ -153,7 +153,7 @@ def load_bundle(path: str | Path, verify: bool = True) -> Bundle:
         raise CreditscopeError(
             f"{path / SPEC} has schema version {version} and this creditscope reads up to {SCHEMA_VERSION}; upgrade creditscope"
         )
-    spec = make_spec(content["spec"])
+    spec = recorded_spec(content["spec"])
     if content.get("spec_hash") != spec.hash:
         raise CreditscopeError(
             f"{path / SPEC} was altered: its spec does not have the hash that it states; train it again"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import shutil
@@ -17,11 +16,12 @@ from torch import Tensor
 from creditscope.adamw import AdamW
 from creditscope.credit.base import CreditRule
 from creditscope.credit.registry import make_rule
+from creditscope.credit.round_trip import check_round_trip
 from creditscope.data import Dataset, load_dataset
 from creditscope.data.dataset import epoch_batches, eval_batches, normalise, test_batches
 from creditscope.diagnosis import diagnose
 from creditscope.errors import CreditscopeError
-from creditscope.files import dump_line, read_metadata, read_tensors, write_atomic, write_tensors
+from creditscope.files import dump_line, is_locked, locked, read_metadata, read_tensors, write_atomic, write_tensors
 from creditscope.models.parts import StreamModel
 from creditscope.monitor import snapshot
 from creditscope.stream import InterfaceStream
@@ -33,6 +33,8 @@ from creditscope.training.spec import RunSpec
 
 RESUME = "resume.safetensors"
 TEST_BATCH = 1000
+ROUND_TRIP = 8
+"""Samples on which a rule must give the same credit after it was saved and loaded."""
 
 Progress = Callable[[int, int, dict[str, Any]], None]
 """progress(epochs done, epochs in all, the trajectory line of the last one)."""
@@ -56,7 +58,7 @@ def train(
         if done.spec.hash != spec.hash:
             raise CreditscopeError(f"{out} holds another run ({done.spec.slug}); choose another --out or remove it")
         return done
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and (not out.is_dir() or any(out.iterdir())) and not bundles.is_bundle(out):
         raise CreditscopeError(f"{out} exists and is not a bundle; choose another --out or empty it")
     dataset = dataset or load_dataset(spec.dataset, data_dir)
     if dataset.name != spec.dataset:
@@ -66,7 +68,8 @@ def train(
         partial.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CreditscopeError(f"cannot create {partial}: {error.strerror}; choose another --out") from None
-    with _locked(out), _one_thread():
+    busy = RunBusy(f"{out} is being trained by another process; wait for it or stop it")
+    with locked(_lock_file(out), busy), _one_thread():  # two processes never train the same run
         if not bundles.is_bundle(out):  # else another process finished it between our first look and the lock
             _make_partial(partial)
             _Run(spec, dataset, partial).go(progress)
@@ -96,14 +99,7 @@ class RunBusy(CreditscopeError):
 
 def is_busy(out: str | Path) -> bool:
     """True while a process trains this run."""
-    try:
-        with open(_lock_file(Path(out)), "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False
+    return is_locked(_lock_file(Path(out)))
 
 
 class _Run:
@@ -115,9 +111,10 @@ class _Run:
         self.model: StreamModel = build_model(spec, dataset.input_shape, dataset.n_classes)
         example = normalise(dataset, dataset.test_x[:3])
         self.stream: InterfaceStream = build_stream(self.model, example)
-        self.rule: CreditRule = make_rule(spec.method, spec.options)
-        generator = torch.Generator().manual_seed(derived_seed(spec.seed, FEEDBACK))
-        self.rule.setup(self.stream, dataset.n_classes, generator)
+        self.rule = self._new_rule()
+        few = slice(0, ROUND_TRIP)
+        x, y = normalise(dataset, dataset.test_x[few]), dataset.test_y[few]
+        check_round_trip(self._new_rule(), make_rule(spec.method, spec.options), self.model, self.stream, x, y)
         first = freeze_first(self.stream, spec.train_last)
         self.objective = Objective(
             self.stream, self.rule, spec.credit_norm, spec.credit_site, spec.penalty, first, spec.precision
@@ -125,6 +122,12 @@ class _Run:
         self.params = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = AdamW(self.params, spec.lr or 0.0, spec.weight_decay)
         self.lines: list[dict[str, Any]] = []
+
+    def _new_rule(self) -> CreditRule:
+        rule = make_rule(self.spec.method, self.spec.options)
+        generator = torch.Generator().manual_seed(derived_seed(self.spec.seed, FEEDBACK))
+        rule.setup(self.stream, self.dataset.n_classes, generator)
+        return rule
 
     def go(self, progress: Progress | None) -> None:
         spec, directory = self.spec, self.directory
@@ -273,34 +276,6 @@ def _one_thread() -> Iterator[None]:
 def _lock_file(out: Path) -> Path:
     """Beside the run, not in it: the directory of an unfinished run is renamed when it is whole."""
     return out.with_name(f".{out.name}.lock")
-
-
-@contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """Two processes never train the same run. The lock ends with its process, however that ends."""
-    path = _lock_file(out)
-    while True:
-        try:
-            # a link is not followed: somebody else's file would be emptied
-            opened = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666), "w")
-        except OSError as error:
-            raise CreditscopeError(f"cannot create {path}: {error.strerror}; choose another --out") from None
-        with opened as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunBusy(f"{out} is being trained by another process; wait for it or stop it") from None
-            try:
-                current = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-            except FileNotFoundError:
-                current = False
-            if not current:  # its last owner has removed the file that we hold: take the new one
-                continue
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
-            return
 
 
 def discard_partial(out: str | Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import reprlib
+import re
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CreditscopeError, complaint, meant
 
 SCHEMA_VERSION = 1
 
@@ -90,6 +91,12 @@ class RunSpec(BaseModel):
     seed: int = Field(42, ge=0, lt=2**31)
     """Seed of initialisation, feedback, data order and augmentation."""
 
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise CreditscopeError(one_line(error, data)) from None
+
     @model_validator(mode="before")
     @classmethod
     def _fill_in(cls, data: Any) -> Any:
@@ -115,8 +122,10 @@ class RunSpec(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> RunSpec:
-        from creditscope.credit.registry import make_rule  # torch is slow to import
+        from creditscope.credit.registry import is_rule_name, knows, make_rule  # torch is slow to import
 
+        if _of_record.get() and is_rule_name(self.method) and not knows(self.method):
+            return self  # it was checked when it was trained; what needs the rule says so then
         rule = make_rule(self.method, self.options)
         object.__setattr__(self, "options", rule.options.model_dump())  # all of them: they are part of the result
         if rule.uses_norm:
@@ -205,7 +214,11 @@ class RunSpec(BaseModel):
         change: dict[str, Any] = {"train_last": 0, "penalty": 0.0, "checkpoint_epochs": ()}
         if kind == "bp":
             change |= {"method": "bp", "credit_norm": None, "credit_site": None, "options": {}}
-        return make_spec({**self.model_dump(), **change})
+        return self.changed(**change)
+
+    def changed(self, **change: Any) -> RunSpec:
+        """A spec that differs from this one in the named fields."""
+        return recorded_spec({**self.model_dump(), **change})
 
 
 def bare(arch: str | None, terminal_norm: Any) -> str:
@@ -214,17 +227,22 @@ def bare(arch: str | None, terminal_norm: Any) -> str:
     return " without terminal LayerNorm" if usual and not terminal_norm else ""
 
 
+_of_record: ContextVar[bool] = ContextVar("_of_record", default=False)
+"""True while the spec of a finished run is read: its rule may be one that this process does not know."""
+
+
 def make_spec(data: dict[str, Any]) -> RunSpec:
     """A spec from a mapping; what is wrong comes as one line."""
+    return RunSpec(**data)
+
+
+def recorded_spec(data: dict[str, Any]) -> RunSpec:
+    """The spec of a finished run, or one made from it: whole, and readable without the file of a user's rule."""
+    token = _of_record.set(True)
     try:
         return RunSpec(**data)
-    except ValidationError as error:
-        raise CreditscopeError(one_line(error, data)) from None
-
-
-SHORT = reprlib.Repr()
-"""Of a value that somebody else wrote: aliases in YAML make a small file an object without end."""
-SHORT.maxlevel, SHORT.maxlist, SHORT.maxdict, SHORT.maxstring, SHORT.maxother, SHORT.maxlong = 2, 4, 4, 80, 80, 80
+    finally:
+        _of_record.reset(token)
 
 
 def one_line(error: ValidationError, data: Mapping[str, Any] | None = None) -> str:
@@ -234,9 +252,11 @@ def one_line(error: ValidationError, data: Mapping[str, Any] | None = None) -> s
     about = [item for item in items if data is None or not item["loc"] or item["loc"][0] in data]
     for item in (about or items)[:3]:
         where = ".".join(str(p) for p in item["loc"])
-        message = item["msg"].removeprefix("Value error, ")
+        message = complaint(item)
         if item["type"] == "extra_forbidden":
-            message = f"unknown field; known: {', '.join(RunSpec.model_fields)}"
-        given = f" (got {SHORT.repr(item['input'])})" if where and item["type"] != "extra_forbidden" else ""
-        parts.append(f"{where}: {message}{given}" if where else message)
+            message = f"unknown field; {meant(where, RunSpec.model_fields)}known: {', '.join(RunSpec.model_fields)}"
+        elif item["type"] == "literal_error":
+            allowed = re.findall("'([^']*)'", item["ctx"]["expected"])
+            message = f"{message}; {meant(str(item['input']), allowed)}".rstrip("; ")
+        parts.append(f"{where}: {message}" if where else message)
     return " ".join("; ".join(parts).split())

@@ -10,7 +10,7 @@ from typing import Any
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.studies.audit import Audited, Group, network_and_seed, nulls_for
+from creditscope.studies.audit import Audited, AuditRow, Group, network_and_seed, nulls_for
 
 DIGITS = 6
 """Significant digits of the trajectory in the page (the bundle holds all of them)."""
@@ -41,7 +41,7 @@ class Network:
 
 
 def networks(
-    groups: Sequence[Group], pool: Iterable[Audited] = (), extra: Iterable[DiagnosticReport] = ()
+    groups: Sequence[AuditRow], pool: Iterable[Audited] = (), extra: Iterable[DiagnosticReport] = ()
 ) -> list[Network]:
     """Every network of the groups, then the nulls of the pool, then reports that no bundle of the groups stands behind.
 
@@ -51,6 +51,8 @@ def networks(
     fuller = {r.run: r for r in given if r.run}
     made: list[Network] = []
     for group in groups:
+        if not isinstance(group, Group):
+            continue  # its reports are among the extra ones
         for bundle, report in zip(group.bundles, group.reports, strict=True):
             if (more := fuller.pop(report.run, None)) is not None:
                 report = report.model_copy(update={"facts": _merged(report.facts, more.facts)})

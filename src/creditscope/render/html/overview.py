@@ -11,23 +11,17 @@ from creditscope.render.figures import names
 from creditscope.render.html.network import Network
 from creditscope.render.html.section import figure_of
 from creditscope.render.numbers import mark
-from creditscope.studies.audit import Group
+from creditscope.studies.audit import AuditRow, Group
 
 LONGEST_NAME = 44
 """Letters of a row's name in a wide figure."""
 
 
-def summary(groups: Sequence[Group], judged: Sequence[Network]) -> list[dict[str, Any]]:
+def summary(rows: Sequence[AuditRow]) -> list[dict[str, Any]]:
     """What is claimed and what holds, in numbers: (count, words, status)."""
-    statuses: list[str] = [g.status for g in groups] if groups else [n.report.status for n in judged]
-    noun = "method" if groups else "network"
-    claims = (
-        sum(g.claim == "learns, credit aligned" for g in groups)
-        if groups
-        else sum(
-            (n.report.facts.aggregate is not None and (n.report.facts.aggregate.headline or 0) > 0) for n in judged
-        )
-    )
+    statuses = [row.status for row in rows]
+    noun = "method" if any(isinstance(row, Group) for row in rows) else "network"
+    claims = sum(row.aligned for row in rows)
     words = {
         "pass": "no audited failure found",
         "fail": "needs walk-back",
@@ -51,8 +45,11 @@ def summary(groups: Sequence[Group], judged: Sequence[Network]) -> list[dict[str
     ]
 
 
-def told_apart(group: Group, groups: Sequence[Group]) -> str:
+def told_apart(group: AuditRow, rows: Sequence[AuditRow]) -> str:
     """What differs between groups of the same name, task and shape: "epochs 30, checkpoint_epochs 1"."""
+    if not isinstance(group, Group):
+        return ""
+    groups = [row for row in rows if isinstance(row, Group)]
     shape = {"dataset", "arch", "width", "depth"}
     seen = {"seed", "options", "schedule_epochs", *shape}
 
@@ -66,8 +63,9 @@ def told_apart(group: Group, groups: Sequence[Group]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def audit_row(group: Group, shown: Sequence[Network], groups: Sequence[Group] = ()) -> dict[str, Any]:
-    by_run = {n.report.run: n.key for n in shown}
+def audit_row(group: AuditRow, shown: Sequence[Network], groups: Sequence[AuditRow] = ()) -> dict[str, Any]:
+    by_run = {n.report.run: n.key for n in shown if n.report.run}
+    by_report = {id(n.report): n.key for n in shown}
     cells = audit_table.cells(group)
     status = group.status
     return {
@@ -75,13 +73,17 @@ def audit_row(group: Group, shown: Sequence[Network], groups: Sequence[Group] = 
         "finding": cells[-1].removeprefix(f"{status}: "),  # the badge says it already
         "status": status,
         "mark": mark(status),
-        "seeds": [(seed, by_run[r.run]) for seed, r in zip(group.seeds, group.reports, strict=True)],
-        "spec": group.spec,
+        "networks": [
+            (name, by_run[r.run] if r.run in by_run else by_report[id(r)])
+            for name, r in zip(group.names, group.reports, strict=True)
+        ],
+        "n": group.count,
+        "task": group.task,
         "apart": told_apart(group, groups),
     }
 
 
-def panels(groups: Sequence[Group]) -> list[dict[str, Any]]:
+def panels(groups: Sequence[AuditRow]) -> list[dict[str, Any]]:
     """Accuracy with its nulls, Γ, and margin: one dot per seed."""
     if not groups:
         return []
@@ -89,14 +91,13 @@ def panels(groups: Sequence[Group]) -> list[dict[str, Any]]:
     accuracy_rows, gamma_rows, margin_rows = [], [], []
     told = names(groups, LONGEST_NAME)
     for name, group in zip(told, groups, strict=True):
-        seeds = [f"seed {s}" for s in group.seeds]
-        depth = group.reports[0].facts.depth
-        margins = {m.null: m for m in depth.margins} if depth else {}
+        seeds = group.names
+        margins = {m.null: m for m in group.margins}
         null = next((margins[k] for k in ("matched", "kind unstated", "bp") if k in margins), None)
         accuracy_rows.append(
             Row(
                 name,
-                list(zip(seeds, group.accuracies, strict=True)),
+                group.marked_accuracies,
                 hollow=[(f"{null.null} null, mean", null.null_accuracy)] if null else (),
             )
         )

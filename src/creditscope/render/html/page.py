@@ -26,7 +26,7 @@ from creditscope.render.html.overview import audit_row, panels, summary
 from creditscope.render.html.section import section
 from creditscope.render.html.studies import study_data, study_section
 from creditscope.render.numbers import MARKS, num, printable, signed
-from creditscope.studies.audit import Group
+from creditscope.studies.audit import AuditRow, reported
 from creditscope.studies.result import StudyResult
 
 ASSETS = Path(__file__).parent
@@ -35,7 +35,7 @@ LONGEST = 1000
 
 
 def html_page(
-    groups: Sequence[Group],
+    groups: Sequence[AuditRow],
     shown: Sequence[Network],
     title: str = "creditscope audit",
     thresholds: DiagnosticThresholds | None = None,
@@ -71,7 +71,7 @@ def html_page(
                 }
             ),
             protocols=protocols,
-            summary=summary(groups, judged),
+            summary=summary(groups or reported((n.report.method_name, n.report) for n in judged)),
             audit=[audit_row(g, shown, groups) for g in groups],
             audit_header=audit_table.HEADER,
             caption=audit_table.caption(groups) if groups else "",

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from importlib import import_module
 from typing import Any, Protocol
 
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CreditscopeError, unknown
 
 LIBRARIES = {"ray": "ray", "slurm": "submitit", "dask": "distributed"}
 """What an engine needs, by the name of its extra."""
@@ -36,7 +36,7 @@ class Executor(Protocol):
 def make_executor(name: str, workers: int | None = None, **options: Any) -> Executor:
     """An engine by name. Options: `timeout` (local), `address` (ray, dask), `slurm` (parameters), `folder` (of its logs)."""
     if name not in ENGINES:
-        raise CreditscopeError(f"executor {name!r} is unknown; choose one of {', '.join(ENGINES)}")
+        raise CreditscopeError(unknown("executor", name, ENGINES))
     executor: Executor = getattr(import_module(f"creditscope.studies.executors.{name}"), ENGINES[name])(
         workers, **options
     )

@@ -14,11 +14,16 @@ from creditscope.studies.executors import TaskFailed, WorkerDied
 PRELOAD = ["torch", "torch._dynamo", "torch.profiler", "torch.profiler._cupti_monitor", "creditscope.training.loop"]
 """Imported once in the fork server; what a torch version lacks is skipped. The profiler alone costs 0.4 s per process."""
 
+_START = (
+    "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+)  # Windows has only the latter
+
 
 class Worker:
     def __init__(self) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOAD)
+        context: Any = multiprocessing.get_context(_START)
+        if _START == "forkserver":
+            context.set_forkserver_preload(PRELOAD)
         self._pipe, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs,), daemon=True)
         self.process.start()
