@@ -45,6 +45,9 @@ def report_markdown(report: DiagnosticReport) -> str:
         ],
     )
     lines += ["", *_checks(report), "", *_layers(report), ""]
+    if facts.alignment and facts.alignment.counting_note:
+        idle = "° " if len(facts.alignment.counting_layers) < len(facts.alignment.mean) else ""
+        lines += [f"{idle}{escape(facts.alignment.counting_note)}", ""]
     if (al := facts.aggregate) is not None:
         lines += table(
             ["aggregation of Γ", "value"],
@@ -106,7 +109,7 @@ def _layers(report: DiagnosticReport) -> list[str]:
             num(facts.scale.mean[layer]),
             num(facts.reference.per_sample[layer]),
             num(facts.reference.batch_mean_128[layer]),
-            signed(al.mean[layer]) if al else "–",
+            signed(al.mean[layer]) + ("" if layer in al.counting_layers else "°") if al else "–",
             num(al.std[layer], 2) if al else "–",
         ]
         for layer in range(facts.stream.depth + 1)

@@ -243,7 +243,7 @@ def headline(runs: Sequence[Run]) -> str:
             escape(g.label),
             beside(audit_accuracy(g.spec), None)[0],
             pm(g.accuracies),
-            pm(g.values("gamma"), 2),
+            g.gamma,
             span(g.values("growth")),
             span(g.values("reference")),
             margin_text(g, "matched") if margin_text(g, "matched") != "–" else f"{margin_text(g, 'bp')} (bp null)",

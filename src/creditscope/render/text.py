@@ -12,6 +12,7 @@ from rich.text import Text
 
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
+from creditscope.protocol.wording import other_reading, over_all_layers
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.numbers import STYLES, accuracy, mark, num, printable, signed
 
@@ -86,10 +87,11 @@ def _sizes(sizes: tuple[int, ...]) -> str:
 
 
 def headline_text(facts: Facts) -> str:
-    """Headline Γ as it was measured, with the number of layers behind it where it is not all of them."""
+    """Headline Γ with the number of layers behind it where it is not all that count, and Γ over all layers where it differs."""
     if facts.aggregate is None:
         return signed(None)
-    return signed(facts.aggregate.headline) + (facts.alignment.layers_behind if facts.alignment else "")
+    behind = facts.alignment.layers_behind if facts.alignment else ""
+    return signed(facts.aggregate.headline) + behind + other_reading(facts.aggregate)
 
 
 def gamma_text(report: DiagnosticReport) -> str:
@@ -115,6 +117,8 @@ def _claimed(report: DiagnosticReport) -> Table:
 
 def _found_accuracy(report: DiagnosticReport) -> str:
     d3 = report.checks["D3"]
+    if report.status == "inconsistent" and (seen := report.facts.evaluation):
+        return f"{seen.accuracy:.3f} on the evaluation batches; D3 not judged"
     return f"D3 {mark(d3.answer)}" + (f": margin {signed(d3.value, 1)} pp" if d3.value is not None else "")
 
 
@@ -152,7 +156,9 @@ def _layers(facts: Facts) -> Table:
         ref = facts.reference
         row = [str(layer), num(facts.scale.mean[layer]), num(ref.per_sample[layer]), num(ref.batch_mean_128[layer])]
         if (al := facts.alignment) is not None:
-            cos = signed(al.mean[layer]) + ("*" if layer in exact else "")
+            cos = (
+                signed(al.mean[layer]) + ("*" if layer in exact else "") + ("" if layer in al.counting_layers else "°")
+            )
             row += [cos, num(al.std[layer], 2), str(al.measurable[layer]), f"{al.under_floor[layer]:.0%}"]
         table.add_row(*row)
     return table
@@ -183,6 +189,9 @@ def _below_layers(facts: Facts) -> list[str]:
     lines = []
     if facts.concentration and facts.concentration.exact_layers:
         lines.append("* exact by construction: the credit is the reference itself")
+    if facts.alignment and facts.alignment.counting_note:
+        idle = "° " if len(facts.alignment.counting_layers) < len(facts.alignment.mean) else ""
+        lines.append(f"{idle}{facts.alignment.counting_note}")
     lines.append(
         f"growth {num(facts.scale.growth)} (largest step between layers), total {num(facts.scale.total_growth)}; "
         f"clamp batch size at h_L {num(facts.reference.clamp_batch_size[-1])} (there ‖g_L‖ / B is 10 x the cosine eps 1e-8)"
@@ -194,7 +203,8 @@ def _below_layers(facts: Facts) -> list[str]:
         )
         c = facts.concentration
         lines.append(
-            f"deep mean (layers 1..L) {signed(c.deep_mean)}, without exact layers {signed(c.deep_mean_without_exact)}; "
+            f"deep mean (layers of 1..L that count) {signed(c.deep_mean)}, without exact layers "
+            f"{signed(c.deep_mean_without_exact)}{over_all_layers(c.deep_mean, c.deep_mean_all_layers)}; "
             f"largest share {num(c.top_share, 2)} at layer {c.top_layer if c.top_layer is not None else '–'}"
         )
     s = facts.stability

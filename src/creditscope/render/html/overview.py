@@ -31,6 +31,7 @@ def summary(groups: Sequence[Group], judged: Sequence[Network]) -> list[dict[str
     words = {
         "pass": "no audited failure found",
         "fail": "needs walk-back",
+        "inconsistent": "inconsistent: the stated accuracy is not the network's",
         "inconclusive": "inconclusive",
         "mixed": "seeds disagree",
         "incomplete": "incomplete: a check was not measured or not measurable",
