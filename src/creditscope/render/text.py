@@ -24,7 +24,7 @@ def to_text(content: RenderableType, width: int = WIDTH) -> str:
     colour = sys.stdout.isatty()
     buffer = io.StringIO()
     console = Console(file=buffer, width=width, force_terminal=colour, no_color=not colour or None, highlight=False)
-    console.print(content)
+    console.print(content, crop=False)  # the verdict is one line, however long
     return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
 
 
