@@ -10,7 +10,6 @@ from __future__ import annotations
 import dis
 import re
 from collections.abc import Iterable, Iterator
-from functools import cache
 from types import CodeType, FunctionType
 
 from torch import nn
@@ -49,7 +48,7 @@ def unknown_start(module: nn.Module, tied: bool = False) -> str:
     cls = type(module)
     if hasattr(module, "parametrizations"):
         return f"{cls.__name__} is parametrised"
-    own = [name for name, p in module.named_parameters(recurse=False) if p is not None]
+    own = [name for name, _ in module.named_parameters(recurse=False)]
     if reason := sets_weights(cls, tied):
         return reason
     if own and not any(_resets(cls, name) for name in RESETS):
@@ -62,7 +61,6 @@ def unknown_start(module: nn.Module, tied: bool = False) -> str:
     return ""
 
 
-@cache
 def sets_weights(cls: type[nn.Module], tied: bool = False) -> str:
     """Why the constructor of this class sets weights in its own way, of itself or of its parts; "" where it does not.
 
@@ -85,7 +83,6 @@ def _torch(cls: type) -> bool:
     return cls.__module__.startswith("torch.nn.")
 
 
-@cache
 def _resets(cls: type[nn.Module], name: str) -> bool:
     """Does the constructor end with this method, so that calling it again starts the module's own parameters again?"""
     if not callable(getattr(cls, name, None)):

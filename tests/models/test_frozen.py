@@ -281,7 +281,8 @@ def test_a_weight_that_the_embedding_shares_is_never_frozen_or_drawn_anew():
     assert "'words.weight'" in message
     tied = shaken(Tied())
     assert "'words.weight' and 'head.weight' are one weight" in one_line(lambda: frozen_blocks(tied, "layers.*"))
-    for twin in (frozen_blocks(tied, "layers.*", rest="keep"), frozen_blocks(tied, "layers.*", build=Tied)):
+    twins: list[Any] = [frozen_blocks(tied, "layers.*", rest="keep"), frozen_blocks(tied, "layers.*", build=Tied)]
+    for twin in twins:
         assert twin.head.weight is twin.words.weight
         assert twin.head.weight.requires_grad
 

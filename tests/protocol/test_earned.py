@@ -20,7 +20,7 @@ CLASSES, SAMPLES = 10, 1024
 NO_NULL = "VERDICT: incomplete: D3 depth utility not measured (no failure found so far)"
 
 
-def answering(right: int, growth: float = 1.0, classes: int = CLASSES) -> tuple[nn.Module, list[tuple[Tensor, Tensor]]]:
+def answering(right: int, growth: float = 1.0, classes: int = CLASSES) -> tuple[Any, list[tuple[Tensor, Tensor]]]:
     """A residual network that answers exactly `right` of 1,024 samples rightly; every block multiplies the stream."""
     net: Any = ResMLP(classes, classes, width=classes, depth=3, terminal_norm=False)
     with torch.no_grad():
@@ -159,7 +159,7 @@ def test_accuracy_of_the_evaluation_batches_has_its_interval(facts: Facts):
     ],
 )
 def test_stated_accuracy_against_the_batches(facts: Facts, stated: dict[str, Any], inconsistent: bool):
-    null = {"frozen_baseline_acc": 0.30} if "headline_acc" in stated else {}
+    null: dict[str, Any] = {"frozen_baseline_acc": 0.30} if "headline_acc" in stated else {}
     report = make_report(facts, **stated, **null)
     assert (report.status == "inconsistent") is inconsistent
     assert (report.status == "pass") <= (not inconsistent)
