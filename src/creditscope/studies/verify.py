@@ -107,7 +107,8 @@ def verify(
         lines, report = plain(bundle.trajectory), bundle.report
     recorded = plain(run.trajectory[: len(lines)])
     if not any("gamma_all_layers" in line for line in recorded):  # from before three-check/1.1: Γ was over all layers
-        lines = [{**line, "gamma": line.pop("gamma_all_layers")} for line in lines]
+        for line in lines:
+            line["gamma"] = line.pop("gamma_all_layers")
     differences = [d for a, b in zip(recorded, lines, strict=True) for d in _unequal(a, b)]
     beyond = [d for d in differences if not _comparable(d)]
     beyond += [d for d in _unequal(recorded[0], lines[0]) if d not in beyond and not _rounded(d)]
