@@ -119,6 +119,17 @@ def test_credit_that_trains_nothing_does_not_count(store, tmp_path):
             assert facts["alignment"]["counting_note"] == "a_2 trains nothing and does not count"
 
 
+def test_a_report_of_bundles_shows_the_gamma_that_was_measured(store, tmp_path):
+    assert main(["report", str(store), "--json", str(tmp_path / "all.json")]) == 0
+    for group in json.loads((tmp_path / "all.json").read_text()):
+        for report in group["reports"]:
+            name = "dfa" if group["method"].startswith("dfa") else "bp"
+            measured = json.loads((store / name / "report.json").read_text())["facts"]
+            assert report["facts"]["aggregate"] == measured["aggregate"]
+            assert report["facts"]["aggregate"]["concat"] is not None
+            assert report["facts"]["evaluation"] == measured["evaluation"]
+
+
 def test_four_diagnostic_is_named_in_the_output(store, capsys):
     assert main(["diagnose", str(store / "bp"), "--protocol", "four-diagnostic"]) == 0
     assert "four-diagnostic/" in capsys.readouterr().out

@@ -66,8 +66,9 @@ def full_facts(base: Facts, rho: float, nudge: float = -1e-4, fresh: FreshB | No
 
 
 def run(spec: RunSpec, accuracy: float, *, trajectory: list[dict[str, Any]] | None = None, rho: float = 0.1, nudge: float = -1e-4,
-        fresh: FreshB | None = None, loss: float = -0.5, **facts: Any) -> Run:  # fmt: skip
-    found = make_facts(depth=None, **{"cosines": (0.4, 0.1, 0.1, 0.1, 0.1), **facts})
+        fresh: FreshB | None = None, loss: float = -0.5, shown: float | None = None, **facts: Any) -> Run:  # fmt: skip
+    """`shown`: its accuracy on the evaluation batches."""
+    found = make_facts(depth=None, accuracy=shown, **{"cosines": (0.4, 0.1, 0.1, 0.1, 0.1), **facts})
     report = plain(make_report(found, headline_acc=accuracy, n_test=10_000).to_dict())
     lines = trajectory or [line(0, 0.1, loss=2.5), line(1, 0.2, loss=2.0), line(2, accuracy, loss=2.0 + loss)]
     return Run(spec, lines, report, full=lambda epoch: full_facts(found, rho if epoch is None else 0.9, nudge, fresh))
