@@ -258,3 +258,12 @@ def test_old_report_files_are_read_and_keep_their_values(tmp_path):
     assert again.facts.aggregate.gamma_all_layers == again.facts.aggregate.headline == gamma
     judged = make_report(again.facts, headline_acc=0.95, frozen_baseline_acc=0.3)
     assert judged.status == "inconsistent"  # accuracy and number of samples are in an old report, too
+
+
+@pytest.mark.parametrize("counting", [[0, 9], [-1]])
+def test_a_report_that_counts_a_layer_that_is_not_there_is_refused(counting: list[int]):
+    net, batches = untrained()
+    data = diagnose(net, batches, credit=lambda h, z, y: [x.clone() for x in h]).to_dict()
+    data["facts"]["alignment"]["counting"] = counting
+    with pytest.raises(CreditscopeError, match="names a layer that is not there"):
+        DiagnosticReport.from_dict(data)

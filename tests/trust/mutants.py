@@ -133,7 +133,7 @@ MEASURE = [
     ("sweep", "int(self.labels.max()) / int(self.labels.sum())", "1 / self.classes", "the largest class is counted",
      EARNED + "test_chance_is_the_largest_class_where_that_is_more"),
     ("sweep", 'got.array("clamped"), counting)', 'got.array("clamped"))', "Γ is over the layers that count",
-     EARNED + "test_a_layer_for_which_a_callable_has_no_credit_does_not_count"),
+     "e2e/test_cli.py::test_credit_that_trains_nothing_does_not_count"),
     ("alignment", "if counting is not None:\n        dot", "if False:\n        dot", "aggregates are of the layers that count",
      LAYERS + "test_aggregates_are_those_of_the_layers_that_count_alone"),
     ("alignment", "LEAST_LAYERS = 3", "LEAST_LAYERS = 2", "concentration needs three layers",

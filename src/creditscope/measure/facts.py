@@ -379,6 +379,8 @@ class Facts(Fact):
         for name, values in lists.items():
             if len(values) != n:
                 raise ValueError(f"{name} has {len(values)} entries for {n} layers (depth {n - 1})")
+        if self.alignment is not None and not set(self.alignment.counting_layers) <= set(range(n)):
+            raise ValueError(f"alignment.counting names a layer that is not there (layers 0 to {n - 1})")
         return self
 
 

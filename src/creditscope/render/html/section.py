@@ -140,13 +140,15 @@ def _layer_table(facts: Facts) -> dict[str, Any]:
         ]
         if al:
             row += [
-                signed(al.mean[layer]) + ("*" if layer in exact else ""),
+                signed(al.mean[layer]) + ("*" if layer in exact else "") + ("" if layer in al.counting_layers else "°"),
                 num(al.std[layer], 2),
                 str(al.measurable[layer]),
                 f"{al.under_floor[layer]:.0%}",
             ]
         rows.append(row)
-    return {"header": header, "rows": rows, "exact": bool(al and exact)}
+    idle = "° " if al and len(al.counting_layers) < len(al.mean) else ""
+    note = f"{idle}{al.counting_note}" if al and al.counting_note else ""
+    return {"header": header, "rows": rows, "exact": bool(al and exact), "counting": note}
 
 
 def figure_of(chart: Figure) -> dict[str, Any]:
