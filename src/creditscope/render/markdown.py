@@ -7,7 +7,7 @@ import re
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.numbers import accuracy, mark, num, printable, signed
-from creditscope.render.text import gamma_text, headline_text, margin_lines
+from creditscope.render.text import counting_text, gamma_text, headline_text, margin_lines
 
 LONGEST = 500
 CAPTION = 2000
@@ -45,9 +45,8 @@ def report_markdown(report: DiagnosticReport) -> str:
         ],
     )
     lines += ["", *_checks(report), "", *_layers(report), ""]
-    if facts.alignment and facts.alignment.counting_note:
-        idle = "° " if len(facts.alignment.counting_layers) < len(facts.alignment.mean) else ""
-        lines += [f"{idle}{escape(facts.alignment.counting_note)}", ""]
+    if note := counting_text(facts):
+        lines += [escape(note), ""]
     if (al := facts.aggregate) is not None:
         lines += table(
             ["aggregation of Γ", "value"],

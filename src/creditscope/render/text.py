@@ -94,6 +94,14 @@ def headline_text(facts: Facts) -> str:
     return signed(facts.aggregate.headline) + behind + other_reading(facts.aggregate)
 
 
+def counting_text(facts: Facts) -> str:
+    """Which layers count and why, with the mark that the others bear; "" where it goes without saying."""
+    aligned = facts.alignment
+    if aligned is None or not aligned.counting_note:
+        return ""
+    return ("° " if len(aligned.counting_layers) < len(aligned.mean) else "") + aligned.counting_note
+
+
 def gamma_text(report: DiagnosticReport) -> str:
     """Headline Γ, or why it is not shown as a result."""
     if report.facts.aggregate is None:
@@ -189,9 +197,8 @@ def _below_layers(facts: Facts) -> list[str]:
     lines = []
     if facts.concentration and facts.concentration.exact_layers:
         lines.append("* exact by construction: the credit is the reference itself")
-    if facts.alignment and facts.alignment.counting_note:
-        idle = "° " if len(facts.alignment.counting_layers) < len(facts.alignment.mean) else ""
-        lines.append(f"{idle}{facts.alignment.counting_note}")
+    if note := counting_text(facts):
+        lines.append(note)
     lines.append(
         f"growth {num(facts.scale.growth)} (largest step between layers), total {num(facts.scale.total_growth)}; "
         f"clamp batch size at h_L {num(facts.reference.clamp_batch_size[-1])} (there ‖g_L‖ / B is 10 x the cosine eps 1e-8)"
