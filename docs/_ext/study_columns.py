@@ -45,7 +45,7 @@ COLUMNS = {
     "epochs saved": "share of the epochs that stopping there would have saved",
     "false stop": "yes if Mode 1 is gone at the end, or accuracy still rises by more than 2 pp",
     "cosine at layer 0": "mean cosine at the output of the embedding",
-    "mean of layers 1..L": "mean cosine over the blocks",
+    "mean of deeper layers": "mean cosine over the layers above 0 that count",
     "largest share": "largest |cos_l| / Σ|cos|",
     "checks that fire": "D1, D2 or C at that epoch",
     "state": "moment of DFA's training, or a control",

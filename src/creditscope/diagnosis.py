@@ -15,6 +15,7 @@ from creditscope.measure.facts import Training
 from creditscope.measure.full import Full
 from creditscope.measure.sweep import LossFn, dtype_of, sweep
 from creditscope.protocol import DiagnosticThresholds, get_policy
+from creditscope.protocol.consistency import SAME_DATA
 from creditscope.protocol.report import DiagnosticReport, make_report
 from creditscope.untouched import untouched
 
@@ -35,6 +36,8 @@ def diagnose(
     protocol: str = "three-check",
     *,
     bp_acc: float | Iterable[float] | None = None,
+    network_acc: float | None = None,
+    headline_on: str = SAME_DATA,
     read: str | None = None,
     loss_fn: LossFn | None = None,
     evidence: Mapping[str, str] | None = None,
@@ -51,12 +54,18 @@ def diagnose(
     eval_batches: batches (x, y), ((x, more), y) or mappings with an entry "labels"; 8 disjoint ones of 128 are advised
         (stability needs 2). Language models: logits [B, T, C] with labels [B, T], -100 where a token is not scored.
     headline_acc: the accuracy that would be published; a list has one number per seed.
+    network_acc: test accuracy of this very network, where headline_acc is of several. It has to lie in the 99.9 % interval of
+        its accuracy on eval_batches; without it the range of the list has to meet that interval, or one number with 5 pp of
+        slack. Otherwise the status is "inconsistent" and D3 is not judged.
+    headline_on: "other data" where eval_batches are no sample of the data behind these accuracies; they are then not compared.
     frozen_baseline_acc: accuracy of the frozen-blocks null: a number or a list (kind unstated), or a mapping
         {"matched": ..., "bp": ...}. None leaves D3 unmeasured.
-    credit: a CreditRule, or a callable (hiddens, logits, y) -> [a_0, ..., a_L]; None leaves alignment unmeasured.
+    credit: a CreditRule, or a callable (hiddens, logits, y) -> [a_0, ..., a_L], None in place of an a_l that the method does not
+        have; None leaves alignment unmeasured. Of a callable every layer that it returns counts in Γ.
     blocks: names, patterns or modules of the residual blocks, for a model without the interface; None looks for them
         (`find_blocks`) and says what was found.
-    n_test: size of the test set behind the accuracies (gives the binomial interval for a single network).
+    n_test: size of the test set behind the accuracies (gives the binomial interval for a single network); where it is not
+        given the number of evaluation samples stands in for it.
     bp_acc: accuracy of backpropagation on the same task; where it does not beat the `bp` null, D3 is not measurable.
     loss_fn: (logits, y) -> loss per sample; cross-entropy if None.
     level: "full" adds perturbation correlation, nudging (both with controls) and the fresh-B null; without credit, the
@@ -101,6 +110,8 @@ def diagnose(
     return make_report(
         facts,
         headline_acc=headline_acc,
+        network_acc=network_acc,
+        headline_on=headline_on,
         frozen_baseline_acc=frozen_baseline_acc,
         bp_acc=bp_acc,
         n_test=n_test,

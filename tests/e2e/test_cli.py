@@ -5,10 +5,13 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from creditscope.cli import main
+from creditscope.cli.verdict import annotation, exit_code
 
 TINY = ["--dataset", "quadratic", "--width", "8", "--depth", "2", "--epochs", "1", "--batch-size", "2000"]
 
@@ -59,14 +62,72 @@ def test_diagnose_finds_nulls_beside_the_bundle_and_ends_with_the_verdict(store,
     assert report["facts"]["depth"]["margins"][0]["margin_pp"] == pytest.approx(100 * (accuracy - null))
 
 
-def test_strict_gives_exit_code_3_only_when_the_verdict_fails(store, capsys, tmp_path):
-    main(["diagnose", str(store / "dfa"), "--json", str(tmp_path / "r.json")])
-    fails = json.loads((tmp_path / "r.json").read_text())["verdict"]["status"] == "fail"
-    assert main(["diagnose", str(store / "dfa"), "--strict"]) == (3 if fails else 0)
+def test_strict_gives_3_for_a_failure_0_for_a_pass_and_4_otherwise(store, capsys, tmp_path):
+    codes = {"pass": 0, "fail": 3, "inconsistent": 4, "inconclusive": 4, "incomplete": 4}
+    for name in ("dfa", "bp"):
+        main(["diagnose", str(store / name), "--json", str(tmp_path / "r.json")])
+        status = json.loads((tmp_path / "r.json").read_text())["verdict"]["status"]
+        assert main(["diagnose", str(store / name), "--strict"]) == codes[status]
     alone = tmp_path / "alone"
     shutil.copytree(store / "bp", alone / "bp")
-    assert main(["diagnose", str(alone / "bp"), "--strict"]) == 0
-    assert "VERDICT: trustworthy (D3 not measured)" in capsys.readouterr().out
+    capsys.readouterr()
+    line = "VERDICT: incomplete: D3 depth utility not measured (no failure found so far)"
+    assert main(["diagnose", str(alone / "bp"), "--strict", "--github"]) == 4
+    out = capsys.readouterr().out.splitlines()
+    assert out[-1] == line
+    assert f"::warning title=creditscope incomplete%3A bp::{line}" in out
+    assert main(["report", str(alone), "--strict"]) == 4
+    assert main(["report", str(alone)]) == 0
+    assert main(["diagnose", str(alone / "bp"), "--protocol", "three-check/1.0"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "VERDICT: trustworthy (D3 not measured)"
+
+
+def test_exit_code_and_annotation_of_every_status():
+    codes = {"pass": 0, "fail": 3, "inconsistent": 4, "inconclusive": 4, "incomplete": 4}
+    levels = {"pass": "notice", "fail": "error"}
+
+    def made(status: str) -> Any:
+        verdict = SimpleNamespace(line="VERDICT: 50 %\nnot a command")
+        return SimpleNamespace(status=status, method_name="a, b: c", verdict=verdict)
+
+    for status, code in codes.items():
+        assert exit_code([made(status)]) == code
+        assert exit_code([made("pass"), made(status)]) == code
+        assert exit_code([made("fail"), made(status)]) == 3
+        title = f"creditscope {status}%3A a%2C b%3A c"
+        wanted = f"::{levels.get(status, 'warning')} title={title}::VERDICT: 50 %25%0Anot a command"
+        assert annotation(made(status)) == wanted
+    assert exit_code([]) == 4
+
+
+def test_credit_that_trains_nothing_does_not_count(store, tmp_path):
+    """DFA at site input: a_L is measured and no part of Γ; BP's credit is the gradient, of which every layer counts."""
+    for name, counting in (("dfa", (0, 1)), ("bp", (0, 1, 2))):
+        main(["diagnose", str(store / name), "--full", "--json", str(tmp_path / "r.json")])
+        facts = json.loads((tmp_path / "r.json").read_text())["facts"]
+        cosines = facts["alignment"]["mean"]
+        assert tuple(facts["alignment"]["counting"]) == counting
+        assert facts["aggregate"]["headline"] == pytest.approx(sum(cosines[k] for k in counting) / len(counting))
+        assert facts["aggregate"]["gamma_all_layers"] == pytest.approx(sum(cosines) / len(cosines))
+        rho = facts["perturbation"]["credit"]
+        deep = counting[1:]
+        assert rho["deep_mean"] == pytest.approx(sum(rho["mean"][k] for k in deep) / len(deep))
+        assert rho["deep_mean_all_layers"] == pytest.approx(sum(rho["mean"][1:]) / 2)
+        if name == "dfa":
+            assert facts["fresh_b"]["layers"] == [1]
+            assert facts["concentration"]["top_share"] is None  # two layers are too few
+            assert facts["alignment"]["counting_note"] == "a_2 trains nothing and does not count"
+
+
+def test_a_report_of_bundles_shows_the_gamma_that_was_measured(store, tmp_path):
+    assert main(["report", str(store), "--json", str(tmp_path / "all.json")]) == 0
+    for group in json.loads((tmp_path / "all.json").read_text()):
+        for report in group["reports"]:
+            name = "dfa" if group["method"].startswith("dfa") else "bp"
+            measured = json.loads((store / name / "report.json").read_text())["facts"]
+            assert report["facts"]["aggregate"] == measured["aggregate"]
+            assert report["facts"]["aggregate"]["concat"] is not None
+            assert report["facts"]["evaluation"] == measured["evaluation"]
 
 
 def test_four_diagnostic_is_named_in_the_output(store, capsys):
@@ -78,7 +139,7 @@ def test_report_prints_one_row_per_method_and_writes_markdown(store, capsys, tmp
     assert main(["report", str(store), "--markdown", str(tmp_path / "t.md")]) == 0
     out = capsys.readouterr().out
     assert "dfa(rms)" in out
-    assert "three-check/1.0" in out
+    assert "three-check/1.1" in out
     rows = [line for line in (tmp_path / "t.md").read_text().splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + 2  # header, bp, dfa
 

@@ -4,11 +4,14 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from creditscope.errors import CreditscopeError
 from creditscope.measure.depth import accuracies, depth, depth_margin
 
 Z_975 = 1.959964
+ROUNDING_PP = 1 / math.sqrt(6)
+"""Standard deviation, in percentage points, of the difference of two accuracies that were rounded to whole percents."""
 T_975 = {1: 12.70620, 2: 4.302653, 3: 3.182446}
 
 
@@ -26,8 +29,9 @@ def test_paired_t():
 
 
 def test_pairing_follows_the_order_of_seeds():
-    # Differences .05, .05 whatever the seeds do: no width. In the other order .15 and -.05.
-    assert depth_margin([0.30, 0.40], [0.25, 0.35], null_kind="bp").low_pp == 5.0
+    # Differences .05, .05 whatever the seeds do: no more width than rounding gives. In the other order .15 and -.05.
+    straight = depth_margin([0.30, 0.40], [0.25, 0.35], null_kind="bp")
+    assert straight.high_pp == pytest.approx(5 + T_975[1] * ROUNDING_PP / math.sqrt(2), rel=1e-6)
     crossed = depth_margin([0.40, 0.30], [0.25, 0.35], null_kind="bp")
     assert crossed.high_pp == pytest.approx(5 + T_975[1] * 10, rel=1e-6)
 
@@ -36,7 +40,31 @@ def test_binomial_error_is_printed_next_to_the_t_interval_and_not_added():
     without = depth_margin([0.5, 0.5], [0.4, 0.4], null_kind="matched")
     fact = depth_margin([0.5, 0.5], [0.4, 0.4], null_kind="matched", n_test=4900)
     assert fact.binomial_se_pp == pytest.approx(1.0)  # sqrt((.25 + .24) / 4900) = .01
-    assert (fact.low_pp, fact.high_pp) == (without.low_pp, without.high_pp) == (10.0, 10.0)
+    assert (fact.low_pp, fact.high_pp) == (without.low_pp, without.high_pp)
+
+
+@pytest.mark.parametrize(
+    ("trained", "frozen", "n_test", "step"),
+    [
+        ([0.36, 0.37, 0.38], [0.30, 0.31, 0.32], None, 0.01),  # stated to whole percents
+        ([0.361, 0.372, 0.383], [0.301, 0.312, 0.323], None, 0.001),
+        ([0.361, 0.372, 0.383], [0.301, 0.312, 0.323], 100, 0.01),  # no finer than one sample of the test set
+        ([1.0, 1.0, 1.0], [0.94, 0.94, 0.94], None, 0.01),
+        ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0], None, 0.01),
+    ],
+)
+def test_equal_rounded_margins_are_as_wide_as_the_rounding(trained, frozen, n_test, step):
+    # Each accuracy is off by up to half a step, uniformly: variance step^2/12, of a difference step^2/6.
+    fact = depth_margin(trained, frozen, null_kind="matched", n_test=n_test)
+    half = T_975[2] * 100 * step / math.sqrt(6 * 3)
+    assert fact.low_pp is not None
+    assert fact.high_pp is not None
+    assert (fact.high_pp - fact.margin_pp, fact.margin_pp - fact.low_pp) == pytest.approx((half, half), rel=1e-6)
+
+
+def test_rounding_adds_nothing_to_a_spread_that_is_larger():
+    wide = depth_margin([0.40, 0.42, 0.44], [0.35, 0.36, 0.37], null_kind="matched", n_test=10_000)
+    assert wide.low_pp == pytest.approx(6 - T_975[2] / math.sqrt(3), rel=1e-6)
 
 
 def test_welch():
@@ -51,9 +79,47 @@ def test_welch():
     assert fact.n == 4
 
 
-def test_welch_without_any_spread_has_no_width():
+def test_welch_without_any_spread_is_as_wide_as_the_rounding():
     fact = depth_margin([0.5, 0.5, 0.5], [0.4, 0.4], null_kind="matched")
-    assert (fact.low_pp, fact.high_pp) == (10.0, 10.0)
+    parts = [(1 / 12 / n, n) for n in (3, 2)]  # in squared percentage points
+    error = sum(part for part, _ in parts)
+    freedom = error**2 / sum(part**2 / (n - 1) for part, n in parts)
+    half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(error)
+    assert (fact.low_pp, fact.high_pp) == pytest.approx((10 - half, 10 + half), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "low", "high"),
+    [(9, 3, 0.1705, 0.8090), (0, 0, -0.2775, 0.2775), (10, 0, 0.6075, 1.0)],
+)
+def test_newcombes_own_examples(right, wrong, low, high):
+    # Newcombe 1998, table II, method 10: 9/10 - 3/10, 0/10 - 0/10, 10/10 - 0/10
+    fact = depth_margin(right / 10, wrong / 10, null_kind="matched", n_test=10)
+    assert (fact.low_pp, fact.high_pp) == pytest.approx((100 * low, 100 * high), abs=0.006)
+
+
+def score_ends(share, n):
+    """The ends of the score interval as roots of (share - x)^2 = z^2 x (1 - x) / n."""
+    z2 = Z_975**2 / n
+    return sorted(np.roots([1 + z2, -(2 * share + z2), share**2]))
+
+
+def newcombe_pp(p, q, n):
+    (p_low, p_high), (q_low, q_high) = score_ends(p, n), score_ends(q, n)
+    low = p - q - math.sqrt((p - p_low) ** 2 + (q_high - q) ** 2)
+    return 100 * low, 100 * (p - q + math.sqrt((p_high - p) ** 2 + (q - q_low) ** 2))
+
+
+def test_the_evaluation_samples_stand_in_for_the_test_set():
+    for accuracy, null in ((0.36, 0.30), (0.615, 0.349), (1.0, 0.0)):
+        fact = depth_margin(accuracy, null, null_kind="kind unstated", n_eval=1024)
+        assert (fact.low_pp, fact.high_pp) == pytest.approx(newcombe_pp(accuracy, null, 1024), rel=1e-6)
+        assert fact.from_evaluation
+        assert fact.interval == ("binomial, this network only; n_test not given, so from the 1,024 evaluation samples")
+        assert fact.binomial_se_pp is None
+    known = depth_margin(0.36, 0.30, null_kind="kind unstated", n_eval=1024, n_test=10_000)
+    assert not known.from_evaluation
+    assert (known.low_pp, known.high_pp) == pytest.approx(newcombe_pp(0.36, 0.30, 10_000), rel=1e-6)
 
 
 @pytest.mark.parametrize("single", [0.31, [0.31], np.float32(0.31), np.array(0.31), np.array([0.31])])
@@ -62,15 +128,14 @@ def test_one_network_with_a_known_test_set(single):
     se = 100 * math.sqrt((0.31 * 0.69 + 0.349 * 0.651) / 10_000)
     assert fact.margin_pp == pytest.approx(-3.9, abs=1e-5)
     assert fact.binomial_se_pp == pytest.approx(se, rel=1e-5)
-    assert fact.low_pp == pytest.approx(-3.9 - Z_975 * se, rel=1e-5)
-    assert fact.high_pp == pytest.approx(-3.9 + Z_975 * se, rel=1e-5)
+    assert (fact.low_pp, fact.high_pp) == pytest.approx(newcombe_pp(0.31, 0.349, 10_000), rel=1e-5)
     assert (fact.interval, fact.n) == ("binomial, this network only", 1)
 
 
 def test_one_network_against_several_nulls_uses_their_mean_and_says_so():
     fact = depth_margin(0.5, [0.3, 0.4, 0.5], null_kind="matched", n_test=4900)
     assert fact.null_accuracy == pytest.approx(0.4)
-    assert fact.high_pp == pytest.approx(10 + Z_975, rel=1e-6)
+    assert fact.high_pp == pytest.approx(newcombe_pp(0.5, 0.4, 4900)[1], rel=1e-6)
     assert fact.interval == "binomial, this network only (null: mean of 3 networks)"
 
 
@@ -81,7 +146,7 @@ def test_one_network_against_two_nulls():
 
 def test_several_networks_against_one_null():
     fact = depth_margin([0.45, 0.55], 0.4, null_kind="matched", n_test=4900)
-    assert fact.high_pp == pytest.approx(10 + Z_975, rel=1e-6)
+    assert fact.high_pp == pytest.approx(newcombe_pp(0.5, 0.4, 4900)[1], rel=1e-6)
     assert fact.interval == "binomial, this null network only (accuracy: mean of 2 networks)"
     assert fact.n == 2
 
@@ -102,7 +167,9 @@ def test_two_points_are_two_points(headline, null):
 
 def test_ends_of_the_range_are_accuracies():
     fact = depth_margin(1, 0, null_kind="matched", n_test=1)
-    assert (fact.margin_pp, fact.low_pp, fact.high_pp) == (100.0, 100.0, 100.0)
+    assert (fact.margin_pp, fact.high_pp) == (100.0, 100.0)
+    assert fact.low_pp is not None
+    assert fact.low_pp < 2  # one sample decides nothing
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,7 @@ def make_facts(
             deep_mean=sum(cosines[1:]) / BLOCKS,
             deep_mean_without_exact=sum(left) / len(left) if left else None,
             exact_layers=exact_layers,
+            deep_mean_all_layers=sum(cosines[1:]) / BLOCKS,
         )
         aggregate = aggregate or make_aggregate(mean)
     return Facts(
@@ -127,4 +128,5 @@ def make_aggregate(headline: float, clamped: float | None = None, *, sign_flips:
         clamped_128=headline if clamped is None else clamped,
         spread=0.0 if clamped is None else abs(headline - clamped),
         sign_flips=sign_flips,
+        gamma_all_layers=headline,
     )

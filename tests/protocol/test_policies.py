@@ -40,6 +40,46 @@ def verdict(d1: str = "pass", d2: str = "pass", d3: str = "pass", policy: str = 
 
 
 MODE_1 = "D1 scale stability + D2 reference validity (Mode 1)"
+SO_FAR = "(no failure found so far)"
+
+EARNED = [
+    ("pass", "pass", "pass", "pass", "trustworthy"),
+    ("fail", "fail", "pass", "fail", f"needs walk-back: {MODE_1}"),
+    ("pass", "pass", "fail", "fail", "needs walk-back: D3 depth utility"),
+    ("fail", "fail", "fail", "fail", f"needs walk-back: {MODE_1}, D3 depth utility"),
+    ("fail", "pass", "pass", "pass", "trustworthy (warning: D1 scale stability)"),
+    ("pass", "fail", "pass", "pass", "trustworthy (warning: D2 reference validity)"),
+    ("pass", "pass", "inconclusive", "inconclusive", "inconclusive: D3 depth utility"),
+    ("inconclusive", "pass", "pass", "pass", "trustworthy"),
+    ("inconclusive", "fail", "pass", "inconclusive", "inconclusive: D1 scale stability"),
+    ("pass", "pass", "not measured", "incomplete", f"incomplete: D3 depth utility not measured {SO_FAR}"),
+    ("pass", "pass", "not measurable", "incomplete", f"incomplete: D3 depth utility not measurable {SO_FAR}"),
+    ("fail", "pass", "not measured", "incomplete", f"incomplete: D3 depth utility not measured {SO_FAR}"),
+    ("fail", "fail", "not measured", "fail", f"needs walk-back: {MODE_1}"),
+    (
+        "fail",
+        "inconclusive",
+        "not measured",
+        "inconclusive",
+        "inconclusive: D2 reference validity (D3 depth utility not measured)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("d1", "d2", "d3", "status", "line"), EARNED)
+def test_three_check_is_earned(d1, d2, d3, status, line):
+    result = verdict(d1, d2, d3)
+    assert (result.status, result.line) == (status, f"VERDICT: {line}")
+    assert result.policy == "three-check/1.1"
+    assert result.alternative is None
+
+
+def test_a_margin_without_an_interval_does_not_earn_the_word():
+    result = judge(make_facts(depth=Depth(margins=(margin(10.0),))), T)
+    assert result.line == "VERDICT: incomplete: D3 depth utility without an interval (no failure found so far)"
+    assert judge(make_facts(depth=Depth(margins=(margin(10.0),))), T, "three-check/1.0").line == "VERDICT: trustworthy"
+    assert judge(make_facts(depth=Depth(margins=(margin(-9.0),))), T).status == "fail"
+
 
 THREE_CHECK = [
     ("pass", "pass", "pass", "pass", "trustworthy"),
@@ -77,8 +117,8 @@ THREE_CHECK = [
 
 
 @pytest.mark.parametrize(("d1", "d2", "d3", "status", "line"), THREE_CHECK)
-def test_three_check(d1, d2, d3, status, line):
-    result = verdict(d1, d2, d3)
+def test_three_check_of_old_reports(d1, d2, d3, status, line):
+    result = verdict(d1, d2, d3, "three-check/1.0")
     assert (result.status, result.line) == (status, f"VERDICT: {line}")
     assert result.policy == "three-check/1.0"
     assert result.alternative is None
@@ -313,9 +353,11 @@ def test_samples_left_out_are_counted():
 
 def test_registry():
     assert [(name, policy.version) for name, policy in POLICIES.items()] == [
-        ("three-check", "three-check/1.0"),
+        ("three-check", "three-check/1.1"),
+        ("three-check/1.0", "three-check/1.0"),
         ("four-diagnostic", "four-diagnostic/1.0"),
     ]
+    assert get_policy("three-check/1.1") is get_policy("three-check")
     assert get_policy("four-diagnostic/1.0") is get_policy("four-diagnostic") is POLICIES["four-diagnostic"]
     assert judge(make_facts(), T, POLICIES["four-diagnostic"]).policy == "four-diagnostic/1.0"
 
@@ -323,7 +365,9 @@ def test_registry():
 def test_unknown_policy_is_one_line():
     with pytest.raises(CreditscopeError) as caught:
         judge(make_facts(), T, "five-check")
-    assert str(caught.value) == "unknown protocol 'five-check': use one of three-check, four-diagnostic"
+    assert (
+        str(caught.value) == "unknown protocol 'five-check': use one of three-check, three-check/1.0, four-diagnostic"
+    )
 
 
 def test_a_verdict_survives_json():

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from creditscope.errors import CreditscopeError
@@ -27,9 +28,22 @@ def test_interval_over_seeds():
 
 
 def test_interval_of_one_network():
-    interval = accuracy_interval(0.2, n_test=1600)  # sqrt(.16 / 1600) = .01
-    assert (interval.low, interval.high) == pytest.approx((0.2 - 0.01959964, 0.2 + 0.01959964), rel=1e-6)
+    interval = accuracy_interval(0.2, n_test=1600)
+    # the shares from which .2 is 1.96 standard errors away: (.2 - x)^2 = z^2 x (1 - x) / 1600
+    z2 = 1.959964**2 / 1600
+    low, high = sorted(np.roots([1 + z2, -(0.4 + z2), 0.04]))
+    assert (interval.low, interval.high) == pytest.approx((low, high), rel=1e-6)
     assert interval.kind == "binomial, this network only"
+
+
+@pytest.mark.parametrize("accuracy", [0.0, 1.0])
+def test_an_accuracy_of_0_or_1_has_an_interval_with_a_width(accuracy):
+    one = accuracy_interval(accuracy, n_test=100)
+    seeds = accuracy_interval([accuracy] * 3)
+    for interval in (one, seeds):
+        assert interval.high - interval.low > 0.01
+    # three accuracies rounded to whole percents: a standard deviation of .01/sqrt(12) at least
+    assert seeds.high - seeds.mean == pytest.approx(4.302653 * 0.01 / math.sqrt(36), rel=1e-6)
 
 
 def test_point():

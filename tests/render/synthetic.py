@@ -23,7 +23,12 @@ COMMON: dict[str, Any] = {"n_samples": 256, "samples": "x", "dtype": "float64", 
 
 def _means(value: float) -> LayerMeans:
     return LayerMeans(
-        mean=(value,) * 5, std=(0.1,) * 5, measurable=(256,) * 5, deep_mean=value, deep_mean_without_exact=None
+        mean=(value,) * 5,
+        std=(0.1,) * 5,
+        measurable=(256,) * 5,
+        deep_mean=value,
+        deep_mean_without_exact=None,
+        deep_mean_all_layers=value,
     )
 
 

@@ -32,7 +32,7 @@ def test_table_has_a_row_per_group_and_its_conventions_in_the_caption(groups):
     assert len(rows) == len(groups)
     assert all(row.count(" & ") == 7 for row in rows)
     caption = re.search(r"\\caption\{(.*)\}\n", text)[1]  # type: ignore[index]
-    for words in ("Protocol three-check/1.0", "per-sample cosine", "divided by 128", r"95 \% interval"):
+    for words in ("Protocol three-check/1.1", "per-sample cosine", "divided by 128", r"95 \% interval"):
         assert words in caption
 
 

@@ -48,7 +48,12 @@ COMMON: dict[str, Any] = {"n_samples": 256, "samples": "", "dtype": "float64", "
 
 def means(value: float) -> LayerMeans:
     return LayerMeans(
-        mean=(value,) * 5, std=(0.1,) * 5, measurable=(256,) * 5, deep_mean=value, deep_mean_without_exact=None
+        mean=(value,) * 5,
+        std=(0.1,) * 5,
+        measurable=(256,) * 5,
+        deep_mean=value,
+        deep_mean_without_exact=None,
+        deep_mean_all_layers=value,
     )
 
 
@@ -61,8 +66,9 @@ def full_facts(base: Facts, rho: float, nudge: float = -1e-4, fresh: FreshB | No
 
 
 def run(spec: RunSpec, accuracy: float, *, trajectory: list[dict[str, Any]] | None = None, rho: float = 0.1, nudge: float = -1e-4,
-        fresh: FreshB | None = None, loss: float = -0.5, **facts: Any) -> Run:  # fmt: skip
-    found = make_facts(depth=None, **{"cosines": (0.4, 0.1, 0.1, 0.1, 0.1), **facts})
+        fresh: FreshB | None = None, loss: float = -0.5, shown: float | None = None, **facts: Any) -> Run:  # fmt: skip
+    """`shown`: its accuracy on the evaluation batches."""
+    found = make_facts(depth=None, accuracy=shown, **{"cosines": (0.4, 0.1, 0.1, 0.1, 0.1), **facts})
     report = plain(make_report(found, headline_acc=accuracy, n_test=10_000).to_dict())
     lines = trajectory or [line(0, 0.1, loss=2.5), line(1, 0.2, loss=2.0), line(2, accuracy, loss=2.0 + loss)]
     return Run(spec, lines, report, full=lambda epoch: full_facts(found, rho if epoch is None else 0.9, nudge, fresh))
@@ -72,7 +78,7 @@ def line(
     epoch: int, accuracy: float, fired: tuple[str, ...] = (), h: float = 16.0, loss: float = 1.0, cosine: Any = None
 ) -> dict[str, Any]:
     return {"epoch": epoch, "accuracy": accuracy, "train_loss": loss, "h": [16.0, h], "g_per_sample": [0.1, 0.1], "growth": 1.0,
-            "cosine": cosine or [0.4, 0.1, 0.1], "fired": list(fired), "gamma": 0.2}  # fmt: skip
+            "cosine": cosine or [0.4, 0.1, 0.1, 0.1, 0.1], "fired": list(fired), "gamma": 0.2}  # fmt: skip
 
 
 def with_nulls(spec: RunSpec, accuracy: float, null: float, **facts: Any) -> list[Run]:
@@ -90,6 +96,7 @@ def pool(*items: Item, **change: Any) -> list[Run]:
     return list(found.values())
 
 
+FA_OUT = {**FA, "credit_site": "output"}
 BROKEN: dict[str, Any] = {"growth": 2000.0, "g_128": 4e-9}
 CLASSIC: tuple[Item, ...] = (
     (BP, 0.615, 0.35, {"cosines": (1.0,) * 5}),
@@ -159,12 +166,15 @@ def test_temporal_first_epoch_saving_and_false_stop():
 
 
 def test_early_counts_mode_2_before_mode_1():
-    lines = [line(0, 0.1), line(1, 0.2, cosine=[0.4, 0.01, 0.01]), line(2, 0.3, ("D1", "D2"), cosine=[0.4, 0.0, 0.0])]
+    # a_4 trains nothing at site input: .4 of .43 without it, less than half with it
+    mode2 = [0.4, 0.01, 0.01, 0.01, 0.6]
+    lines = [line(0, 0.1), line(1, 0.2, cosine=mode2), line(2, 0.3, ("D1", "D2"), cosine=[0.4, 0.0, 0.0, 0.0, 0.0])]
+    even = [line(0, 0.1), line(1, 0.2, cosine=[0.1, 0.1, 0.1, 0.1, 1.0])]
     result = early.analyse([run(make("paper", DFA, 42), 0.3, trajectory=lines), run(make("paper", FA, 42), 0.3,
-                            trajectory=[line(0, 0.1), line(1, 0.2, cosine=[0.1, 0.1, 0.1])])])  # fmt: skip
+                            trajectory=even)])  # fmt: skip
     assert "appears in 1 of 2 runs, and in 1 of them before Mode 1 or without it." in result.conclusion
     top = [line(0, 0.1), line(1, 0.2, cosine=[0.1, 0.01, 0.01, 0.01, 1.0])]
-    result = early.analyse([run(make("paper", FA, 42), 0.3, trajectory=top, exact_layers=(4,))])
+    result = early.analyse([run(make("paper", FA_OUT, 42), 0.3, trajectory=top, exact_layers=(4,))])
     assert result.conclusion.endswith("; in 1 of them the layer is one whose credit is exact by construction (FA: L).")
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.studies.test_analyses import BROKEN, Item, pool
+from tests.studies.test_analyses import BROKEN, Item, pool, run
 
 from creditscope.render.reproduction import audit_page
-from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, FA_RMS
+from creditscope.studies.audit import audit
+from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, FA_RMS, make
+from creditscope.studies.rejudged import rejudged
 from creditscope.studies.reproduction import NOT_COMPARABLE, NOT_ONE_RUN, NOT_RUN, ONE_NORM, ONE_RUN, REPRODUCED
 from creditscope.studies.verdicts import INCONCLUSIVE, NOT_ONE_OPEN, ONE_OPEN, Judged, VerdictOutcome, verdict_outcomes
 
@@ -131,3 +133,27 @@ def test_the_verdicts_are_shown_with_and_without_depth():
     assert rows["| fa(none)"] == ["trustworthy", "needs walk-back: (d) depth |"]  # only (d) fails it
     assert rows["| dfa(rms)"][0] == "needs walk-back: (a) scale, (b) reference"
     assert rows["| dfa(rms)"][1] == "needs walk-back: (a) scale, (b) reference, (d) depth |"
+
+
+def test_a_bundle_whose_accuracy_was_changed_is_inconsistent():
+    """The second network shows .30 on its batches and states .60; the range over the seeds would hide it."""
+    runs = [run(make("paper", DFA, seed), acc, shown=0.30) for seed, acc in ((42, 0.30), (123, 0.60))]
+    (group,) = audit(runs)
+    assert [r.status for r in group.reports] == ["incomplete", "inconsistent"]
+
+
+def test_what_1_1_changes_is_told_with_its_reason():
+    runs = [
+        run(make("paper", DFA, 42), 0.30, shown=0.30),
+        run(make("paper", BP, 42), 0.60, shown=0.30),
+        run(make("paper", FA, 42), 0.40, **BROKEN),
+    ]
+    found = rejudged(runs)
+    assert found.judged == 3
+    assert dict(found.statuses) == {"incomplete": 1, "inconsistent": 1, "fail": 1}
+    old = "trustworthy (D3 not measured)"
+    assert {row[0]: (row[3], row[5]) for row in found.changes} == {
+        "bp": (old, "the accuracy is not confirmed by the evaluation batches"),
+        "dfa(rms)": (old, "the word only: D3 is not measured"),
+    }
+    assert any("share of the largest class" in row[0] and row[1] == "3 of 3" for row in found.gaps)

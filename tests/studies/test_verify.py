@@ -54,6 +54,47 @@ def test_a_run_of_a_store_and_of_an_archive_is_reproduced_to_the_bit(store, arch
         assert found.epochs == (epochs or 3)
 
 
+def as_of_schema_1(archive: Path) -> dict[str, Any]:
+    """The record as it was written before three-check/1.1: Γ over all layers, no new facts."""
+    path = archive / "runs" / f"{spec().hash}.json"
+    content: dict[str, Any] = json.loads(path.read_text())
+    for line in content["trajectory"]:
+        line["gamma"] = line.pop("gamma_all_layers")
+    report = content["report"]
+    report["schema_version"] = 1
+    facts = report["facts"]
+    facts["aggregate"]["headline"] = facts["aggregate"].pop("gamma_all_layers")
+    facts["concentration"]["deep_mean"] = facts["concentration"].pop("deep_mean_all_layers")
+    for fact, name in (("alignment", "counting"), ("alignment", "counting_note")):
+        del facts[fact][name]
+    del facts["evaluation"], facts["claim"], report["network_acc"], report["headline_on"]
+    report["verdict"] |= {"policy": "three-check/1.0", "line": "VERDICT: trustworthy (D3 not measured)"}
+    path.write_text(json.dumps(content))
+    return content
+
+
+def test_a_record_from_before_the_layers_that_count_is_reproduced_to_the_bit(archive):
+    content = as_of_schema_1(archive)
+    run = pick(Archive(archive), None)
+    assert verify(run).status == "exact"
+    # the old values stay readable, the new ones follow from the means of the layers
+    cosines = content["report"]["facts"]["alignment"]["mean"]
+    assert run.facts.aggregate is not None
+    assert run.facts.aggregate.gamma_all_layers == pytest.approx(sum(cosines) / 3)
+    assert run.facts.aggregate.headline == pytest.approx(sum(cosines[:2]) / 2)  # a_2 trains nothing
+    assert run.facts.aggregate.concat is None
+
+
+def test_an_old_record_with_a_made_up_gamma_is_not_reproduced(archive):
+    as_of_schema_1(archive)
+
+    def change(lines):
+        lines[-1]["gamma"] += 0.3
+
+    alter(archive, change)
+    assert verify(pick(Archive(archive), None)).status == "not reproduced"
+
+
 def test_the_first_epochs_follow_the_schedule_of_the_whole(store):
     assert shortened(spec(), 2).schedule_epochs == 3
     assert shortened(spec(), 2).checkpoint_epochs == (1,)

@@ -182,6 +182,7 @@ class Network:
             )
         return {
             "headline_acc": self.acc,
+            "headline_on": "other data",  # what these networks answer is not what is known of them
             "frozen_baseline_acc": self.null,
             "bp_acc": self.bp_acc,
             "n_test": self.n_test,

@@ -23,7 +23,7 @@ ANSWERS = {"pass", "fail", "inconclusive", "not measurable", "not measured"}
 
 def defined(report: DiagnosticReport) -> None:
     """Every check has an answer and, unless it passes, a reason; the report prints, and is JSON without NaN."""
-    assert report.status in ("pass", "fail", "inconclusive", "incomplete")
+    assert report.status in ("pass", "fail", "inconsistent", "inconclusive", "incomplete")
     for check in report.verdict.checks:
         assert check.answer in ANSWERS
         assert check.sentence

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from creditscope.cli.parse import parse
+from creditscope.cli.verdict import STRICT_HELP, annotation, exit_code
 
 if TYPE_CHECKING:
     from creditscope.training.bundle import Bundle
-
-STRICT_FAIL = 3
 
 
 @dataclass
@@ -23,7 +22,7 @@ class Diagnose:
     bundle: Annotated[Path, tyro.conf.Positional]
     """Directory of the bundle."""
     protocol: str = "three-check"
-    """Verdict policy: three-check or four-diagnostic."""
+    """Verdict policy: three-check, three-check/1.0 or four-diagnostic."""
     null: tuple[Path, ...] = ()
     """Bundles of frozen-blocks nulls (default: those beside the bundle that fit it)."""
     data_dir: Path | None = None
@@ -35,7 +34,9 @@ class Diagnose:
     full: bool = False
     """Also measure perturbation correlation, nudging and the fresh-B null."""
     strict: bool = False
-    """Exit with code 3 if the verdict fails."""
+    """Exit with code 3 if the verdict fails, 4 if it neither fails nor passes."""
+    github: bool = False
+    """Also print the verdict as an annotation of a GitHub workflow."""
 
 
 def run(args: Sequence[str]) -> int:
@@ -43,7 +44,7 @@ def run(args: Sequence[str]) -> int:
         Diagnose,
         args,
         "diagnose",
-        "Measure the network of a bundle again and judge it. Exit code 0; with --strict 3 when the verdict fails.",
+        f"Measure the network of a bundle again and judge it. Exit code 0; {STRICT_HELP}.",
         "creditscope diagnose runs/dfa --protocol four-diagnostic --json report.json --strict",
     )
     from creditscope.data import load_dataset
@@ -70,6 +71,7 @@ def run(args: Sequence[str]) -> int:
         bundle.model(dataset),
         eval_batches(dataset),
         headline_acc=bundle.accuracy,
+        network_acc=bundle.accuracy,
         frozen_baseline_acc=None if bundle.spec.frozen else nulls or None,
         bp_acc=found["bp_trained"].accuracy if "bp_trained" in found else None,
         method_name=bundle.spec.label,
@@ -84,8 +86,10 @@ def run(args: Sequence[str]) -> int:
         report.to_json(flags.json)
     if flags.markdown:
         write_atomic(flags.markdown, report.to_markdown().encode())
+    if flags.github:
+        print(annotation(report))
     print(report)
-    return STRICT_FAIL if flags.strict and report.status == "fail" else 0
+    return exit_code([report]) if flags.strict else 0
 
 
 def siblings(path: Path) -> list[Bundle]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from creditscope.cli.parse import parse
+from creditscope.cli.verdict import STRICT_HELP, annotation, exit_code
 
 if TYPE_CHECKING:
     from creditscope.cli.sources import Sources
@@ -25,7 +26,7 @@ class Report:
     """Bundles, stores, directories that hold bundles at any depth, reports as JSON, or directories of reports. A report of a
     bundle that is there too adds what it measured; any other is a row of its own."""
     protocol: str = "three-check"
-    """Verdict policy: three-check or four-diagnostic."""
+    """Verdict policy: three-check, three-check/1.0 or four-diagnostic."""
     json: Path | None = None
     """Also write every report as JSON to this file."""
     markdown: Path | None = None
@@ -42,6 +43,10 @@ class Report:
     """Measure the full level (ρ, nudging, fresh-B) of a store's studies where it is missing; kept in the store."""
     data_dir: Path | None = None
     """Where the CIFAR files are (for --full)."""
+    strict: bool = False
+    """Exit with code 3 if a verdict fails, 4 if none fails and not all pass."""
+    github: bool = False
+    """Also print every verdict as an annotation of a GitHub workflow."""
 
 
 def run(args: Sequence[str]) -> int:
@@ -50,7 +55,8 @@ def run(args: Sequence[str]) -> int:
         args,
         "report",
         "Group bundles over seeds, find their nulls among them, and print what accuracy and Γ would have claimed next to "
-        "what the protocol finds. Uses the facts that are stored; nothing is measured again (but see --full).",
+        "what the protocol finds. Uses the facts that are stored; nothing is measured again (but see --full). Exit code 0; "
+        f"{STRICT_HELP}.",
         "creditscope report runs/store --html report.html --figures figures",
     )
     from creditscope.cli.sources import find_sources
@@ -89,8 +95,11 @@ def run(args: Sequence[str]) -> int:
         write_atomic(flags.latex, audit_latex(rows, standalone=flags.standalone).encode())
     if flags.html or flags.figures:
         _pictures(flags, sources, groups, rows)
+    judged = [report for row in rows for report in row.reports]
+    if flags.github:
+        print("\n".join(map(annotation, judged)))
     print(to_text(audit_renderable(rows, TITLE)))
-    return 0
+    return exit_code(judged) if flags.strict else 0
 
 
 def _pictures(flags: Report, sources: Sources, groups: Sequence[Group], rows: Sequence[AuditRow]) -> None:

@@ -22,7 +22,7 @@ class Template:
     sources: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Bundles, stores, directories that hold bundles, or reports as JSON."""
     protocol: str = "three-check"
-    """Verdict policy: three-check or four-diagnostic (a report as JSON keeps its own)."""
+    """Verdict policy: three-check, three-check/1.0 or four-diagnostic (a report as JSON keeps its own)."""
     latex: bool = False
     """LaTeX (booktabs, longtable) instead of Markdown."""
     standalone: bool = False

@@ -86,6 +86,12 @@ class CreditRule:
     linear: ClassVar[bool] = False
     """True if the credit is linear in `output_grad`: twice the gradient, twice the credit. A subclass says it anew."""
     Options: ClassVar[type[Options]] = Options
+    credit_site: str | None = None
+    """`input`: block l learns from a_l; `output`: from a_{l+1}. Set by training and by a bundle; None: not stated."""
+    first_trained: int = 0
+    """Blocks below it are frozen. Set by training and by a bundle."""
+    uncredited: frozenset[int] | None = None
+    """Layers for which `credit` returned None; None before the first batch."""
 
     def __init__(self, **options: Any) -> None:
         try:
@@ -149,6 +155,18 @@ class CreditRule:
         """Layers whose credit is the reference by construction."""
         return tuple(range(depth + 1)) if self.is_exact else ()
 
+    def trained_layers(self, depth: int, kind: str) -> tuple[int, ...]:
+        """Layers whose credit trains something in a stream of this depth and kind: only these count in Γ and other means."""
+        site = self.credit_site if self.objective == "local" else None
+        missing = self.uncredited or frozenset()
+        return tuple(k for k in trained_layers(depth, kind, site, self.first_trained) if k not in missing)
+
+    def counting_note(self, depth: int, kind: str) -> str:
+        """Why these layers count, where it does not go without saying."""
+        if self.objective == "local" and self.credit_site is None:
+            return f"the credit_site of rule {self.name or type(self).__name__!r} is not stated: every layer counts"
+        return idle_note(depth, self.trained_layers(depth, kind))
+
     def state(self) -> dict[str, Tensor]:
         """Every tensor that the rule needs again: saved with the model, always."""
         return {}
@@ -165,8 +183,31 @@ def _ascending(descend: Callable[[Any, CreditBatch], Iterator[Tensor]]) -> Calla
     return credit
 
 
+def credit_shift(kind: str, credit_site: str | None) -> int:
+    """Block l learns from a_{l + shift}. Plain stages have no state of their own shape but the next one."""
+    return 1 if kind == "plain" or credit_site == "output" else 0
+
+
+def trained_layers(depth: int, kind: str, credit_site: str | None, first_trained: int = 0) -> tuple[int, ...]:
+    """Layers whose credit trains something: the embedding learns from a_0, block l >= `first_trained` from a_{l + shift}.
+
+    All layers where the site is not stated (or does not apply).
+    """
+    if credit_site is None:
+        return tuple(range(depth + 1))
+    shift = credit_shift(kind, credit_site)
+    return tuple(k for k in range(depth + 1) if k == 0 or first_trained <= k - shift < depth)
+
+
+def idle_note(depth: int, counting: Sequence[int]) -> str:
+    """Names the layers that do not count; "" where all do."""
+    idle = [f"a_{k}" for k in range(depth + 1) if k not in counting]
+    trains = "trains nothing and does not count" if len(idle) == 1 else "train nothing and do not count"
+    return f"{', '.join(idle)} {trains}" if idle else ""
+
+
 class CallableRule(CreditRule):
-    """A user's function `(hiddens, logits, y) -> [a_0, ..., a_L]` as a rule (for measuring)."""
+    """A user's function `(hiddens, logits, y) -> [a_0, ..., a_L]` as a rule (for measuring); None: no credit at a layer."""
 
     name = "callable"
 
@@ -176,6 +217,9 @@ class CallableRule(CreditRule):
 
     def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
         return self.function(batch.hiddens, batch.logits, batch.y)
+
+    def counting_note(self, depth: int, kind: str) -> str:
+        return "credit is a callable: every layer that it returns counts"
 
 
 def as_rule(credit: Any) -> CreditRule | None:
@@ -197,7 +241,31 @@ def credit_of(rule: CreditRule, batch: CreditBatch) -> list[Tensor]:
         raise
     except Exception as error:
         raise _raised(rule, error) from error
-    return checked(credits, batch, _name(rule))
+    return checked(_filled(rule, credits, batch), batch, _name(rule))
+
+
+def _filled(rule: CreditRule, credits: Any, batch: CreditBatch) -> Any:
+    """Zero credit (a cosine that is not measurable) where a layer got None, and the rule remembers which they were."""
+    if not isinstance(credits, Sequence) or len(credits) != batch.stream.depth + 1:
+        return credits
+    missing = frozenset(layer for layer, a in enumerate(credits) if a is None)
+    if rule.uncredited is not None and missing != rule.uncredited:
+        raise CreditscopeError(
+            f"credit rule {_name(rule)!r} returned None at layers {sorted(missing)} in one batch and at "
+            f"{sorted(rule.uncredited)} in another; return None at the same layers always"
+        )
+    if len(missing) == len(credits):
+        raise CreditscopeError(
+            f"credit rule {_name(rule)!r} returned None at every layer; there is no credit to measure"
+        )
+    rule.uncredited = missing
+    if not missing:
+        return credits
+    n, widths, like = len(batch.y), batch.stream.widths, batch.hiddens[0]
+    return [
+        torch.zeros(n, widths[layer], dtype=like.dtype, device=like.device) if a is None else a
+        for layer, a in enumerate(credits)
+    ]
 
 
 def descent_of(rule: CreditRule, batch: CreditBatch) -> Iterator[tuple[int, Tensor]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -14,6 +16,8 @@ from creditscope.measure.reference import COSINE_EPS
 Array = NDArray[np.float64]
 SIGN_MATTERS = 0.01
 """Two aggregates with opposite signs are called a sign flip only if both exceed this."""
+LEAST_LAYERS = 3
+"""Layers that must count before one of them can be said to carry the alignment: of two, one always has half or more."""
 
 
 def inner_products(a: Tensor, g: Tensor) -> tuple[Array, Array, Array]:
@@ -40,8 +44,13 @@ def mean_or_none(values: Array) -> float | None:
     return float(values.mean()) if values.size else None
 
 
-def alignment(dot: Array, aa: Array, gg: Array, floor: float) -> Alignment:
-    """dot, aa, gg: [L+1, N]. `floor` (for ‖g_l‖ / 128) only counts samples under it; nothing is dropped for it."""
+def alignment(
+    dot: Array, aa: Array, gg: Array, floor: float, counting: tuple[int, ...] | None = None, note: str = ""
+) -> Alignment:
+    """dot, aa, gg: [L+1, N]. `floor` (for ‖g_l‖ / 128) only counts samples under it; nothing is dropped for it.
+
+    `counting`: the layers whose credit trains something (None: all), and `note`: why.
+    """
     cos = cosine(dot, aa, gg)
     counts = np.isfinite(cos).sum(axis=1)
     return Alignment(
@@ -51,48 +60,79 @@ def alignment(dot: Array, aa: Array, gg: Array, floor: float) -> Alignment:
         under_floor=tuple(float((np.sqrt(row) / GROUP < floor).mean()) for row in gg),
         floor=floor,
         credit_norm=tuple(float(np.sqrt(row).mean()) for row in aa),
+        counting=tuple(range(len(cos))) if counting is None else counting,
+        counting_note=note,
     )
 
 
-def aggregate(dot: Array, aa: Array, gg: Array, clamped: Array) -> Aggregate:
-    """Γ under five aggregations; clamped: [L+1, N] from `clamped_cosine`."""
-    cos = cosine(dot, aa, gg)
-    layers = [mean_or_none(row) for row in cos]
-    measured = [(c, float(np.sqrt(row).mean())) for c, row in zip(layers, gg, strict=True) if c is not None]
+def aggregate(dot: Array, aa: Array, gg: Array, clamped: Array, counting: tuple[int, ...] | None = None) -> Aggregate:
+    """Γ under five aggregations over the layers that count (None: all); clamped: [L+1, N] from `clamped_cosine`."""
+    all_layers = mean_of([mean_or_none(row) for row in cosine(dot, aa, gg)])
+    if counting is not None:
+        dot, aa, gg, clamped = (array[list(counting)] for array in (dot, aa, gg, clamped))
+    layers = [mean_or_none(row) for row in cosine(dot, aa, gg)]
+    return aggregate_of(
+        {
+            "headline": mean_of(layers),
+            "concat": mean_or_none(cosine(dot.sum(0), aa.sum(0), gg.sum(0))),
+            "norm_weighted": norm_weighted(layers, [float(np.sqrt(row).mean()) for row in gg]),
+            "flattened": mean_or_none(cosine(dot.sum(1), aa.sum(1), gg.sum(1))),
+            "clamped_128": mean_of([mean_or_none(row) for row in clamped]),
+        },
+        all_layers,
+    )
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Mean of those that are known."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def norm_weighted(layer_means: Sequence[float | None], norms: Sequence[float]) -> float | None:
+    """Layer means weighted by the layer's mean ‖g_l‖."""
+    measured = [(c, w) for c, w in zip(layer_means, norms, strict=True) if c is not None]
     weight = sum(w for _, w in measured)
-    values = {
-        "headline": float(np.mean([c for c, _ in measured])) if measured else None,
-        "concat": mean_or_none(cosine(dot.sum(0), aa.sum(0), gg.sum(0))),
-        "norm_weighted": sum(c * w for c, w in measured) / weight if weight > 0 and np.isfinite(weight) else None,
-        "flattened": mean_or_none(cosine(dot.sum(1), aa.sum(1), gg.sum(1))),
-        "clamped_128": mean_or_none(np.array([np.nan if (m := mean_or_none(row)) is None else m for row in clamped])),
-    }
+    return sum(c * w for c, w in measured) / weight if weight > 0 and np.isfinite(weight) else None
+
+
+def aggregate_of(values: dict[str, float | None], all_layers: float | None) -> Aggregate:
+    """The five aggregations with what follows from them."""
     known = [v for v in values.values() if v is not None]
     return Aggregate(
         **values,
         spread=max(known) - min(known) if known else None,
         sign_flips=bool(known) and max(known) > SIGN_MATTERS and min(known) < -SIGN_MATTERS,
+        gamma_all_layers=all_layers,
     )
 
 
-def concentration(layer_means: tuple[float | None, ...], exact_layers: tuple[int, ...]) -> Concentration:
-    """How the layer means are spread over depth; `exact_layers`: layers whose credit is the reference by construction."""
-    total = sum(abs(c) for c in layer_means if c is not None)
-    share = tuple(c / total if c is not None and total > 0 else None for c in layer_means)
+def concentration(
+    layer_means: tuple[float | None, ...], exact_layers: tuple[int, ...], counting: tuple[int, ...] | None = None
+) -> Concentration:
+    """How the layer means are spread over the layers that count (None: all).
+
+    `exact_layers`: layers whose credit is the reference by construction.
+    """
+    counts = set(range(len(layer_means)) if counting is None else counting)
+    enough = len(counts) >= LEAST_LAYERS
+    total = sum(abs(c) for layer, c in enumerate(layer_means) if c is not None and layer in counts)
+    share = tuple(
+        c / total if c is not None and total > 0 and layer in counts and enough else None
+        for layer, c in enumerate(layer_means)
+    )
     top = max(((abs(s), layer) for layer, s in enumerate(share) if s is not None), default=None)
-
-    def mean_of(layers: list[int]) -> float | None:
-        known = [c for layer in layers if (c := layer_means[layer]) is not None]
-        return float(np.mean(known)) if known else None
-
     deep = list(range(1, len(layer_means)))
     return Concentration(
         share=share,
         top_layer=top[1] if top else None,
         top_share=top[0] if top else None,
-        deep_mean=mean_of(deep),
-        deep_mean_without_exact=mean_of([layer for layer in deep if layer not in exact_layers]),
+        deep_mean=mean_of(layer_means[layer] for layer in deep if layer in counts),
+        deep_mean_without_exact=mean_of(
+            layer_means[layer] for layer in deep if layer in counts and layer not in exact_layers
+        ),
         exact_layers=tuple(sorted(exact_layers)),
+        deep_mean_all_layers=mean_of(layer_means[layer] for layer in deep),
     )
 
 

@@ -7,8 +7,13 @@ be in the same order of seeds, that is, paired. Intervals are 95 %.
 |---|---|
 | both sides n >= 2, same length | paired t over the seeds |
 | both sides n >= 2, different lengths | Welch t |
-| one side a single network, n_test known | binomial (Wald) interval of the difference: this network only |
-| otherwise | none: point comparison |
+| one side a single network, n_test known | binomial interval of the difference (Newcombe): this network only |
+| one side a single network, n_test not known | the same, with the number of evaluation samples in its place |
+| none of these is known | none: point comparison |
+
+An accuracy is a number of finite resolution u: a multiple of 1/n_test, often rounded further. Networks whose accuracies
+agree to that resolution need not be equal, so an interval over seeds takes no standard deviation smaller than that of the
+rounding itself: u/√12 for an accuracy, u/√6 for a difference of two.
 """
 
 from __future__ import annotations
@@ -17,17 +22,18 @@ import math
 import numbers
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import NormalDist
 from typing import TypeAlias
 
 from creditscope.errors import CreditscopeError
+from creditscope.measure.binomial import newcombe
 from creditscope.measure.facts import Depth, DepthMargin
 from creditscope.measure.student import t_975
 
 Accuracy: TypeAlias = float | Sequence[float]
 """One accuracy, or one per seed, each in [0, 1]."""
 
-Z_95 = NormalDist().inv_cdf(0.975)
+DECIMALS = range(2, 12)
+"""Decimals to which a stated accuracy may have been rounded: .5 is read as .50, and one with more was not rounded."""
 
 MATCHED, BP, UNSTATED = "matched", "bp", "kind unstated"
 """Kinds of null. A bare number or list given by a user is `kind unstated`."""
@@ -76,14 +82,18 @@ def checked_n_test(n_test: int | None) -> int | None:
     return size
 
 
-def depth_margin(headline: Accuracy, null: Accuracy, *, null_kind: str, n_test: int | None = None) -> DepthMargin:
+def depth_margin(
+    headline: Accuracy, null: Accuracy, *, null_kind: str, n_test: int | None = None, n_eval: int | None = None
+) -> DepthMargin:
     """Margin of `headline` over `null` (accuracies in [0, 1], a number or one per seed) with its 95 % interval.
 
     `n_test` is the number of test samples behind each accuracy; from it comes the binomial standard error of the
-    difference, which is printed next to an interval over seeds and never added to it.
+    difference, which is printed next to an interval over seeds and never added to it. `n_eval`, the number of evaluation
+    samples, stands in for it where it is not known.
     """
     trained, frozen = accuracies(headline, "headline_acc"), accuracies(null, "frozen_baseline_acc")
     size = checked_n_test(n_test)
+    samples = size or n_eval
     mean_trained, mean_frozen = _mean(trained), _mean(frozen)
     margin = mean_trained - mean_frozen
     binomial_se = None
@@ -91,34 +101,52 @@ def depth_margin(headline: Accuracy, null: Accuracy, *, null_kind: str, n_test: 
         variance = mean_trained * (1 - mean_trained) + mean_frozen * (1 - mean_frozen)
         binomial_se = math.sqrt(max(variance, 0.0) / size)
 
-    half: float | None
-    if len(trained) >= 2 and len(frozen) >= 2:
+    low: float | None
+    high: float | None
+    over_seeds = len(trained) >= 2 and len(frozen) >= 2
+    if over_seeds:
+        least = resolution((*trained, *frozen), samples) ** 2 / 12
         if len(trained) == len(frozen):
-            half = _paired_half_width(trained, frozen)
+            half = _paired_half_width(trained, frozen, 2 * least)
             label = f"paired t over {len(trained)} seeds"
         else:
-            half = _welch_half_width(trained, frozen)
+            half = _welch_half_width(trained, frozen, least)
             label = f"Welch t, {len(trained)} against {len(frozen)} seeds (not paired)"
-    elif binomial_se is not None:
-        half = Z_95 * binomial_se
+        low, high = margin - half, margin + half
+    elif samples is not None:
+        low, high = newcombe(mean_trained, mean_frozen, samples)
         label = _binomial_label(len(trained), len(frozen))
+        label += "" if size else f"; n_test not given, so from the {samples:,} evaluation samples"
     else:
-        half, label = None, "point comparison"
+        low, high, label = None, None, "point comparison"
 
     return DepthMargin(
         null=null_kind,
         accuracy=mean_trained,
         null_accuracy=mean_frozen,
         margin_pp=_pp(margin),
-        low_pp=None if half is None else _pp(margin - half),
-        high_pp=None if half is None else _pp(margin + half),
+        low_pp=None if low is None else _pp(low),
+        high_pp=None if high is None else _pp(high),
         interval=label,
+        from_evaluation=not over_seeds and size is None and n_eval is not None,
         n=len(trained),
         binomial_se_pp=None if binomial_se is None else _pp(binomial_se),
     )
 
 
-def depth(headline: Accuracy | None, baselines: object, n_test: int | None, bp_acc: Accuracy | None) -> Depth | None:
+def resolution(values: Sequence[float], samples: int | None) -> float:
+    """The step in which these accuracies are known: 1/samples, or the last decimal that any of them shows if that is coarser."""
+    shown = next((k for k in DECIMALS if all(abs(v - round(v, k)) < 1e-12 for v in values)), None)
+    return max(0.0 if shown is None else 10.0**-shown, 0.0 if samples is None else 1 / samples)
+
+
+def depth(
+    headline: Accuracy | None,
+    baselines: object,
+    n_test: int | None,
+    bp_acc: Accuracy | None,
+    n_eval: int | None = None,
+) -> Depth | None:
     """Margins of `headline` to every null given, and of backpropagation to its own null.
 
     `baselines` is None (nothing measured: returns None), a number or a list (`kind unstated`), or a mapping with the
@@ -137,8 +165,10 @@ def depth(headline: Accuracy | None, baselines: object, n_test: int | None, bp_a
         raise CreditscopeError("frozen_baseline_acc was given without headline_acc: give both, or neither")
     bp_margin = None
     if bp_acc is not None and BP in nulls:
-        bp_margin = depth_margin(bp_acc, nulls[BP], null_kind=BP, n_test=n_test)
-    margins = tuple(depth_margin(headline, null, null_kind=kind, n_test=n_test) for kind, null in nulls.items())
+        bp_margin = depth_margin(bp_acc, nulls[BP], null_kind=BP, n_test=n_test, n_eval=n_eval)
+    margins = tuple(
+        depth_margin(headline, null, null_kind=kind, n_test=n_test, n_eval=n_eval) for kind, null in nulls.items()
+    )
     return Depth(margins=margins, bp_margin=bp_margin)
 
 
@@ -165,14 +195,15 @@ def _binomial_label(n_trained: int, n_frozen: int) -> str:
     return "binomial, this network only"
 
 
-def _paired_half_width(trained: tuple[float, ...], frozen: tuple[float, ...]) -> float:
+def _paired_half_width(trained: tuple[float, ...], frozen: tuple[float, ...], least: float) -> float:
+    """`least`: smallest variance of a difference that the resolution of the accuracies allows to state."""
     differences = [a - b for a, b in zip(trained, frozen, strict=True)]
     n = len(differences)
-    return t_975(n - 1) * math.sqrt(_variance(differences) / n)
+    return t_975(n - 1) * math.sqrt(max(_variance(differences), least) / n)
 
 
-def _welch_half_width(trained: tuple[float, ...], frozen: tuple[float, ...]) -> float:
-    parts = [(_variance(side) / len(side), len(side)) for side in (trained, frozen)]
+def _welch_half_width(trained: tuple[float, ...], frozen: tuple[float, ...], least: float) -> float:
+    parts = [(max(_variance(side), least) / len(side), len(side)) for side in (trained, frozen)]
     squared_se = sum(part for part, _ in parts)
     if squared_se == 0.0:
         return 0.0

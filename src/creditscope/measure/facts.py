@@ -121,19 +121,29 @@ class Alignment(Fact):
     floor: float
     credit_norm: tuple[float, ...]
     """Per layer: mean over samples of ‖a_l‖."""
+    counting: tuple[int, ...] | None = None
+    """Layers whose credit trains something: Γ, deep mean, concentration, fresh-B and the ρ means are over these. None: a
+    report from before three-check/1.1, over all layers."""
+    counting_note: str = ""
+    """Why these layers count, where it is not all of them by the rule's own word."""
+
+    @property
+    def counting_layers(self) -> tuple[int, ...]:
+        return tuple(range(len(self.mean))) if self.counting is None else self.counting
 
     @property
     def layers_behind(self) -> str:
-        """ " (3 of 5 layers)" where some layer is not measurable in any sample, so that Γ is a mean over fewer; else ""."""
-        known = sum(mean is not None for mean in self.mean)
-        return f" ({known} of {len(self.mean)} layers)" if known < len(self.mean) else ""
+        """ " (3 of 5 layers)" where some layer that counts is not measurable in any sample, so that Γ is a mean over fewer."""
+        counting = self.counting_layers
+        known = sum(self.mean[layer] is not None for layer in counting)
+        return f" ({known} of {len(counting)} layers)" if known < len(counting) else ""
 
 
 class Aggregate(Fact):
-    """The same cosines under every aggregation in use, side by side."""
+    """The same cosines under every aggregation in use, side by side; over the layers that count."""
 
     headline: float | None
-    """Mean over layers of the layer means."""
+    """Mean of the layer means over the layers that count (`Alignment.counting`)."""
     concat: float | None
     """Per-sample cosine of the vectors concatenated over layers, mean over samples."""
     norm_weighted: float | None
@@ -146,21 +156,25 @@ class Aggregate(Fact):
     """Largest minus smallest of the five."""
     sign_flips: bool
     """True if two of the five have opposite signs and both exceed .01 in size."""
+    gamma_all_layers: float | None = None
+    """Mean of the layer means over all layers: what `headline` was before three-check/1.1, and what papers quote."""
 
 
 class Concentration(Fact):
-    """How the headline is spread over depth."""
+    """How the headline is spread over the layers that count."""
 
     share: tuple[float | None, ...]
-    """cos_l / sum over layers of |cos_l|."""
+    """cos_l / sum over the layers that count of |cos_l|; None at the others, and everywhere below three layers that count."""
     top_layer: int | None
     top_share: float | None
     """Largest |share| and its layer."""
     deep_mean: float | None
-    """Mean of the layer means over layers 1..L."""
+    """Mean of the layer means over the layers of 1..L that count."""
     deep_mean_without_exact: float | None
     """The same without the layers whose credit is exact by construction (None if none is left)."""
     exact_layers: tuple[int, ...]
+    deep_mean_all_layers: float | None = None
+    """Mean of the layer means over layers 1..L, whether they count or not: what papers quote."""
 
 
 class Stability(Fact):
@@ -186,6 +200,8 @@ class DepthMargin(Fact):
     """95 % interval, or None where only a point comparison is possible."""
     interval: str
     """Which interval it is: "paired t over n seeds", "Welch t ...", "binomial, this network only", "point comparison"."""
+    from_evaluation: bool = False
+    """True where the number of evaluation samples stands in for the size of the test set."""
     n: int
     """Number of trained networks behind `accuracy`."""
     binomial_se_pp: float | None = None
@@ -200,6 +216,44 @@ class Depth(Fact):
     """Margin of backpropagation itself over its null (the `bp` null), where known."""
 
 
+class Evaluation(Fact):
+    """How many of the evaluation samples the network answers rightly."""
+
+    accuracy: float
+    n: int
+    """Samples behind the interval (language models: samples, not tokens, since the tokens of a sample are not independent)."""
+    low: float
+    high: float
+    """99.9 % binomial interval (Clopper-Pearson) of `accuracy`."""
+    n_classes: int | None = None
+    largest_class: float | None = None
+    """Share of the largest class among the labels; None in a report from before three-check/1.1."""
+
+    @property
+    def chance(self) -> float | None:
+        """max(1/C, share of the largest class), as far as they are known."""
+        parts = [1 / self.n_classes] if self.n_classes else []
+        return max([*parts, *([] if self.largest_class is None else [self.largest_class])], default=None)
+
+
+class Claim(Fact):
+    """The accuracy that is stated for the network, as it is compared with the evaluation batches and with chance."""
+
+    accuracy: float
+    """Mean of what is published (the network's own accuracy where nothing else is stated)."""
+    low: float
+    high: float
+    """95 % interval of it; low = high = accuracy for a point."""
+    interval: str
+    own_low: float
+    own_high: float
+    """What this network's own accuracy may be, as far as it was stated."""
+    own: str
+    """What that is: its own accuracy, the range over seeds, or one number with 5 pp of slack."""
+    other_data: bool = False
+    """True where the user states that the evaluation batches are no sample of the data behind the claim."""
+
+
 class LayerMeans(Fact):
     """A number per sample and layer, averaged over the samples where it can be measured."""
 
@@ -209,9 +263,11 @@ class LayerMeans(Fact):
     measurable: tuple[int, ...]
     """Per layer: samples behind the mean. The others are below the resolution, or their credit is zero or not finite."""
     deep_mean: float | None
-    """Mean of the layer means over layers 1..L."""
+    """Mean of the layer means over the layers of 1..L that count."""
     deep_mean_without_exact: float | None
     """The same without the layers where the audited credit is exact by construction."""
+    deep_mean_all_layers: float | None = None
+    """Mean of the layer means over layers 1..L, whether they count or not: what papers quote."""
 
 
 class Perturbation(Fact):
@@ -255,7 +311,7 @@ class Nudging(Fact):
 
 
 class FreshB(Fact):
-    """The deep mean cosine (layers 1..L without exact ones) against the same with everything random drawn anew."""
+    """The deep mean cosine (layers of 1..L that count, without exact ones) against the same with everything random drawn anew."""
 
     trained: float | None = None
     """With the rule as it was trained, on the same samples as the draws."""
@@ -306,6 +362,10 @@ class Facts(Fact):
     """Accuracy on the evaluation samples of this report (not the headline accuracy)."""
     loss: float | None = None
     """Mean loss on the evaluation samples."""
+    evaluation: Evaluation | None = None
+    """`accuracy` with its interval; None where labels are no classes."""
+    claim: Claim | None = None
+    """The stated accuracy; None where none was stated."""
     scale: Scale
     reference: Reference
     alignment: Alignment | None = None
@@ -343,6 +403,8 @@ class Facts(Fact):
         for name, values in lists.items():
             if len(values) != n:
                 raise ValueError(f"{name} has {len(values)} entries for {n} layers (depth {n - 1})")
+        if self.alignment is not None and not set(self.alignment.counting_layers) <= set(range(n)):
+            raise ValueError(f"alignment.counting names a layer that is not there (layers 0 to {n - 1})")
         return self
 
 

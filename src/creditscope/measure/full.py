@@ -43,7 +43,7 @@ class Full:
         if self.credit is None:
             return
         if self._null is None:
-            self._null = FreshNull(self.credit, batch.stream.depth)
+            self._null = FreshNull(self.credit, batch.stream.depth, batch.stream.kind)
         take = min(N_SAMPLES - self._n, len(batch.y))
         if take > 0:
             self._n += take
@@ -75,13 +75,18 @@ class Full:
         ) as error:  # it cannot be copied, or has float32 written into its code
             return _not_measured(f"the network does not run as a float64 copy: {' '.join(str(error).split())[:200]}")
         exact: tuple[int, ...] = ()
+        counting: tuple[int, ...] | None = None
         if self.credit is not None:
             exact = self.credit.exact_layers(stream.depth)
+            counting = self.credit.trained_layers(stream.depth, stream.kind)
             if self.credit.is_exact:
                 for probe in probes:
                     probe.credits["credit"] = probe.credits["reference"]
         with untouched(stream.model):
-            return perturbation(stream, probes, loss_fn, exact), nudging(stream, probes, loss_fn, exact)
+            return (
+                perturbation(stream, probes, loss_fn, exact, counting),
+                nudging(stream, probes, loss_fn, exact, counting),
+            )
 
 
 def _not_measured(reason: str) -> tuple[Perturbation, Nudging]:

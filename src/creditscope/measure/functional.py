@@ -188,16 +188,19 @@ def losses_after(stream: Stream, layer: int, probe: Probe, part: slice, delta: T
         return loss_fn(stream.logits_from(layer, h, inputs), probe.y[part].repeat_interleave(m, 0)).view(b, m)
 
 
-def layer_means(rows: Sequence[Sequence[Array]], exact_layers: tuple[int, ...]) -> LayerMeans:
-    """rows[l]: arrays of per-sample values, NaN where not measurable."""
+def layer_means(
+    rows: Sequence[Sequence[Array]], exact_layers: tuple[int, ...], counting: tuple[int, ...] | None = None
+) -> LayerMeans:
+    """rows[l]: arrays of per-sample values, NaN where not measurable; counting: layers of the deep mean (None: all)."""
     values = [np.concatenate(row) for row in rows]
     finite = [v[np.isfinite(v)] for v in values]
     means = tuple(mean_or_none(v) for v in values)
-    deep = concentration(means, exact_layers)
+    deep = concentration(means, exact_layers, counting)
     return LayerMeans(
         mean=means,
         std=tuple(float(v.std(ddof=1)) if len(v) > 1 else None for v in finite),
         measurable=tuple(map(len, finite)),
         deep_mean=deep.deep_mean,
         deep_mean_without_exact=deep.deep_mean_without_exact,
+        deep_mean_all_layers=deep.deep_mean_all_layers,
     )

@@ -25,7 +25,13 @@ def unit(a: Tensor) -> Tensor:
 
 
 def nudging(
-    stream: Stream, probes: Sequence[Probe], loss_fn: LossFn, exact_layers: tuple[int, ...] = (), *, step: float = STEP
+    stream: Stream,
+    probes: Sequence[Probe],
+    loss_fn: LossFn,
+    exact_layers: tuple[int, ...] = (),
+    counting: tuple[int, ...] | None = None,
+    *,
+    step: float = STEP,
 ) -> Nudging:
     """Loss change of every credit of the probes. `stream` is on the float64 copy."""
     rows: dict[str, list[list[Array]]] = {name: [[] for _ in stream.widths] for name in probes[0].credits}
@@ -40,7 +46,7 @@ def nudging(
                 known = np.isfinite(change) & (np.abs(change) >= probe.resolution[part, None])
                 for k, name in enumerate(names):
                     rows[name][layer].append(np.where(known[:, k], change[:, k], np.nan))
-    means = {name: layer_means(rows[name], exact_layers) for name in rows}
+    means = {name: layer_means(rows[name], exact_layers, counting) for name in rows}
     n = sum(len(probe.y) for probe in probes)
     return Nudging(
         credit=means.get("credit"),

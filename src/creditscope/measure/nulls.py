@@ -22,9 +22,11 @@ class FreshNull:
     costs a pass through its network, and there are 20 of them).
     """
 
-    def __init__(self, rule: CreditRule, depth: int, draws: int = DRAWS, seed: int = SEED) -> None:
+    def __init__(
+        self, rule: CreditRule, depth: int, kind: str = "residual", draws: int = DRAWS, seed: int = SEED
+    ) -> None:
         self.rule, self.depth, self.draws, self.seed = rule, depth, draws, seed
-        self.layers = tuple(sorted(set(range(1, depth + 1)) - set(rule.exact_layers(depth))))
+        self.layers = tuple(sorted(set(rule.trained_layers(depth, kind)) - {0} - set(rule.exact_layers(depth))))
         self._fresh: list[CreditRule] | None = None
         shape = (1 + draws, len(self.layers))
         self._sum, self._count = np.zeros(shape), np.zeros(shape)
@@ -33,7 +35,7 @@ class FreshNull:
         if rule.is_exact:
             self.reason = "not applicable: the credit is the reference itself"
         elif not self.layers:
-            self.reason = "not applicable: every deep layer is exact by construction"
+            self.reason = "not applicable: every deep layer is exact by construction or trains nothing"
 
     def add(self, batch: CreditBatch, g: list[Tensor], a: list[Tensor]) -> None:
         """g, a: [B, d_l] for l = 0..L; a is the trained rule's."""

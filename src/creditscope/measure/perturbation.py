@@ -47,6 +47,7 @@ def perturbation(
     probes: Sequence[Probe],
     loss_fn: LossFn,
     exact_layers: tuple[int, ...] = (),
+    counting: tuple[int, ...] | None = None,
     *,
     directions: int = DIRECTIONS,
     epsilon: float = EPSILON,
@@ -69,7 +70,7 @@ def perturbation(
                 foretold = torch.bmm(v, torch.stack([a[layer][part] for a in probe.credits.values()], dim=2))
                 for name, x in zip(probe.credits, foretold.unbind(2), strict=True):
                     rows[name][layer].append(pearson(x.cpu().numpy(), change, probe.resolution[part]))
-    means = {name: layer_means(rows[name], exact_layers) for name in rows}
+    means = {name: layer_means(rows[name], exact_layers, counting) for name in rows}
     n = sum(len(probe.y) for probe in probes)
     return Perturbation(
         credit=means.get("credit"),

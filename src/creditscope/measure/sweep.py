@@ -20,7 +20,8 @@ from creditscope.credit.base import CallableRule, CreditBatch, CreditRule, as_ru
 from creditscope.eager import original
 from creditscope.errors import CreditscopeError
 from creditscope.measure.alignment import aggregate, alignment, clamped_cosine, concentration, inner_products
-from creditscope.measure.facts import Convention, Facts, Proof, StreamInfo
+from creditscope.measure.binomial import evaluation
+from creditscope.measure.facts import Convention, Evaluation, Facts, Proof, StreamInfo
 from creditscope.measure.proof import prove
 from creditscope.measure.reference import reference
 from creditscope.measure.scale import scale
@@ -76,6 +77,10 @@ class Collected:
     clamped: list[list[Array]] = field(init=False)
     groups: list[GroupMeans] = field(init=False)
     correct: int = 0
+    classes: int = 0
+    """C, where labels are classes."""
+    labels: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    """Scored labels of each class."""
     scored: int = 0
     """Labels that `correct` counts over: one per sample, or one per scored token; 0 where labels are no classes."""
     n: int = 0
@@ -110,6 +115,17 @@ class Collected:
             return
         self.correct += int((logits.argmax(-1) == y).sum())
         self.scored += int((y != IGNORED).sum()) if y.dim() > 1 else len(y)
+        self.classes = logits.shape[-1]
+        seen = torch.bincount(y[y != IGNORED].flatten().cpu(), minlength=self.classes)
+        self.labels = seen + (self.labels if len(self.labels) else 0)
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        if not self.scored:
+            return None
+        return evaluation(
+            self.correct / self.scored, self.n, self.classes, int(self.labels.max()) / int(self.labels.sum())
+        )
 
     @property
     def samples(self) -> str:
@@ -323,9 +339,10 @@ def facts_from(
     if credit is not None:
         with np.errstate(over="ignore"):
             dot, aa, gg = got.array("dot"), got.array("aa"), got.array("g") ** 2
-        aligned = alignment(dot, aa, gg, floor)
-        aggregated = aggregate(dot, aa, gg, got.array("clamped"))
-        concentrated = concentration(aligned.mean, credit.exact_layers(stream.depth))
+        counting = credit.trained_layers(stream.depth, stream.kind)
+        aligned = alignment(dot, aa, gg, floor, counting, credit.counting_note(stream.depth, stream.kind))
+        aggregated = aggregate(dot, aa, gg, got.array("clamped"), counting)
+        concentrated = concentration(aligned.mean, credit.exact_layers(stream.depth), counting)
     return Facts(
         convention=Convention(
             n_samples=got.n,
@@ -345,6 +362,7 @@ def facts_from(
         ),
         proof=proof,
         accuracy=got.correct / got.scored if got.scored else None,  # labels that are no classes
+        evaluation=got.evaluation,
         loss=got.loss / got.n if math.isfinite(got.loss) else float("nan"),
         scale=scale(got.array("h")),
         reference=reference(got.array("g")),

@@ -19,6 +19,8 @@ class MLPBranch(LocalBlock):
         self.linear2 = nn.Linear(width * ratio, width)
         small_output(self.linear2)
 
+    resets_as_constructed = True
+
     def reset_parameters(self) -> None:
         self.norm.reset_parameters()
         self.linear1.reset_parameters()

@@ -17,6 +17,8 @@ class TanhBranch(nn.Module):
         self.linear2 = nn.Linear(width * ratio, width)
         small_output(self.linear2)
 
+    resets_as_constructed = True
+
     def reset_parameters(self) -> None:
         self.linear1.reset_parameters()
         small_output(self.linear2)

@@ -20,6 +20,13 @@ class PatchEmbed(nn.Module):
         self.cls = nn.Parameter(torch.randn(1, 1, width) * 0.02)
         self.pos = nn.Parameter(torch.randn(1, 1 + (size // patch) ** 2, width) * 0.02)
 
+    resets_as_constructed = True
+
+    def reset_parameters(self) -> None:
+        self.proj.reset_parameters()
+        nn.init.normal_(self.cls, std=0.02)
+        nn.init.normal_(self.pos, std=0.02)
+
     def forward(self, x: Tensor) -> Tensor:
         tokens = self.proj(x).flatten(2).transpose(1, 2)
         return torch.cat([self.cls.expand(len(x), -1, -1), tokens], dim=1) + self.pos
@@ -39,6 +46,8 @@ class TransformerBranch(nn.Module):
         self.linear2 = nn.Linear(width * ratio, width)
         small_output(self.proj)
         small_output(self.linear2)
+
+    resets_as_constructed = True
 
     def reset_parameters(self) -> None:
         for module in (self.norm1, self.qkv, self.norm2, self.linear1):

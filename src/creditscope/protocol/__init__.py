@@ -10,15 +10,13 @@ from creditscope.protocol.checks import (
     check_stability,
     run_checks,
 )
-from creditscope.protocol.intervals import t_interval
+from creditscope.protocol.intervals import AccuracyInterval, accuracy_interval, t_interval
 from creditscope.protocol.policies import POLICIES, Policy, Status, Verdict, get_policy, judge
 from creditscope.protocol.strategies import (
     STRATEGIES,
     V1_COLUMNS,
-    AccuracyInterval,
     Case,
     Decision,
-    accuracy_interval,
     decide,
 )
 from creditscope.protocol.thresholds import DiagnosticThresholds

@@ -8,7 +8,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import Check, Judgement, chosen_margin
 from creditscope.protocol.policies import Verdict
-from creditscope.protocol.wording import signed
+from creditscope.protocol.wording import other_reading, signed
 
 EVIDENCE = ("temporal", "intervention", "cross-architecture")
 """Kinds of evidence on which mode it is; each is one sentence, from a study."""
@@ -53,6 +53,7 @@ def _claim(facts: Facts, headline_acc: float | None, seeds: int) -> ChainStep:
         said.append(f"accuracy {accuracy:.4g}" + (f" (mean over {seeds} seeds)" if seeds > 1 else ""))
     if gamma is not None:
         behind = facts.alignment.layers_behind if facts.alignment else ""
+        behind += other_reading(facts.aggregate) if facts.aggregate else ""
         said.append(f"Γ = {signed(gamma)}{behind}" + (" (this network)" if seeds > 1 else ""))
     if gamma is None:
         answer, claim = "no claim on credit", "Γ was not measured, so nothing is claimed about credit"

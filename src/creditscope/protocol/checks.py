@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from creditscope.measure.depth import BP, MATCHED, UNSTATED
 from creditscope.measure.facts import GROUP, DepthMargin, Facts
+from creditscope.protocol.consistency import inconsistent, reaches_chance
 from creditscope.protocol.intervals import t_interval
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.protocol.wording import between, compared, number
@@ -161,19 +162,32 @@ def chosen_margin(facts: Facts) -> DepthMargin | None:
     return next((by_null[null] for null in NULL_ORDER if null in by_null), None)
 
 
-def check_depth(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
-    """D3, raised if the depth margin < `frozen_acc_margin_pp`; not measurable where BP itself does not clear it."""
+def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = True) -> Check:
+    """D3, raised if the depth margin < `frozen_acc_margin_pp`; not measurable where BP itself does not clear it.
+
+    `earned` (three-check/1.1): not judged where the stated accuracy does not fit the evaluation batches, inconclusive where
+    it reaches chance, and the evaluation samples give an interval where no test set does. Without it a margin whose interval
+    comes from the evaluation samples is a point comparison, as in three-check/1.0.
+    """
     needed = thresholds.frozen_acc_margin_pp
     margin = chosen_margin(facts)
     bp = facts.depth.bp_margin if facts.depth else None
     answer: Answer
+    value: float | None
+    interval: tuple[float, float] | None
     if margin is None:
         value, interval, kind, convention = None, None, "none", "no frozen-blocks null"
         answer, reason = "not measured", "no frozen-blocks accuracy was given"
         sentence = f"depth margin not measured (threshold {number(needed)} pp): {reason}"
+    elif earned and (contradiction := inconsistent(facts)):
+        value, interval, kind, convention = None, None, "none", f"null: {margin.null}"
+        answer, reason = "not measurable", "not judged: the accuracies are inconsistent"
+        sentence = f"depth margin not judged (threshold {number(needed)} pp): {contradiction}"
     else:
         value, kind = margin.margin_pp, margin.interval
         interval = None if margin.low_pp is None or margin.high_pp is None else (margin.low_pp, margin.high_pp)
+        if margin.from_evaluation and not earned:
+            interval, kind = None, "point comparison"
         convention = f"null: {margin.null}; {kind}"
         difference = f"accuracy {margin.accuracy:.4g} - frozen blocks {margin.null_accuracy:.4g}"
         if not all(math.isfinite(v) for v in (value, *(interval or ()))):
@@ -185,6 +199,9 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
                 f"{difference} = {number(value)} pp ({convention}), but backpropagation has only "
                 f"{compared(bp.margin_pp, needed)} pp over its own null: the task cannot show depth utility"
             )
+        elif earned and (chance := reaches_chance(facts)):
+            answer, reason = "inconclusive", "accuracy reaches chance"
+            sentence = f"{difference} = {number(value)} pp ({convention}), but {chance}"
         else:
             answer = _answer(value, interval, lambda pp: pp < needed)
             finding, reason = {
@@ -242,12 +259,12 @@ def check_stability(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
     )
 
 
-def run_checks(facts: Facts, thresholds: DiagnosticThresholds) -> tuple[Check, ...]:
-    """D1, D2, D3, C, in this order."""
+def run_checks(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = True) -> tuple[Check, ...]:
+    """D1, D2, D3, C, in this order; `earned`: see `check_depth`."""
     return (
         check_scale(facts, thresholds),
         check_reference(facts, thresholds),
-        check_depth(facts, thresholds),
+        check_depth(facts, thresholds, earned),
         check_stability(facts, thresholds),
     )
 

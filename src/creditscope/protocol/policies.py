@@ -16,10 +16,13 @@ from pydantic import model_validator
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import DIVERGED, Check, Judgement, non_finite, run_checks
+from creditscope.protocol.consistency import inconsistent
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.protocol.warnings import warnings_for
 
-Status: TypeAlias = Literal["pass", "fail", "inconclusive", "incomplete"]
+Status: TypeAlias = Literal["pass", "fail", "inconsistent", "inconclusive", "incomplete"]
+STATUS_ORDER: tuple[Status, ...] = ("fail", "inconsistent", "inconclusive", "incomplete", "pass")
+"""Of two that hold, the first is said."""
 
 MODE_1 = "Mode 1: measurement degenerate"
 MODE_2 = "Mode 2: alignment concentrated in one layer"
@@ -54,13 +57,15 @@ class Policy:
     find: Callable[[Mapping[str, Check]], Findings]
     without_depth: bool = False
     """Also give the reading that leaves D3 out."""
+    earned: bool = False
+    """`trustworthy` must be earned: all checks measured, D3 with an interval, the stated accuracy confirmed and above chance."""
 
 
 class Verdict(Judgement):
     """The judgement of one network under one policy."""
 
     policy: str
-    """Version of the policy, e.g. three-check/1.0."""
+    """Version of the policy, e.g. three-check/1.1."""
     status: Status
     line: str
     """The last line that is printed: `VERDICT: ...`."""
@@ -130,12 +135,22 @@ def _d_name(check: Check) -> str:
     return f"{check.id} {check.name}"
 
 
+_THREE_CHECK = "fails if D1 and D2 (Mode 1: measurement degenerate) or D3 (depth unused)"
+
 POLICIES: Mapping[str, Policy] = MappingProxyType(
     {
         "three-check": Policy(
             name="three-check",
+            version="three-check/1.1",
+            rule=f"{_THREE_CHECK}; a pass needs D1, D2 and D3 measured, D3 with an interval, and an accuracy that the evaluation "
+            "batches confirm and that is above chance",
+            find=_three_check,
+            earned=True,
+        ),
+        "three-check/1.0": Policy(
+            name="three-check/1.0",
             version="three-check/1.0",
-            rule="fails if D1 and D2 (Mode 1: measurement degenerate) or D3 (depth unused)",
+            rule=f"{_THREE_CHECK}; for reports from before 1.1",
             find=_three_check,
         ),
         "four-diagnostic": Policy(
@@ -162,7 +177,7 @@ def judge(facts: Facts, thresholds: DiagnosticThresholds, policy: str | Policy =
     """Run the checks on `facts` and judge them under `policy` (a Policy, or its name)."""
     if isinstance(policy, str):
         policy = get_policy(policy)
-    checks = run_checks(facts, thresholds)
+    checks = run_checks(facts, thresholds, policy.earned)
     by_id: dict[str, Check] = {check.id: check for check in checks}
     findings = policy.find(by_id)
     diverged = non_finite(facts) or by_id["D3"].diverged
@@ -174,7 +189,11 @@ def judge(facts: Facts, thresholds: DiagnosticThresholds, policy: str | Policy =
     warnings, concentrated = warnings_for(facts, thresholds, by_id, decided=findings.deciding)
     if concentrated and not diverged:
         mode = (*mode, MODE_2)
-    status, conclusion = _conclude(findings, [by_id[id_] for id_ in JUDGED])
+    judged = [by_id[id_] for id_ in JUDGED]
+    if policy.earned:
+        status, conclusion = _conclude_earned(findings, judged, inconsistent(facts))
+    else:
+        status, conclusion = _conclude(findings, judged)
     alternative = None
     if policy.without_depth:
         without = findings if diverged else policy.find({id_: c for id_, c in by_id.items() if id_ != "D3"})
@@ -202,3 +221,25 @@ def _conclude(findings: Findings, checks: Sequence[Check]) -> tuple[Status, str]
     if findings.open:
         return "inconclusive", f"inconclusive: {', '.join(findings.open)}{missing}"
     return ("incomplete" if missing else "pass"), f"trustworthy{missing}"
+
+
+def _conclude_earned(findings: Findings, checks: Sequence[Check], contradiction: str) -> tuple[Status, str]:
+    """The same for a policy under which `trustworthy` must be earned."""
+    if findings.failed:
+        return "fail", f"needs walk-back: {', '.join(findings.failed)}"
+    if contradiction:
+        return "inconsistent", f"inconsistent: {contradiction}"
+    missing = [f"{_d_name(c)} {c.answer}" for c in checks if c.answer in ("not measured", "not measurable")]
+    missing += [f"{_d_name(c)} without an interval" for c in checks if c.id == "D3" and _point_only(c)]
+    if findings.open:
+        return "inconclusive", f"inconclusive: {', '.join(findings.open)}" + (
+            f" ({', '.join(missing)})" if missing else ""
+        )
+    if missing:
+        return "incomplete", f"incomplete: {', '.join(missing)} (no failure found so far)"
+    warned = [_d_name(check) for check in checks if check.answer == "fail"]
+    return "pass", "trustworthy" + (f" (warning: {', '.join(warned)})" if warned else "")
+
+
+def _point_only(check: Check) -> bool:
+    return check.answer in ("pass", "fail") and check.interval is None

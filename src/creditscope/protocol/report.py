@@ -11,20 +11,23 @@ from pydantic import ConfigDict, ValidationError
 
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_json, read_json, write_atomic
-from creditscope.measure.depth import accuracies, depth
+from creditscope.measure.depth import accuracies, checked_n_test, depth
 from creditscope.measure.facts import Facts
 from creditscope.protocol.chain import ChainStep, walk_back_chain
 from creditscope.protocol.checks import Check, Judgement
+from creditscope.protocol.consistency import SAME_DATA, evaluation_of, make_claim
 from creditscope.protocol.policies import Status, Verdict, get_policy, judge
 from creditscope.protocol.thresholds import DiagnosticThresholds
 
-REPORT_SCHEMA = 1
+REPORT_SCHEMA = 2
+"""2: Γ, deep mean and concentration are over the layers that count; `*_all_layers` hold what they were in schema 1."""
 
 
 class DiagnosticReport(Judgement):
     """What was claimed, what was measured, and what the protocol concludes.
 
-    `report.status` is "pass", "fail", "inconclusive" or "incomplete". Non-finite numbers stand as strings in JSON.
+    `report.status` is "pass", "fail", "inconsistent", "inconclusive" or "incomplete". Numbers that are not finite stand as
+    strings in JSON.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
@@ -36,6 +39,10 @@ class DiagnosticReport(Judgement):
     """Hash of the run's spec, where the network comes from a bundle."""
     headline_acc: tuple[float, ...] = ()
     """Accuracy as it was claimed, one number per network."""
+    network_acc: float | None = None
+    """This network's own accuracy, where it was stated beside the headline."""
+    headline_on: str = SAME_DATA
+    """`other data` where the evaluation batches are no sample of the data behind the headline: then they are not compared."""
     n_test: int | None = None
     facts: Facts
     verdict: Verdict
@@ -52,7 +59,7 @@ class DiagnosticReport(Judgement):
 
     @property
     def protocol(self) -> str:
-        """Version of the policy that judged, e.g. three-check/1.0."""
+        """Version of the policy that judged, e.g. three-check/1.1."""
         return self.verdict.policy
 
     def to_dict(self) -> dict[str, Any]:
@@ -86,7 +93,7 @@ class DiagnosticReport(Judgement):
                 f"{source} has schema version {version} and this creditscope reads up to {REPORT_SCHEMA}; upgrade creditscope"
             )
         try:
-            return cls.model_validate_json(json.dumps(data))
+            return cls.model_validate_json(json.dumps(_from_schema_1(data) if version == 1 else data))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
@@ -98,10 +105,31 @@ class DiagnosticReport(Judgement):
         return cls.from_dict(read_json(Path(path), "a report"), str(path))
 
 
+def _from_schema_1(data: dict[str, Any]) -> dict[str, Any]:
+    """A report from before three-check/1.1: every layer counted, so each mean is also the one over all layers."""
+    data = json.loads(json.dumps(data))
+    facts = data.get("facts")
+    if isinstance(facts, dict):
+        _copy(facts.get("aggregate"), "headline", "gamma_all_layers")
+        _copy(facts.get("concentration"), "deep_mean", "deep_mean_all_layers")
+        for name in ("perturbation", "nudging"):
+            for whose in ("credit", "reference", "random"):
+                fact = facts.get(name)
+                _copy(fact.get(whose) if isinstance(fact, dict) else None, "deep_mean", "deep_mean_all_layers")
+    return {**data, "schema_version": REPORT_SCHEMA}
+
+
+def _copy(fact: Any, old: str, new: str) -> None:
+    if isinstance(fact, dict) and old in fact:
+        fact[new] = fact[old]
+
+
 def make_report(
     facts: Facts,
     *,
     headline_acc: Any = None,
+    network_acc: float | None = None,
+    headline_on: str = SAME_DATA,
     frozen_baseline_acc: Any = None,
     bp_acc: Any = None,
     n_test: int | None = None,
@@ -117,7 +145,19 @@ def make_report(
     claimed = accuracies(headline_acc, "headline_acc") if headline_acc is not None else ()
     if frozen_baseline_acc is not None and not claimed:
         raise CreditscopeError("frozen_baseline_acc is given without headline_acc; give both, or neither")
-    facts = facts.model_copy(update={"depth": depth(claimed or None, frozen_baseline_acc, n_test, bp_acc)})
+    own = None if network_acc is None else accuracies(network_acc, "network_acc")
+    if own is not None and len(own) != 1:
+        raise CreditscopeError(
+            f"network_acc is the accuracy of the one network that is measured, got {len(own)} numbers"
+        )
+    n_eval = facts.convention.n_samples
+    facts = facts.model_copy(
+        update={
+            "evaluation": evaluation_of(facts),
+            "claim": make_claim(claimed, own[0] if own else None, headline_on, checked_n_test(n_test), n_eval),
+            "depth": depth(claimed or None, frozen_baseline_acc, n_test, bp_acc, n_eval),
+        }
+    )
     verdict = judge(facts, thresholds or DiagnosticThresholds(), policy)
     mean_acc = sum(claimed) / len(claimed) if claimed else None
     return DiagnosticReport(
@@ -125,6 +165,8 @@ def make_report(
         notes=notes,
         run=run,
         headline_acc=claimed,
+        network_acc=own[0] if own else None,
+        headline_on=headline_on,
         n_test=n_test,
         facts=facts,
         verdict=verdict,

@@ -14,16 +14,15 @@ not measured leaves a strategy `not decidable`, unless another part already reje
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from creditscope.errors import CreditscopeError
-from creditscope.measure.depth import Z_95, Accuracy, accuracies, checked_n_test
+from creditscope.measure.depth import Accuracy
 from creditscope.protocol.checks import Answer, Check
-from creditscope.protocol.intervals import t_interval
+from creditscope.protocol.intervals import accuracy_interval
 
 Decision: TypeAlias = Literal["accept", "reject", "not decidable"]
 
@@ -37,30 +36,6 @@ class Case:
     gamma: float | None = None
     answers: Mapping[str, Answer] = field(default_factory=dict)
     n_test: int | None = None
-
-
-@dataclass(frozen=True)
-class AccuracyInterval:
-    """Mean accuracy with its 95 % interval; low = high = mean for a point comparison."""
-
-    mean: float
-    low: float
-    high: float
-    kind: str
-
-
-def accuracy_interval(accuracy: Accuracy, n_test: int | None = None) -> AccuracyInterval:
-    """t over seeds where there are two or more; else binomial (Wald) from `n_test`; else a point."""
-    values = accuracies(accuracy, "accuracy")
-    size = checked_n_test(n_test)
-    mean = math.fsum(values) / len(values)
-    over_seeds = t_interval(values)
-    if over_seeds is not None:
-        return AccuracyInterval(mean, *over_seeds, kind=f"t over {len(values)} seeds")
-    if size is not None:
-        half = Z_95 * math.sqrt(mean * (1 - mean) / size)
-        return AccuracyInterval(mean, mean - half, mean + half, kind="binomial, this network only")
-    return AccuracyInterval(mean, mean, mean, kind="point comparison")
 
 
 def answers_of(checks: Iterable[Check]) -> dict[str, Answer]:

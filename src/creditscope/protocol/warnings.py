@@ -33,6 +33,7 @@ def warnings_for(
         *_aggregations(facts),
         *_clamp(facts),
         *_dtype(facts, thresholds),
+        *_claim(facts),
         *_depth(facts, thresholds, checks["D3"]),
         *_stability(facts, checks["C"]),
         *_unmeasurable(facts),
@@ -136,6 +137,16 @@ def _dtype(facts: Facts, thresholds: DiagnosticThresholds) -> Iterator[str]:
         )
 
 
+def _claim(facts: Facts) -> Iterator[str]:
+    if facts.claim is None:
+        return
+    if facts.claim.other_data:
+        seen = "" if facts.evaluation is None else f" (accuracy {facts.evaluation.accuracy:.4g} there)"
+        yield f"the stated accuracy is of other data than the evaluation batches{seen}: the two are not compared"
+    elif facts.evaluation is None:
+        yield "the labels are no classes: the stated accuracy could not be compared with the evaluation batches"
+
+
 def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iterator[str]:
     margin = chosen_margin(facts)
     if margin is None or facts.depth is None:
@@ -170,7 +181,9 @@ def _unmeasurable(facts: Facts) -> Iterator[str]:
     if facts.alignment is None:
         return
     total = facts.convention.n_samples
-    missing = {layer: total - n for layer, n in enumerate(facts.alignment.measurable) if n < total}
+    counting = facts.alignment.counting_layers
+    found = enumerate(facts.alignment.measurable)
+    missing = {layer: total - n for layer, n in found if n < total and (n or layer in counting)}
     if missing:
         counts = ", ".join(f"layer {layer}: {n:,}" for layer, n in missing.items())
         yield f"samples without a measurable cosine (zero or not finite), left out of {total:,}: {counts}"

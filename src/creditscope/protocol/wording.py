@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from creditscope.measure.facts import Aggregate
+
+READINGS_DIFFER = 0.02
+"""Γ over all layers stands beside Γ over the layers that count where they differ by more than this."""
+
 
 def number(value: float, digits: int = 3) -> str:
     """`value` with `digits` significant digits; grouped thousands up to a million, scientific beyond and below .001."""
@@ -29,3 +34,15 @@ def between(interval: tuple[float, float]) -> str:
 def signed(value: float) -> str:
     """`value` with its sign and three decimals: +0.100."""
     return f"{value:+.3f}"
+
+
+def over_all_layers(gamma: float | None, all_layers: float | None, digits: int = 3) -> str:
+    """ "; +0.169 over all layers" where that reading of Γ differs by more than .02; else ""."""
+    if gamma is None or all_layers is None or not abs(gamma - all_layers) > READINGS_DIFFER:
+        return ""
+    return f"; {all_layers:+.{digits}f} over all layers"
+
+
+def other_reading(aggregate: Aggregate) -> str:
+    """The other reading of one network's Γ, where it differs."""
+    return over_all_layers(aggregate.headline, aggregate.gamma_all_layers)

@@ -10,6 +10,7 @@ from rich.console import Group as Together
 from rich.text import Text
 
 from creditscope.measure.facts import DepthMargin
+from creditscope.protocol.wording import over_all_layers
 from creditscope.render.markdown import CAPTION, escape, table
 from creditscope.render.numbers import STYLES, accuracy, num, printable_lines, signed
 from creditscope.render.sheet import Sheet
@@ -41,7 +42,9 @@ def mean_gamma(group: AuditRow) -> str:
     if not values:
         return "–"
     behind = {r.facts.alignment.layers_behind for r in group.reports if r.facts.alignment}
-    return signed(sum(values) / len(values), 2) + ("; ".join(sorted(behind - {""})))
+    value, others = sum(values) / len(values), group.values("gamma_all_layers")
+    both = over_all_layers(value, sum(others) / len(others), 2) if others else ""
+    return signed(value, 2) + ("; ".join(sorted(behind - {""}))) + both
 
 
 def margins(group: AuditRow) -> str:
@@ -81,7 +84,8 @@ def caption(groups: Sequence[AuditRow]) -> str:
     return (
         f"Protocol {protocols(groups)}. {f'Seeds {seeds}. ' if seeds else ''}In brackets: credit_norm; credit_site is input "
         f"where no site is named. Accuracy: mean ± sample standard deviation over seeds, final checkpoint. "
-        f"Γ: mean over the measurable layers of the mean per-sample cosine ({c.cosine_dtype}), mean over seeds; "
+        "Γ: mean over the measurable layers that count (whose credit trains something) of the mean per-sample cosine "
+        f"({c.cosine_dtype}), mean over seeds; "
         '"credit aligned" means Γ > 0, however small. growth and '
         "‖g_L‖: smallest to largest over seeds; ‖g_L‖ is the mean per-sample norm divided by 128 (batch-mean convention). "
         f"{c.n_samples} evaluation samples, {c.dtype}. Margins in percentage points with 95 % interval ({kind})."

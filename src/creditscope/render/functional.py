@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from creditscope.measure.facts import Facts, LayerMeans
+from creditscope.protocol.wording import over_all_layers
 from creditscope.render.numbers import num, signed
 
 KINDS = {"credit": "a", "reference": "g", "random": "random"}
@@ -32,7 +33,8 @@ def functional_lines(facts: Facts) -> list[str]:
             lines.append(f"perturbation correlation ρ not measured: {p.reason}")
         else:
             lines.append(
-                f"ρ, mean over layers 1..L: {_deep(p.credit, p.reference, p.random)} (controls: g near +1, random near 0); "
+                f"ρ, mean over the layers of 1..L that count: {_deep(p.credit, p.reference, p.random)} "
+                "(controls: g near +1, random near 0); "
                 f"{p.directions} directions, ε = {p.epsilon:g}, {p.samples}, {p.dtype}"
             )
     if (n := facts.nudging) is not None:
@@ -40,7 +42,7 @@ def functional_lines(facts: Facts) -> list[str]:
             lines.append(f"nudging not measured: {n.reason}")
         else:
             lines.append(
-                f"nudging (loss change after a step of {n.step:g} against the credit), mean over layers 1..L: "
+                f"nudging (loss change after a step of {n.step:g} against the credit), mean over the layers of 1..L that count: "
                 f"{_deep(n.credit, n.reference, n.random, signs=False)}; not measurable: a change below {n.resolution}"
             )
     if (b := facts.fresh_b) is not None:
@@ -81,5 +83,7 @@ def _deep(
         part = f"{kind} {show(m.deep_mean)}"
         if kind == "a" and m.deep_mean_without_exact != m.deep_mean:
             part += f" (without exact layers {show(m.deep_mean_without_exact)})"
+        if kind == "a" and signs:
+            part += over_all_layers(m.deep_mean, m.deep_mean_all_layers)
         parts.append(part)
     return ", ".join(parts)

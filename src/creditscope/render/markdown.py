@@ -7,7 +7,7 @@ import re
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.numbers import accuracy, mark, num, printable, signed
-from creditscope.render.text import gamma_text, headline_text, margin_lines
+from creditscope.render.text import counting_text, gamma_text, headline_text, margin_lines
 
 LONGEST = 500
 CAPTION = 2000
@@ -45,6 +45,8 @@ def report_markdown(report: DiagnosticReport) -> str:
         ],
     )
     lines += ["", *_checks(report), "", *_layers(report), ""]
+    if note := counting_text(facts):
+        lines += [escape(note), ""]
     if (al := facts.aggregate) is not None:
         lines += table(
             ["aggregation of Γ", "value"],
@@ -106,7 +108,7 @@ def _layers(report: DiagnosticReport) -> list[str]:
             num(facts.scale.mean[layer]),
             num(facts.reference.per_sample[layer]),
             num(facts.reference.batch_mean_128[layer]),
-            signed(al.mean[layer]) if al else "–",
+            signed(al.mean[layer]) + ("" if layer in al.counting_layers else "°") if al else "–",
             num(al.std[layer], 2) if al else "–",
         ]
         for layer in range(facts.stream.depth + 1)

@@ -51,6 +51,7 @@ def accuracy(values: tuple[float, ...]) -> str:
 MARKS = {
     "pass": "✓ pass",
     "fail": "✗ fail",
+    "inconsistent": "≠ inconsistent",
     "inconclusive": "? inconclusive",
     "incomplete": "… incomplete",
     "mixed": "◐ mixed",
@@ -59,7 +60,14 @@ MARKS = {
 }
 """Answers in words and with a mark: never by colour alone."""
 
-STYLES = {"pass": "green", "fail": "bold red", "inconclusive": "yellow", "incomplete": "yellow", "mixed": "yellow"}
+STYLES = {
+    "pass": "green",
+    "fail": "bold red",
+    "inconsistent": "bold red",
+    "inconclusive": "yellow",
+    "incomplete": "yellow",
+    "mixed": "yellow",
+}
 
 
 def mark(answer: str) -> str:

@@ -171,7 +171,7 @@ def _dots(axes: Axes, dots: Dots, before: int, first: bool) -> None:
     if dots.log:
         log_scale(axes, "x")
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_locator(MaxNLocator(4))
         if dots.zero:
             axes.axvline(0, color="0.75", lw=0.8, zorder=0)
     axes.set_yticks(range(len(dots.rows)), [short(r.name, 48) if first else "" for r in dots.rows])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from creditscope.credit.registry import make_rule
-from creditscope.protocol.report import DiagnosticReport
+from creditscope.protocol import get_policy
 from creditscope.render.markdown import escape, table
 from creditscope.render.study import study_markdown
 from creditscope.studies.audit import ORDER, Group, audit, margin_text, network, place
@@ -16,6 +16,7 @@ from creditscope.studies.coverage import AS_PLANNED, FEWER, OTHER_LENGTH, Cell, 
 from creditscope.studies.learned import lessons
 from creditscope.studies.published import UNSTATED, audit_accuracy
 from creditscope.studies.published_verdicts import STRATEGIES, WHOLE
+from creditscope.studies.rejudged import CHANGE_HEADER, GAMMA_HEADER, GAP_HEADER, NEW, OLD, rejudged
 from creditscope.studies.reproduction import (
     KINDS,
     NOT_COMPARABLE,
@@ -111,6 +112,7 @@ def audit_page(
     for name, told in VERDICTS.items():
         parts += [f"### {name}", told, _published_verdicts([o for o in verdicts if o.said.table == name])]
     parts += [f"## {BOTH}", POLICIES, _verdicts(runs)]
+    parts += _rejudged(runs)
     parts += ["## The studies behind it"]
     for r in results:
         parts.append(study_markdown(r).replace("## ", "### ", 1))
@@ -131,6 +133,22 @@ def audit_page(
         "\n".join(table(["run", "method", "network", "epochs", "seed", "accuracy"], _every(runs))),
     ]
     return "\n\n".join(p.strip("\n") for p in parts) + "\n"
+
+
+def _rejudged(runs: Sequence[Run]) -> list[str]:
+    """What three-check/1.1 changes, as tables."""
+    found = rejudged(runs)
+    told = ", ".join(f"{n} {status}" for status, n in found.statuses.most_common())
+    parts = [
+        f"## What {NEW} changes",
+        f"All {found.judged} trained networks were judged by {OLD} and by {NEW} ({told}). Under 1.1 `trustworthy` needs D1, D2 "
+        "and D3 measured, an accuracy that the evaluation batches confirm and that is above chance; Γ is over the layers whose "
+        f"credit trains something. The verdict line changes in {len(found.changes)} of the methods:",
+    ]
+    for header, rows in ((CHANGE_HEADER, found.changes), (GAP_HEADER, found.gaps), (GAMMA_HEADER, found.gammas)):
+        if rows:
+            parts.append("\n".join(table(header, [list(map(escape, row)) for row in rows])))
+    return parts
 
 
 def _published_verdicts(held: Sequence[VerdictOutcome]) -> str:
@@ -243,7 +261,7 @@ def headline(runs: Sequence[Run]) -> str:
             escape(g.label),
             beside(audit_accuracy(g.spec), None)[0],
             pm(g.accuracies),
-            pm(g.values("gamma"), 2),
+            g.gamma,
             span(g.values("growth")),
             span(g.values("reference")),
             margin_text(g, "matched") if margin_text(g, "matched") != "–" else f"{margin_text(g, 'bp')} (bp null)",
@@ -265,7 +283,7 @@ def headline(runs: Sequence[Run]) -> str:
 
 
 def _intro(runs: Sequence[Run], source: str) -> str:
-    protocol = DiagnosticReport.from_dict(runs[0].report).protocol
+    protocol = get_policy("three-check").version
     datasets = Counter(str(r.spec.dataset) for r in runs)
     told = ", ".join(f"{n} on {name}" for name, n in sorted(datasets.items()))
     return (

@@ -14,7 +14,7 @@ from creditscope.studies.result import StudyResult
 
 KINDS = {
     "accept": "good", "pass": "good", "reject": "bad", "fail": "bad",
-    "not decidable": "open", "inconclusive": "open", "incomplete": "open", "mixed": "open",
+    "not decidable": "open", "inconsistent": "open", "inconclusive": "open", "incomplete": "open", "mixed": "open",
 }  # fmt: skip
 MARKS = {"good": "✓ ", "bad": "✗ ", "open": "? ", "plain": ""}
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from creditscope.protocol.report import DiagnosticReport
+from creditscope.protocol.wording import other_reading
 from creditscope.render.document import Block, Paragraph, Table, clip
 from creditscope.render.numbers import num, signed
 from creditscope.training.spec import RunSpec
@@ -63,7 +64,10 @@ def layers(entry: Entry) -> list[Block]:
         for layer in range(max(r.facts.stream.depth for r in some) + 1):
             rows.append([str(layer), *(_cosine(r, layer) for r in some)])
         header = ["layer", *(f"run {short(key(r))}" for r in some)]
-        told = "Per-layer cosine cos(a_l, g_l): mean ± standard deviation over samples; * exact by construction."
+        told = (
+            "Per-layer cosine cos(a_l, g_l): mean ± standard deviation over samples; * exact by construction; "
+            "° trains nothing, no part of Γ."
+        )
         blocks.append(Table(header, rows, told))
     return blocks
 
@@ -75,6 +79,7 @@ def _cosine(report: DiagnosticReport, layer: int) -> str:
     if al.mean[layer] is None:
         return "not measurable"
     exact = "*" if c is not None and layer in c.exact_layers else ""
+    exact += "" if layer in al.counting_layers else "°"
     return f"{signed(al.mean[layer])}{exact} ± {num(al.std[layer], 2)}"
 
 
@@ -106,7 +111,7 @@ def aggregations(entry: Entry) -> list[Block]:
         if a is None:
             continue
         found = (a.headline, a.concat, a.norm_weighted, a.flattened, a.clamped_128)
-        behind = r.facts.alignment.layers_behind if r.facts.alignment else ""
+        behind = (r.facts.alignment.layers_behind if r.facts.alignment else "") + other_reading(a)
         shown = [signed(found[0]) + behind, *map(signed, found[1:])]
         deep = c.deep_mean_without_exact if c else None  # none where no layer is left
         rows.append([short(key(r)), *shown, signed(deep), "yes" if r.verdict.gamma_withheld else "no"])
@@ -136,6 +141,7 @@ def functional(entry: Entry) -> list[Block]:
             )
     header = ["run", "ρ", "nudging", "deep cosine, trained feedback", "redrawn feedback"]
     told = (
-        "Full level: perturbation correlation, nudging, fresh-B null; all means over layers 1..L without exact layers."
+        "Full level: perturbation correlation, nudging, fresh-B null; all means over the layers of 1..L that count, "
+        "without exact ones."
     )
     return [Table(header, rows, told)] if rows else []

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
+from creditscope.protocol.wording import other_reading, over_all_layers
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.numbers import STYLES, accuracy, mark, num, printable, signed
 from creditscope.render.sheet import Sheet
@@ -31,7 +32,7 @@ def to_text(content: RenderableType, width: int | None = None) -> str:
     colour = sys.stdout.isatty()
     buffer = io.StringIO()
     console = Console(file=buffer, width=width, force_terminal=colour, no_color=not colour or None, highlight=False)
-    console.print(content)
+    console.print(content, crop=False)  # the verdict is one line, however long
     return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
 
 
@@ -94,10 +95,19 @@ def _sizes(sizes: tuple[int, ...]) -> str:
 
 
 def headline_text(facts: Facts) -> str:
-    """Headline Γ as it was measured, with the number of layers behind it where it is not all of them."""
+    """Headline Γ with the number of layers behind it where it is not all that count, and Γ over all layers where it differs."""
     if facts.aggregate is None:
         return signed(None)
-    return signed(facts.aggregate.headline) + (facts.alignment.layers_behind if facts.alignment else "")
+    behind = facts.alignment.layers_behind if facts.alignment else ""
+    return signed(facts.aggregate.headline) + behind + other_reading(facts.aggregate)
+
+
+def counting_text(facts: Facts) -> str:
+    """Which layers count and why, with the mark that the others bear; "" where it goes without saying."""
+    aligned = facts.alignment
+    if aligned is None or not aligned.counting_note:
+        return ""
+    return ("° " if len(aligned.counting_layers) < len(aligned.mean) else "") + aligned.counting_note
 
 
 def gamma_text(report: DiagnosticReport) -> str:
@@ -119,6 +129,8 @@ def _claimed(report: DiagnosticReport) -> Sheet:
 
 def _found_accuracy(report: DiagnosticReport) -> str:
     d3 = report.checks["D3"]
+    if report.status == "inconsistent" and (seen := report.facts.evaluation):
+        return f"{seen.accuracy:.3f} on the evaluation batches; D3 not judged"
     return f"D3 {mark(d3.answer)}" + (f": margin {signed(d3.value, 1)} pp" if d3.value is not None else "")
 
 
@@ -155,7 +167,9 @@ def _layers(facts: Facts) -> Sheet:
         ref = facts.reference
         row = [str(layer), num(facts.scale.mean[layer]), num(ref.per_sample[layer]), num(ref.batch_mean_128[layer])]
         if (al := facts.alignment) is not None:
-            cos = signed(al.mean[layer]) + ("*" if layer in exact else "")
+            cos = (
+                signed(al.mean[layer]) + ("*" if layer in exact else "") + ("" if layer in al.counting_layers else "°")
+            )
             row += [cos, num(al.std[layer], 2), str(al.measurable[layer]), f"{al.under_floor[layer]:.0%}"]
         rows.append(row)
     return _sheet("Layers", header, rows, right=range(len(header)))
@@ -174,6 +188,8 @@ def _below_layers(facts: Facts) -> list[str]:
     lines = []
     if facts.concentration and facts.concentration.exact_layers:
         lines.append("* exact by construction: the credit is the reference itself")
+    if note := counting_text(facts):
+        lines.append(note)
     lines.append(
         f"growth {num(facts.scale.growth)} (largest step between layers), total {num(facts.scale.total_growth)}; "
         f"clamp batch size at h_L {num(facts.reference.clamp_batch_size[-1])} (there ‖g_L‖ / B is 10 x the cosine eps 1e-8)"
@@ -185,7 +201,8 @@ def _below_layers(facts: Facts) -> list[str]:
         )
         c = facts.concentration
         lines.append(
-            f"deep mean (layers 1..L) {signed(c.deep_mean)}, without exact layers {signed(c.deep_mean_without_exact)}; "
+            f"deep mean (layers of 1..L that count) {signed(c.deep_mean)}, without exact layers "
+            f"{signed(c.deep_mean_without_exact)}{over_all_layers(c.deep_mean, c.deep_mean_all_layers)}; "
             f"largest share {num(c.top_share, 2)} at layer {c.top_layer if c.top_layer is not None else '–'}"
         )
     s = facts.stability

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from creditscope.protocol.checks import Answer
 from creditscope.protocol.strategies import STRATEGIES, V1_COLUMNS, Case, answers_of, decide
-from creditscope.studies.audit import Group, audit, convention, specs
+from creditscope.studies.audit import Group, audit, convention, n_classes, specs
 from creditscope.studies.result import Run, StudyResult, mean, names
 
 QUESTION = "which failures does a reader accept who looks at less than the whole protocol?"
@@ -28,10 +28,9 @@ def over_seeds(group: Group) -> dict[str, Answer]:
 
 def case_of(group: Group) -> Case:
     gammas = group.values("gamma")
-    chance = 0.01 if group.spec.dataset == "cifar100" else 0.1
     return Case(
         accuracy=group.accuracies,
-        chance=chance,
+        chance=1 / n_classes(group.spec),
         gamma=mean(gammas) if gammas else None,
         answers=over_seeds(group),
         n_test=group.bundles[0].n_test,

@@ -17,7 +17,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.files import dump_json, dump_line, locked, read_json, write_atomic
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.studies.result import NotMeasured, Run
+from creditscope.studies.result import NotMeasured, Run, counted
 from creditscope.studies.store import COLUMNS, Row, Store, described, the_one
 from creditscope.training.spec import RunSpec, recorded_spec
 
@@ -108,7 +108,9 @@ def read_run(path: Path) -> Run:
         spec, versions = recorded_spec(content["spec"]), dict(content["versions"])
         trajectory, report, full = content["trajectory"], content["report"], content["full"]
         lines = [int(line["epoch"]) for line in trajectory]
-        facts = {name: DiagnosticReport.from_dict(value, str(path)).facts for name, value in full.items()}
+        facts = {
+            name: counted(DiagnosticReport.from_dict(value, str(path)).facts, spec) for name, value in full.items()
+        }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CreditscopeError(f"{path} is not a run of an archive: {type(error).__name__}: {error}") from None
     if spec.hash != path.stem or lines != list(range((spec.epochs or 0) + 1)):

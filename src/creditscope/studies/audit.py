@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from creditscope.errors import CreditscopeError
-from creditscope.measure.facts import DepthMargin
+from creditscope.measure.facts import DepthMargin, Facts
 from creditscope.protocol import DiagnosticThresholds, accuracy_interval
 from creditscope.protocol.checks import chosen_margin
+from creditscope.protocol.consistency import evaluation_of
 from creditscope.protocol.report import DiagnosticReport, make_report
+from creditscope.protocol.wording import over_all_layers
 from creditscope.render.numbers import signed
 from creditscope.studies.grid import SIX, make, seeds_of, with_nulls
 from creditscope.studies.published import audit_accuracy
-from creditscope.studies.result import Run, StudyResult, beside, mean, names, pm, span
+from creditscope.studies.result import Run, StudyResult, beside, counted, mean, names, pm, span
 from creditscope.training.bundle import Bundle, is_bundle, load_bundle
 from creditscope.training.spec import RunSpec, bare
 
@@ -88,13 +90,20 @@ class AuditRow:
         return depth.margins if depth else ()
 
     def values(self, name: str) -> list[float]:
-        """growth, reference or gamma of every network."""
+        """growth, reference, gamma or gamma_all_layers of every network."""
         facts = [r.facts for r in self.reports]
         if name == "growth":
             return [f.scale.growth for f in facts]
         if name == "reference":
             return [f.reference.batch_mean_128[-1] for f in facts]
-        return [f.aggregate.headline for f in facts if f.aggregate and f.aggregate.headline is not None]
+        reading = "headline" if name == "gamma" else name
+        return [v for f in facts if f.aggregate and (v := getattr(f.aggregate, reading)) is not None]
+
+    @property
+    def gamma(self) -> str:
+        """Γ over the layers that count, mean ± standard deviation; beside it that over all layers where it differs."""
+        values, others = self.values("gamma"), self.values("gamma_all_layers")
+        return pm(values, 2) + (over_all_layers(mean(values), mean(others), 2) if values and others else "")
 
     @property
     def status(self) -> str:
@@ -159,7 +168,7 @@ class Group(AuditRow):
 
     @property
     def learns(self) -> bool:
-        chance = 1 / 10 if self.spec.dataset != "cifar100" else 1 / 100
+        chance = 1 / n_classes(self.spec)
         n_test = self.bundles[0].n_test if len(self.bundles) == 1 else None
         return accuracy_interval(self.accuracies, n_test).low > chance
 
@@ -190,6 +199,11 @@ def reported(reports: Iterable[tuple[str, DiagnosticReport]], known: Iterable[st
             several = len(r.headline_acc) > 1
             rows.setdefault((name, r.method_name, r.headline_acc) if several else (name, k), []).append(r)
     return [AuditRow(label=r[0].method_name or str(key[0]), reports=tuple(r)) for key, r in rows.items()]
+
+
+def n_classes(spec: RunSpec) -> int:
+    """Classes of the data set of a run."""
+    return 100 if spec.dataset == "cifar100" else 10
 
 
 def _with_null(spec: RunSpec, report: DiagnosticReport) -> str:
@@ -278,8 +292,9 @@ def audit(
         nulls: dict[str, Any] = {kind: accs[kind] for kind in NULL_KINDS if kind in accs}
         reports = tuple(
             make_report(
-                DiagnosticReport.from_dict(b.report, str(b.path / "report.json")).facts,
+                _facts(b),
                 headline_acc=[m.accuracy for m in members],
+                network_acc=b.accuracy,
                 frozen_baseline_acc=nulls or None,
                 bp_acc=accs.get("bp_trained"),
                 n_test=n_test or b.n_test,
@@ -303,6 +318,12 @@ def audit(
         )
     longest = max((g.spec.epochs or 0 for g in result), default=0)
     return [_with_epochs(g) if g.spec.epochs != longest else g for g in result]
+
+
+def _facts(run: Audited) -> Facts:
+    """The facts of a finished run under three-check/1.1, as far as it holds them."""
+    facts = counted(DiagnosticReport.from_dict(run.report, str(run.path / "report.json")).facts, run.spec)
+    return facts.model_copy(update={"evaluation": evaluation_of(facts, n_classes(run.spec))})
 
 
 def _with_epochs(group: Group) -> Group:
@@ -363,7 +384,7 @@ def audit_rows(groups: Sequence[Group]) -> list[list[str]]:
             g.label,
             pm(g.accuracies),
             *beside(audit_accuracy(g.spec), mean(g.accuracies)),
-            pm(g.values("gamma"), 2),
+            g.gamma,
             span(g.values("growth")),
             span(g.values("reference")),
             margin_text(g, "matched"),

@@ -94,7 +94,8 @@ def accuracy(run: Run) -> float:
 
 
 def gamma(run: Run) -> float | None:
-    return run.facts.aggregate.headline if run.facts.aggregate else None
+    """Over all layers, as the papers have it."""
+    return run.facts.aggregate.gamma_all_layers if run.facts.aggregate else None
 
 
 def growth(run: Run) -> float:
@@ -169,7 +170,7 @@ def full(read: Callable[[Any], float | None]) -> Value:
 def control(name: str) -> Callable[[Any], float | None]:
     def read(facts: Any) -> float | None:
         means = getattr(facts.perturbation, name) if facts.perturbation else None
-        return None if means is None else means.deep_mean
+        return None if means is None else means.deep_mean_all_layers
 
     return read
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from creditscope.measure.alignment import LEAST_LAYERS
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.render.numbers import num, signed
 from creditscope.studies.grid import DFA, DFA_NONE, FA, FA_RMS, make, seeds_of
-from creditscope.studies.result import Run, StudyResult, mean
+from creditscope.studies.result import Run, StudyResult, counting_layers, mean
 from creditscope.studies.temporal import first_epoch
 from creditscope.training.spec import RunSpec
 
@@ -20,15 +21,24 @@ def specs(preset: str) -> list[RunSpec]:
     return [make(preset, method, seed) for seed in seeds_of(preset) for method in (FA, FA_RMS, DFA, DFA_NONE)]
 
 
+def _cosines(run: Run, line: dict[str, Any]) -> list[float | None]:
+    """The cosines of the layers that count."""
+    stream = run.facts.stream
+    layers = counting_layers(run.spec, stream.depth, stream.kind)
+    return [line["cosine"][layer] for layer in layers] if line["cosine"] else []
+
+
 def share_of_top(cosines: Sequence[float | None] | None) -> float | None:
-    """Largest |cos_l| / Σ|cos|."""
+    """Largest |cos_l| / Σ|cos|; None below three layers."""
+    if len(cosines or ()) < LEAST_LAYERS:
+        return None
     sizes = [abs(float(c)) for c in cosines or () if c is not None]
     return max(sizes) / sum(sizes) if sizes and sum(sizes) > 0 else None
 
 
-def first_mode2(trajectory: Sequence[dict[str, Any]], limit: float) -> int | None:
-    for line in trajectory:
-        share = share_of_top(line["cosine"])
+def first_mode2(run: Run, limit: float) -> int | None:
+    for line in run.trajectory:
+        share = share_of_top(_cosines(run, line))
         if line["epoch"] >= 1 and share is not None and share > limit:
             return int(line["epoch"])
     return None
@@ -36,7 +46,7 @@ def first_mode2(trajectory: Sequence[dict[str, Any]], limit: float) -> int | Non
 
 def _top_is_exact(run: Run, epoch: int) -> bool:
     """Is the layer with the largest cosine then one whose credit is the gradient itself?"""
-    sizes = [-1.0 if c is None else abs(float(c)) for c in run.trajectory[epoch]["cosine"]]
+    sizes = [-1.0 if c is None else abs(float(c)) for c in _cosines(run, run.trajectory[epoch])]
     concentration = run.facts.concentration
     return concentration is not None and sizes.index(max(sizes)) in concentration.exact_layers
 
@@ -45,15 +55,15 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     limit = DiagnosticThresholds().concentration_share
     rows, points, before, with_mode2, exact = [], [], 0, 0, 0
     for run in runs:
-        mode2, mode1 = first_mode2(run.trajectory, limit), first_epoch(run.trajectory, "D1", "D2")
+        mode2, mode1 = first_mode2(run, limit), first_epoch(run.trajectory, "D1", "D2")
         with_mode2 += mode2 is not None
         exact += mode2 is not None and _top_is_exact(run, mode2)
         before += mode2 is not None and (mode1 is None or mode2 < mode1)
         for line in run.trajectory:
             if not 1 <= line["epoch"] <= EPOCHS or not line["cosine"]:
                 continue
-            deep = [float(c) for c in line["cosine"][1:] if c is not None]
-            share = share_of_top(line["cosine"])
+            deep = [float(c) for c in _cosines(run, line)[1:] if c is not None]
+            share = share_of_top(_cosines(run, line))
             fired = " ".join(line["fired"]) or "none"
             first = line["cosine"][0]
             deep_mean = mean(deep) if deep else None
@@ -87,13 +97,13 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         "seed",
         "epoch",
         "cosine at layer 0",
-        "mean of layers 1..L",
+        "mean of deeper layers",
         "largest share",
         "checks that fire",
     ]
     figure = {"kind": "lines", "points": points, "limit": limit}
     convention = (
-        f"epochs 1-{EPOCHS}; share = |cos_l| / Σ|cos|, layers that are exact by construction (FA: L) included; published DFA: "
+        f"epochs 1-{EPOCHS}; share = |cos_l| / Σ|cos| over the layers that count; published DFA: "
         "layer 0 .42-.44 from the start, deep ≈ 0"
     )
     return StudyResult("early", QUESTION, header, rows, figure, conclusion, convention)

@@ -190,7 +190,8 @@ def exact_layer(runs: Sequence[Run]) -> str:
     parts = []
     for g in audit([r for r in runs if _primary(r) and r.spec.method == "fa"]):
         facts = [r.facts.concentration for r in g.reports if r.facts.concentration]
-        with_, without = known(c.deep_mean for c in facts), known(c.deep_mean_without_exact for c in facts)
+        with_ = known(c.deep_mean_all_layers for c in facts)
+        without = known(c.deep_mean_without_exact for c in facts)
         if with_ and without:
             parts.append(
                 f"{g.label}: {signed(mean(with_))} with layer L, {signed(mean(without))} without (n={len(without)})"

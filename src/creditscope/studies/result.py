@@ -9,9 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from creditscope.credit.base import trained_layers
 from creditscope.errors import CreditscopeError
 from creditscope.files import plain
 from creditscope.measure.facts import Facts
+from creditscope.measure.recount import recounted
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.render.numbers import num, signed
 from creditscope.studies.published import Published
@@ -23,6 +25,16 @@ if TYPE_CHECKING:
 
 class NotMeasured(CreditscopeError):
     """The facts of level full are not there, and nobody asked to measure them."""
+
+
+def counting_layers(spec: RunSpec, depth: int, kind: str) -> tuple[int, ...]:
+    """Layers whose credit trains something in a network of this spec."""
+    return trained_layers(depth, kind, spec.credit_site, spec.first_trained)
+
+
+def counted(facts: Facts, spec: RunSpec) -> Facts:
+    """Facts of a run of this spec over the layers that count, also where they were measured before three-check/1.1."""
+    return recounted(facts, counting_layers(spec, facts.stream.depth, facts.stream.kind))
 
 
 def _no_full(epoch: int | None) -> Facts:
@@ -52,7 +64,7 @@ class Run:
 
     @cached_property
     def facts(self) -> Facts:
-        return DiagnosticReport.from_dict(self.report, str(self.path)).facts
+        return counted(DiagnosticReport.from_dict(self.report, str(self.path)).facts, self.spec)
 
     @property
     def loss_decrease(self) -> float:
@@ -102,9 +114,8 @@ def runs_of(store: Store, specs: Iterable[RunSpec], data_dir: str | Path | None 
 def _measurer(store: Store, spec: RunSpec, data_dir: str | Path | None) -> Callable[[int | None], Facts]:
     def full(epoch: int | None) -> Facts:
         name = spec.hash if epoch is None else f"{spec.hash}-epoch-{epoch:03d}"
-        return DiagnosticReport.from_dict(
-            store.cached(name, lambda: _measure(store, spec, epoch, data_dir)), name
-        ).facts
+        measured = store.cached(name, lambda: _measure(store, spec, epoch, data_dir))
+        return counted(DiagnosticReport.from_dict(measured, name).facts, spec)
 
     return full
 
@@ -184,7 +195,7 @@ def span(values: Sequence[float]) -> str:
 
 
 def deep_cosine(facts: Facts) -> float | None:
-    """Mean cosine over layers 1..L, without layers that are exact by construction where others are left."""
+    """Mean cosine over the layers of 1..L that count, without exact ones where others are left."""
     c = facts.concentration
     if c is None:
         return None
@@ -192,12 +203,12 @@ def deep_cosine(facts: Facts) -> float | None:
 
 
 def deep_cosine_of_all(facts: Facts) -> float | None:
-    """Mean cosine over layers 1..L, exact ones included: what the papers quote."""
-    return facts.concentration.deep_mean if facts.concentration else None
+    """Mean cosine over all layers 1..L: what the papers quote."""
+    return facts.concentration.deep_mean_all_layers if facts.concentration else None
 
 
 def deep_rho(facts: Facts) -> float | None:
-    """ρ of the audited credit over layers 1..L, without exact layers where others are left."""
+    """ρ of the audited credit over the layers of 1..L that count, without exact ones where others are left."""
     means = facts.perturbation.credit if facts.perturbation else None
     if means is None:
         return None
@@ -212,15 +223,15 @@ def deep_nudge(facts: Facts) -> float | None:
 
 
 def deep_rho_of_all(facts: Facts) -> float | None:
-    """ρ over layers 1..L, exact ones included: what the papers quote."""
+    """ρ over all layers 1..L: what the papers quote."""
     means = facts.perturbation.credit if facts.perturbation else None
-    return None if means is None else means.deep_mean
+    return None if means is None else means.deep_mean_all_layers
 
 
 def deep_nudge_of_all(facts: Facts) -> float | None:
-    """Nudging over layers 1..L, exact ones included: what the papers quote."""
+    """Nudging over all layers 1..L: what the papers quote."""
     means = facts.nudging.credit if facts.nudging else None
-    return None if means is None else means.deep_mean
+    return None if means is None else means.deep_mean_all_layers
 
 
 def known(values: Iterable[float | None]) -> list[float]:

@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from scipy import special
-
+from creditscope.measure.binomial import clopper_pearson
 from creditscope.render.numbers import num, signed
 from creditscope.studies.audit import audit, margin_pp, network
 from creditscope.studies.grid import DFA, FA, make, with_nulls
@@ -32,9 +31,7 @@ def specs(preset: str) -> list[RunSpec]:
 
 def share_interval(k: int, n: int) -> tuple[float, float]:
     """Clopper-Pearson 95 % interval of a share k/n."""
-    low = 0.0 if k == 0 else float(special.betaincinv(k, n - k + 1, 0.025))
-    high = 1.0 if k == n else float(special.betaincinv(k + 1, n - k, 0.975))
-    return low, high
+    return clopper_pearson(k, n, 0.95)
 
 
 def selections(runs: Sequence[Run], size: int = 3) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
         cosine, rho = known(map(deep_cosine, facts)), known(map(deep_rho, facts))
         for kind in controls:
             means = [getattr(f.perturbation, kind) for f in facts if f.perturbation]
-            controls[kind] += known(m.deep_mean for m in means if m is not None)
+            controls[kind] += known(m.deep_mean_all_layers for m in means if m is not None)
         c, r = (mean(cosine) if cosine else None), (mean(rho) if rho else None)
         values[name] = (c, r)
         key = keys.get(name)
@@ -65,8 +65,9 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     conclusion += f"; the credit predicts loss changes best in the {best} state." if len(ranked) > 1 else "."
     header = ["state", "deep cosine", "published", "difference", "deep ρ", "published", "difference"]
     convention = (
-        f"early = after epoch {EARLY}; penalised: λ = {PENALTY:g}; layers 1..L, mean over seeds; controls of ρ on the same "
-        "networks (published ones, +.997 and +.006, on a network trained by BP)"
+        f"early = after epoch {EARLY}; penalised: λ = {PENALTY:g}; layers of 1..L that count, mean over seeds; "
+        "controls of ρ on the same "
+        "networks, all layers 1..L (published ones, +.997 and +.006, on a network trained by BP)"
     )
     return StudyResult(
         "triangulation", QUESTION, header, rows, {"kind": "points", "points": figure}, conclusion, convention

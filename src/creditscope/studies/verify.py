@@ -18,6 +18,7 @@ from typing import Any
 
 from creditscope.errors import CreditscopeError
 from creditscope.files import plain
+from creditscope.protocol.report import DiagnosticReport
 from creditscope.studies.archive import Archive
 from creditscope.studies.result import Run, runs_of
 from creditscope.studies.store import Store
@@ -123,6 +124,9 @@ def verify(
         bundle = train(spec, Path(directory) / "again", data_dir=data_dir, progress=progress)
         lines, report = plain(bundle.trajectory), bundle.report
     recorded = plain(run.trajectory[: len(lines)])
+    if not any("gamma_all_layers" in line for line in recorded):  # from before three-check/1.1: Γ was over all layers
+        for line in lines:
+            line["gamma"] = line.pop("gamma_all_layers")
     differences = [d for a, b in zip(recorded, lines, strict=True) for d in _unequal(a, b)]
     last = len(lines) - 1
     parted = max((k for k in range(last + 1) if recorded[k] == lines[k]), default=0)
@@ -137,12 +141,27 @@ def verify(
 
 def _of_report(recorded: dict[str, Any], here: dict[str, Any], epoch: int) -> list[Difference]:
     """Facts, accuracy and verdict of the final report that differ (`run` and wording aside)."""
+    if recorded.get("schema_version") != here.get("schema_version"):
+        recorded, here = _of_both(recorded), _of_both(here)
     shown = ("facts", "headline_acc", "n_test", "verdict")
     return [
         Difference(epoch, f"{name} of the report", "as it is", "another")
         for name in shown
         if plain(recorded.get(name)) != plain(here.get(name))
     ]
+
+
+def _of_both(data: dict[str, Any]) -> dict[str, Any]:
+    """What a report of schema 1 and one of schema 2 say alike: all that does not depend on which layers count."""
+    report = DiagnosticReport.from_dict(data)
+    facts = report.facts
+    means = facts.alignment.model_dump(exclude={"counting", "counting_note"}) if facts.alignment else None
+    told = facts.model_dump(include={"convention", "accuracy", "loss", "scale", "reference", "stability", "non_finite"})
+    told["alignment"] = means
+    told["gamma_all_layers"] = facts.aggregate.gamma_all_layers if facts.aggregate else None
+    told["deep_mean_all_layers"] = facts.concentration.deep_mean_all_layers if facts.concentration else None
+    checks = [report.checks[check].model_dump() for check in ("D1", "D2", "C")]
+    return {"facts": told, "headline_acc": report.headline_acc, "n_test": report.n_test, "verdict": checks}
 
 
 def _unequal(recorded: dict[str, Any], here: dict[str, Any]) -> Iterator[Difference]:

@@ -22,6 +22,7 @@ from creditscope.data.dataset import epoch_batches, eval_batches, normalise, tes
 from creditscope.diagnosis import diagnose
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_line, is_locked, locked, read_metadata, read_tensors, write_atomic, write_tensors
+from creditscope.measure.alignment import mean_of
 from creditscope.models.parts import StreamModel
 from creditscope.monitor import snapshot
 from creditscope.stream import InterfaceStream
@@ -116,6 +117,7 @@ class _Run:
         x, y = normalise(dataset, dataset.test_x[few]), dataset.test_y[few]
         check_round_trip(self._new_rule(), make_rule(spec.method, spec.options), self.model, self.stream, x, y)
         first = freeze_first(self.stream, spec.train_last)
+        self.rule.credit_site, self.rule.first_trained = spec.credit_site, first
         self.objective = Objective(
             self.stream, self.rule, spec.credit_norm, spec.credit_site, spec.penalty, first, spec.precision
         )
@@ -186,7 +188,8 @@ class _Run:
 
     def measure(self) -> dict[str, Any]:
         """What is measured after every epoch."""
-        return {"accuracy": self._accuracy(), **snapshot(self.model, self.batches, self.rule, stream=self.stream)}
+        line = {"accuracy": self._accuracy(), **snapshot(self.model, self.batches, self.rule, stream=self.stream)}
+        return {**line, "gamma_all_layers": mean_of(line["cosine"] or [])}
 
     def _record(self, epoch: int, train_loss: float) -> None:
         """Add the trajectory line of this epoch (0: the initialisation)."""
@@ -236,6 +239,7 @@ class _Run:
             self.model,
             self.batches,
             headline_acc=self.lines[-1]["accuracy"],
+            network_acc=self.lines[-1]["accuracy"],
             n_test=len(self.dataset.test_y),
             method_name=spec.label,
             credit=self.rule,

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from creditscope.credit.base import CreditBatch, CreditRule, descent_of, rms_normalised
+from creditscope.credit.base import CreditBatch, CreditRule, credit_shift, descent_of, rms_normalised
 from creditscope.models.local import Pull, local_branch
 from creditscope.stream import InterfaceStream
 
@@ -91,8 +91,7 @@ class Objective:
         output_grad = output_grad if early else output_grad * n
         batch = CreditBatch(stream, hiddens, logits.detach(), y, output_grad)
         self.rule.learn(batch)
-        # plain stages have no state of their own shape but the next one, so their credit lives at their output
-        shift = 1 if stream.kind == "plain" or self.credit_site == "output" else 0
+        shift = credit_shift(stream.kind, self.credit_site)
         roots: list[Tensor] = []
         pushes: list[Tensor] = []
         for at, a in descent_of(self.rule, batch):

@@ -179,6 +179,11 @@ class RunSpec(BaseModel):
         return self.train_last == 0
 
     @property
+    def first_trained(self) -> int:
+        """Index of the first trained block (the number of blocks where all are frozen)."""
+        return 0 if self.train_last is None else (self.depth or 0) - self.train_last
+
+    @property
     def hash(self) -> str:
         """Name of the run: sha256 of the schema version, the resolved fields that are not at their default, and all options.
 

@@ -25,6 +25,7 @@ def summary(rows: Sequence[AuditRow]) -> list[dict[str, Any]]:
     words = {
         "pass": "no audited failure found",
         "fail": "needs walk-back",
+        "inconsistent": "inconsistent: the stated accuracy is not the network's",
         "inconclusive": "inconclusive",
         "mixed": "seeds disagree",
         "incomplete": "incomplete: a check was not measured or not measurable",

@@ -14,7 +14,7 @@ from creditscope.render.html.network import Network
 from creditscope.render.html.network_charts import charts, first_fired, run_name
 from creditscope.render.numbers import accuracy, mark, num, signed
 from creditscope.render.svg import draw
-from creditscope.render.text import gamma_text, headline_text, margin_lines
+from creditscope.render.text import counting_text, gamma_text, headline_text, margin_lines
 from creditscope.training.spec import bare
 
 PASS_SENTENCE = "No audited failure was found. This is a minimum bar, not a proof."
@@ -140,13 +140,13 @@ def _layer_table(facts: Facts) -> dict[str, Any]:
         ]
         if al:
             row += [
-                signed(al.mean[layer]) + ("*" if layer in exact else ""),
+                signed(al.mean[layer]) + ("*" if layer in exact else "") + ("" if layer in al.counting_layers else "°"),
                 num(al.std[layer], 2),
                 str(al.measurable[layer]),
                 f"{al.under_floor[layer]:.0%}",
             ]
         rows.append(row)
-    return {"header": header, "rows": rows, "exact": bool(al and exact)}
+    return {"header": header, "rows": rows, "exact": bool(al and exact), "counting": counting_text(facts)}
 
 
 def figure_of(chart: Figure) -> dict[str, Any]:

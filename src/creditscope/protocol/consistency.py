@@ -1,0 +1,87 @@
+"""Does the stated accuracy fit what the network shows on the evaluation batches, and is it above chance?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from creditscope.errors import CreditscopeError
+from creditscope.measure.binomial import evaluation
+from creditscope.measure.facts import Claim, Evaluation, Facts
+from creditscope.protocol.intervals import accuracy_interval
+from creditscope.protocol.wording import between
+
+SLACK = 0.05
+"""How far a network may lie from one stated number that may be a mean over seeds."""
+SAME_DATA, OTHER_DATA = "same data", "other data"
+"""What the stated accuracy was taken on: data of which the evaluation batches are a sample, or others."""
+
+
+def make_claim(
+    claimed: Sequence[float], network_acc: float | None, headline_on: str, n_test: int | None, n_eval: int | None
+) -> Claim | None:
+    """The stated accuracy as a fact; None where none is stated. `claimed`: one number per network."""
+    if headline_on not in (SAME_DATA, OTHER_DATA):
+        raise CreditscopeError(f"headline_on is {headline_on!r}; give {SAME_DATA!r} or {OTHER_DATA!r}")
+    stated = tuple(claimed) or (() if network_acc is None else (network_acc,))
+    if not stated:
+        return None
+    interval = accuracy_interval(stated, n_test or n_eval)
+    if network_acc is not None:
+        low = high = network_acc
+        own = "the network's own accuracy"
+    elif len(stated) > 1:
+        low, high, own = min(stated), max(stated), f"the range over {len(stated)} seeds"
+    else:
+        low, high, own = stated[0] - SLACK, stated[0] + SLACK, f"one number, {100 * SLACK:g} pp of slack"
+    return Claim(
+        accuracy=interval.mean,
+        low=interval.low,
+        high=interval.high,
+        interval=interval.kind,
+        own_low=low,
+        own_high=high,
+        own=own,
+        other_data=headline_on == OTHER_DATA,
+    )
+
+
+def evaluation_of(facts: Facts, n_classes: int | None = None) -> Evaluation | None:
+    """The accuracy on the evaluation batches; of a report from before three-check/1.1 from the facts that it holds.
+
+    `n_classes`: the number of classes, where the facts do not hold it.
+    """
+    if facts.evaluation is not None or facts.accuracy is None:
+        return facts.evaluation
+    return evaluation(facts.accuracy, facts.convention.n_samples, n_classes, None)
+
+
+def inconsistent(facts: Facts) -> str:
+    """One line with both numbers where the stated accuracy does not fit the evaluation batches; "" where it does."""
+    claim, seen = facts.claim, facts.evaluation
+    if claim is None or seen is None or claim.other_data:
+        return ""
+    if claim.own_low <= seen.high and claim.own_high >= seen.low:
+        return ""
+    if claim.own_low == claim.own_high:
+        stated = f"accuracy {claim.own_low:.4g} is stated ({claim.own})"
+    elif "slack" in claim.own:
+        stated = f"accuracy {claim.accuracy:.4g} is stated ({claim.own})"
+    else:
+        stated = f"accuracy {claim.own_low:.4g} to {claim.own_high:.4g} is stated ({claim.own})"
+    return (
+        f"{stated}, but the network has {seen.accuracy:.4g} on the {seen.n:,} evaluation samples "
+        f"(99.9 % interval {between((seen.low, seen.high))})"
+    )
+
+
+def reaches_chance(facts: Facts) -> str:
+    """One clause where the interval of the stated accuracy reaches chance; "" where it lies above."""
+    claim, seen = facts.claim, facts.evaluation
+    chance = seen.chance if seen is not None else None
+    if claim is None or seen is None or chance is None or claim.low > chance:
+        return ""
+    share = "" if seen.largest_class is None else f", largest class {seen.largest_class:.3g}"
+    return (
+        f"the accuracy {claim.accuracy:.4g} {between((claim.low, claim.high))} ({claim.interval}) reaches chance "
+        f"{chance:.3g} (1/{seen.n_classes}{share}): nothing was learned that depth could have helped"
+    )

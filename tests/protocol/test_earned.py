@@ -1,0 +1,269 @@
+"""three-check/1.1 from a user's side: `trustworthy` is earned, and what is typed is held against what is measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from creditscope import CreditscopeError, DiagnosticReport, diagnose
+from creditscope.credit import BP
+from creditscope.measure.facts import Facts
+from creditscope.models import ResMLP
+from creditscope.protocol.policies import STATUS_ORDER
+from creditscope.protocol.report import make_report
+
+CLASSES, SAMPLES = 10, 1024
+NO_NULL = "VERDICT: incomplete: D3 depth utility not measured (no failure found so far)"
+
+
+def answering(right: int, growth: float = 1.0, classes: int = CLASSES) -> tuple[Any, list[tuple[Tensor, Tensor]]]:
+    """A residual network that answers exactly `right` of 1,024 samples rightly; every block multiplies the stream."""
+    net: Any = ResMLP(classes, classes, width=classes, depth=3, terminal_norm=False)
+    with torch.no_grad():
+        for linear in (net.embed.linear, net.out_head):
+            linear.weight.copy_(torch.eye(classes))
+            linear.bias.zero_()
+        for block in net.blocks:
+            block.norm, block.linear1, block.act = nn.Identity(), nn.Identity(), nn.Identity()
+            block.linear2.weight.copy_((growth - 1) * torch.eye(classes))
+            block.linear2.bias.zero_()
+    answer = torch.arange(SAMPLES) % classes
+    label = answer.clone()
+    label[right:] = (label[right:] + 1) % classes
+    x = torch.eye(classes)[answer]
+    order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(0))
+    return net, list(zip(x[order].split(128), label[order].split(128), strict=True))
+
+
+def last_line(report: DiagnosticReport) -> str:
+    return str(report).splitlines()[-1]
+
+
+def untrained() -> tuple[nn.Module, list[tuple[Tensor, Tensor]]]:
+    torch.manual_seed(3)
+    net = ResMLP(20, CLASSES, width=32, depth=3)
+    return net, [(torch.randn(128, 20), torch.randint(0, CLASSES, (128,))) for _ in range(8)]
+
+
+# ---- the word ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_untrained_network_without_a_null_is_incomplete():
+    report = diagnose(*untrained(), credit=BP())
+    assert (report.status, last_line(report)) == ("incomplete", NO_NULL)
+
+
+def test_a_network_that_grows_7366_times_per_block_is_not_trustworthy_without_a_null():
+    net, batches = answering(128, growth=7366.0)
+    report = diagnose(net, batches, headline_acc=0.125)
+    assert report.checks["D1"].value == pytest.approx(7366)
+    assert (report.status, last_line(report)) == ("incomplete", NO_NULL)
+
+
+def test_a_typed_accuracy_is_not_believed():
+    net, batches = untrained()
+    report = diagnose(net, batches, headline_acc=0.95, frozen_baseline_acc=0.30)
+    with torch.no_grad():
+        right = sum(int((net(x).argmax(1) == y).sum()) for x, y in batches)
+    low, high = (float(stats.beta.ppf(q, right + k, SAMPLES - right + 1 - k)) for q, k in ((0.0005, 0), (0.9995, 1)))
+    assert report.status == "inconsistent"
+    assert last_line(report) == (
+        "VERDICT: inconsistent: accuracy 0.95 is stated (one number, 5 pp of slack), but the network has "
+        f"{right / SAMPLES:.4g} on the 1,024 evaluation samples (99.9 % interval [{low:.3g}, {high:.3g}])"
+    )
+    d3 = report.checks["D3"]
+    assert (d3.answer, d3.value, d3.reason) == ("not measurable", None, "not judged: the accuracies are inconsistent")
+
+
+def test_one_seed_against_one_null_without_a_test_set():
+    net, batches = answering(369)
+    near = diagnose(net, batches, headline_acc=0.36, frozen_baseline_acc=0.30)
+    assert (near.status, last_line(near)) == ("inconclusive", "VERDICT: inconclusive: D3 depth utility")
+    assert "from the 1,024 evaluation samples" in near.checks["D3"].sentence
+    net, batches = answering(630)
+    far = diagnose(net, batches, headline_acc=0.615, frozen_baseline_acc=0.349)
+    assert (far.status, last_line(far)) == ("pass", "VERDICT: trustworthy")
+
+
+def test_scale_alone_stands_behind_the_word():
+    net, batches = answering(630, growth=60.0)
+    report = diagnose(net, batches, headline_acc=0.615, frozen_baseline_acc=0.349)
+    assert (report.status, last_line(report)) == ("pass", "VERDICT: trustworthy (warning: D1 scale stability)")
+
+
+def test_the_old_words_are_kept_by_name():
+    facts = diagnose(*untrained()).facts
+    for protocol in ("three-check/1.0", "four-diagnostic"):
+        assert make_report(facts, protocol=protocol).verdict.line == "VERDICT: trustworthy (D3 not measured)"
+        claimed = make_report(facts, headline_acc=0.95, frozen_baseline_acc=0.30, protocol=protocol)
+        assert claimed.verdict.line == "VERDICT: trustworthy"
+        assert claimed.checks["D3"].interval is None  # a point comparison, as then
+
+
+def test_a_failure_is_said_before_an_inconsistency():
+    net, batches = answering(128, growth=1e4)
+    with torch.no_grad():  # the larger the margin of an answer, the smaller its gradient
+        net.embed.linear.weight *= 40
+    seen = diagnose(net, batches, headline_acc=0.95, frozen_baseline_acc=0.30)
+    assert seen.checks["D1"].answer == "fail"
+    forced = seen.facts.model_copy(
+        update={
+            "reference": seen.facts.reference.model_copy(
+                update={"batch_mean_128": (1e-12,) * 4, "deepest_by_group": (1e-10,) * 8}
+            )
+        }
+    )
+    report = make_report(forced, headline_acc=0.95, frozen_baseline_acc=0.30)
+    assert report.status == "fail"
+    assert "Mode 1" in report.verdict.line
+    assert STATUS_ORDER == ("fail", "inconsistent", "inconclusive", "incomplete", "pass")
+
+
+# ---- consistency ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def facts() -> Facts:
+    """410 of 1,024 right: .4004, 99.9 % interval .350 to .452."""
+    net, batches = answering(410)
+    return diagnose(net, batches).facts
+
+
+def test_accuracy_of_the_evaluation_batches_has_its_interval(facts: Facts):
+    assert facts.evaluation is not None
+    tails = stats.binomtest(410, SAMPLES).proportion_ci(0.999, method="exact")
+    assert (facts.evaluation.low, facts.evaluation.high) == pytest.approx((tails.low, tails.high))
+    assert (facts.evaluation.accuracy, facts.evaluation.n) == (410 / SAMPLES, SAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("stated", "inconsistent"),
+    [
+        ({"headline_acc": 0.49}, False),  # one number that may be a mean: 5 pp of slack
+        ({"headline_acc": 0.51}, True),
+        ({"headline_acc": 0.31}, False),
+        ({"headline_acc": 0.29}, True),
+        ({"headline_acc": 0.49, "network_acc": 0.49}, True),  # its own accuracy: no slack
+        ({"headline_acc": 0.49, "network_acc": 0.41}, False),
+        ({"headline_acc": 0.90, "network_acc": 0.41}, False),
+        ({"headline_acc": [0.44, 0.90]}, False),  # a list over seeds: its range
+        ({"headline_acc": [0.30, 0.50]}, False),
+        ({"headline_acc": [0.46, 0.50]}, True),
+        ({"headline_acc": [0.30, 0.34]}, True),
+        ({"network_acc": 0.9}, True),
+        ({"headline_acc": 0.90, "headline_on": "other data"}, False),
+    ],
+)
+def test_stated_accuracy_against_the_batches(facts: Facts, stated: dict[str, Any], inconsistent: bool):
+    null: dict[str, Any] = {"frozen_baseline_acc": 0.30} if "headline_acc" in stated else {}
+    report = make_report(facts, **stated, **null)
+    assert (report.status == "inconsistent") is inconsistent
+    assert (report.status == "pass") <= (not inconsistent)
+
+
+def test_other_data_are_repeated_in_the_report(facts: Facts):
+    report = make_report(facts, headline_acc=0.9, headline_on="other data", frozen_baseline_acc=0.3)
+    assert report.status == "pass"
+    assert any(
+        "of other data than the evaluation batches (accuracy 0.4004 there)" in w for w in report.verdict.warnings
+    )
+    again = DiagnosticReport.from_dict(report.to_dict())
+    assert (again.headline_on, again == report) == ("other data", True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"headline_on": "test"}, "headline_on is 'test'"),
+        ({"network_acc": [0.4, 0.4]}, "network_acc is the accuracy of the one network"),
+        ({"network_acc": 40.0}, "network_acc must be in [0, 1]"),
+    ],
+)
+def test_what_is_stated_wrongly_is_one_line(facts: Facts, wrong: dict[str, Any], says: str):
+    with pytest.raises(CreditscopeError) as caught:
+        make_report(facts, headline_acc=0.4, **wrong)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# ---- chance -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_accuracy_that_reaches_chance_decides_nothing_about_depth():
+    net, batches = answering(128)
+    for null in (0.02, 0.5):  # however far below or above the null is
+        report = diagnose(net, batches, headline_acc=0.112, frozen_baseline_acc=null)
+        assert (report.status, report.checks["D3"].answer) == ("inconclusive", "inconclusive")
+        assert "reaches chance 0.1" in report.checks["D3"].sentence
+    above = diagnose(net, batches, headline_acc=0.15, frozen_baseline_acc=0.02)
+    assert above.status == "pass"
+
+
+def test_chance_is_the_largest_class_where_that_is_more():
+    net, batches = answering(410)
+    x, y = torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
+    y = torch.where(torch.arange(SAMPLES) < 400, 3, y)  # 400 and a tenth of the rest: about 45 %
+    with torch.no_grad():
+        right = int((net(x).argmax(1) == y).sum())
+    largest = int(torch.bincount(y).max()) / SAMPLES
+    report = diagnose(net, [(x, y)], headline_acc=right / SAMPLES, frozen_baseline_acc=0.05)
+    assert report.facts.evaluation is not None
+    assert report.facts.evaluation.chance == pytest.approx(largest)
+    assert right / SAMPLES < largest
+    assert report.status == "inconclusive"
+
+
+# ---- layers that count --------------------------------------------------------------------------------------------------
+
+
+def test_a_layer_for_which_a_callable_has_no_credit_does_not_count():
+    net, batches = untrained()
+
+    def credit(hiddens: list[Tensor], logits: Tensor, y: Tensor) -> list[Tensor | None]:
+        return [h.clone() for h in hiddens[:-1]] + [None]
+
+    report = diagnose(net, batches, credit=credit)
+    aligned = report.facts.alignment
+    assert aligned is not None
+    assert report.facts.aggregate is not None
+    assert aligned.counting == (0, 1, 2)
+    assert (aligned.mean[3], aligned.measurable[3]) == (None, 0)
+    known = [c for c in aligned.mean[:3] if c is not None]
+    assert report.facts.aggregate.headline == pytest.approx(sum(known) / 3)
+    assert "credit is a callable: every layer that it returns counts" in str(report)
+    assert "without a measurable cosine" not in str(report)
+
+
+def test_old_report_files_are_read_and_keep_their_values(tmp_path):
+    net, batches = untrained()
+    data = diagnose(net, batches, credit=lambda h, z, y: [x.clone() for x in h]).to_dict()
+    gamma = data["facts"]["aggregate"]["headline"]
+    old = {**data, "schema_version": 1}
+    for new in ("network_acc", "headline_on"):
+        del old[new]
+    for fact, names in {
+        "aggregate": ["gamma_all_layers"],
+        "concentration": ["deep_mean_all_layers"],
+        "alignment": ["counting", "counting_note"],
+    }.items():
+        for name in names:
+            del old["facts"][fact][name]
+    del old["facts"]["evaluation"], old["facts"]["claim"]
+    again = DiagnosticReport.from_dict(old)
+    assert again.facts.aggregate is not None
+    assert again.facts.aggregate.gamma_all_layers == again.facts.aggregate.headline == gamma
+    judged = make_report(again.facts, headline_acc=0.95, frozen_baseline_acc=0.3)
+    assert judged.status == "inconsistent"  # accuracy and number of samples are in an old report, too
+
+
+@pytest.mark.parametrize("counting", [[0, 9], [-1]])
+def test_a_report_that_counts_a_layer_that_is_not_there_is_refused(counting: list[int]):
+    net, batches = untrained()
+    data = diagnose(net, batches, credit=lambda h, z, y: [x.clone() for x in h]).to_dict()
+    data["facts"]["alignment"]["counting"] = counting
+    with pytest.raises(CreditscopeError, match="names a layer that is not there"):
+        DiagnosticReport.from_dict(data)
