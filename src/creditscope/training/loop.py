@@ -120,7 +120,15 @@ class _Run:
         self.rule.setup(self.stream, dataset.n_classes, generator)
         first = freeze_first(self.stream, spec.train_last)
         self.objective = Objective(
-            self.stream, self.rule, spec.credit_norm, spec.credit_site, spec.penalty, first, spec.precision
+            self.stream,
+            self.rule,
+            spec.credit_norm,
+            spec.credit_site,
+            spec.penalty,
+            first,
+            spec.precision,
+            spec.grad_clip,
+            spec.clip_over,
         )
         self.params = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = AdamW(self.params, spec.lr or 0.0, spec.weight_decay)
