@@ -56,7 +56,7 @@ def about(runs: Mapping[str, Any], spec: RunSpec) -> bool:
     """Is this one of the `runs` (changes to PRIMARY; the rule at its default options), the number of epochs aside?"""
     wanted = {**PRIMARY, **runs}
     wanted.pop("epochs")
-    if spec.options != make_rule(spec.method, {}).options.model_dump():
+    if spec.options != make_rule(spec.method, {}).options.recorded():
         return False
     return all(matches(getattr(spec, name), value) for name, value in wanted.items())
 

@@ -124,7 +124,7 @@ class RunSpec(BaseModel):
         from creditscope.credit.registry import make_rule  # torch is slow to import
 
         rule = make_rule(self.method, self.options)
-        object.__setattr__(self, "options", rule.options.model_dump())  # all of them: they are part of the result
+        object.__setattr__(self, "options", rule.options.recorded())  # all of them: they are part of the result
         if rule.uses_norm:
             if self.credit_norm is None:
                 raise ValueError(
@@ -192,7 +192,9 @@ class RunSpec(BaseModel):
 
     @property
     def label(self) -> str:
-        """How a person calls the run's method: `dfa(rms)`, `frozen(fa, none)`, `bp`."""
+        """How a person calls the run's method: `dfa(rms)`, `frozen(fa, none)`, `bp`, `sb(rms, condition=error)`."""
+        from creditscope.credit.registry import make_rule  # torch is slow to import
+
         inside: list[str] = [self.credit_norm] if self.credit_norm else []
         inside += ["site output"] if self.credit_site == "output" else []
         inside += [self.clip] if self.grad_clip else []
@@ -200,6 +202,8 @@ class RunSpec(BaseModel):
         inside += [f"last {self.train_last}"] if self.train_last else []
         inside += ["random targets"] if self.targets == "random" else []
         inside += [self.precision] if self.precision != "fp32" else []
+        default = make_rule(self.method, {}).options.recorded()
+        inside += [f"{k}={_shown(v)}" for k, v in self.options.items() if k not in default or v != default[k]]
         if self.frozen:
             return f"frozen({', '.join([self.method, *inside])})"
         return f"{self.method}({', '.join(inside)})" if inside else self.method
@@ -227,6 +231,13 @@ class RunSpec(BaseModel):
             change |= {"method": "bp", "credit_norm": None, "credit_site": None, "options": {}}
             change |= {"grad_clip": None, "clip_over": None}
         return make_spec({**self.model_dump(), **change})
+
+
+def _shown(value: bool | int | float | str) -> str:
+    """An option's value in a label."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def bare(arch: str | None, terminal_norm: Any) -> str:
