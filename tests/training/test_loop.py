@@ -33,6 +33,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "penalty, site output": {**DFA_RMS, "penalty": 0.01, "credit_site": "output"},
     "frozen": {**DFA_RMS, "train_last": 0},
     "random targets": {**FA_NONE, "targets": "random"},
+    "another rate for the head": {**DFA_RMS, "head_lr": 1e-4},
     "clipped": {**DFA_RMS, "grad_clip": 0.1},
     "clipped as one": {"grad_clip": 0.1, "clip_over": "global"},
 }
@@ -73,7 +74,10 @@ def plainly_trained(s: RunSpec, credit: dict[str, Tensor]) -> tuple[dict[str, Te
     """The run once more, without creditscope's loop: torch's own scheduler and unfused AdamW, one sum as objective."""
     ds = small_quadratic()
     model: Any = build_model(s, ds.input_shape, ds.n_classes)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=s.lr or 0, weight_decay=s.weight_decay, fused=False)
+    head = [*model.out_ln.parameters(), *model.out_head.parameters()]
+    rest = [*model.embed.parameters(), *model.blocks.parameters()]
+    groups: list[dict[str, Any]] = [{"params": rest}, {"params": head, "lr": s.head_lr or s.lr or 0}]
+    optimizer = torch.optim.AdamW(groups, lr=s.lr or 0, weight_decay=s.weight_decay, fused=False)
     steps = math.ceil(len(ds.train_y) / s.batch_size)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=(s.schedule_epochs or 0) * steps)
     losses = []
@@ -131,7 +135,9 @@ def test_clipped_training_equals_a_plain_loop_that_clips_each_part_by_hand(tmp_p
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, DFA_RMS, {**DFA_RMS, "schedule_epochs": 5}], ids=["bp", "dfa", "longer schedule"]
+    "changes",
+    [{}, DFA_RMS, {**DFA_RMS, "schedule_epochs": 5}, {**DFA_RMS, "head_lr": 1e-4}],
+    ids=["bp", "dfa", "longer schedule", "another rate for the head"],
 )
 def test_training_equals_a_plain_loop_with_torchs_own_scheduler(tmp_path, changes):
     s = spec(**changes)

@@ -38,6 +38,7 @@ def test_a_default_means_the_same_whether_or_not_it_is_typed():
     typed = {"dataset": "quadratic", "arch": "resmlp", "width": 128, "epochs": 25, "schedule_epochs": 25, "lr": 2e-3}
     assert make_spec({**DFA, **typed}).hash == make_spec(DFA).hash
     assert make_spec({**DFA, "credit_site": "input"}).hash == make_spec(DFA).hash
+    assert make_spec({**DFA, "head_lr": 2e-3}).hash == make_spec(DFA).hash  # that of the rest
     assert make_spec({**DFA, "train_last": 4}).hash == make_spec(DFA).hash  # all four blocks
 
 
@@ -57,6 +58,7 @@ def test_everything_that_changes_the_result_changes_the_hash():
         {"schedule_epochs": 26},
         {"batch_size": 64},
         {"lr": 1e-3},
+        {"head_lr": 1e-3},
         {"weight_decay": 0.0},
         {"seed": 43},
         {"width": 64},

@@ -39,6 +39,7 @@ def _default(name: str) -> str:
         "credit_site": "input; output for small-cnn",
         "grad_clip": "no clipping",
         "clip_over": "module where grad_clip is given",
+        "head_lr": "as lr",
         "train_last": "all blocks",
         "schedule_epochs": "as many as epochs",
     }

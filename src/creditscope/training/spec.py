@@ -85,6 +85,8 @@ class RunSpec(BaseModel):
     """Training batch size."""
     lr: float | None = Field(None, gt=0, le=1e3)
     """Peak learning rate of AdamW."""
+    head_lr: float | None = Field(None, gt=0, le=1e3)
+    """Peak learning rate of head and terminal norm, where it is another one than lr."""
     weight_decay: float = Field(0.01, ge=0, le=1e3)
     """Weight decay of AdamW."""
     augment: bool | None = None
@@ -143,6 +145,8 @@ class RunSpec(BaseModel):
             raise ValueError(f"clip_over {self.clip_over} says what is clipped and grad_clip (the norm) is not given")
         if self.grad_clip is not None and self.clip_over is None:
             object.__setattr__(self, "clip_over", "module")
+        if self.head_lr == self.lr:
+            object.__setattr__(self, "head_lr", None)
         depth = self.depth or 0
         if self.train_last is not None and self.train_last >= depth:
             if self.train_last > depth:
@@ -198,6 +202,7 @@ class RunSpec(BaseModel):
         inside: list[str] = [self.credit_norm] if self.credit_norm else []
         inside += ["site output"] if self.credit_site == "output" else []
         inside += [self.clip] if self.grad_clip else []
+        inside += [f"head lr {self.head_lr:g}"] if self.head_lr else []
         inside += [f"λ={self.penalty:g}"] if self.penalty else []
         inside += [f"last {self.train_last}"] if self.train_last else []
         inside += ["random targets"] if self.targets == "random" else []
