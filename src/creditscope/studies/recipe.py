@@ -43,7 +43,7 @@ MORE: tuple[dict[str, Any], ...] = (
     *(FA_RMS | OUTPUT, FA | CLIP, CB | {"options": {"condition": "none"}}),
 )
 """What the preset `paper` adds."""
-RECIPES = {"smoke": RUN[:7], "quick": RUN, "reduced": RUN, "paper": (*RUN, *MORE)}
+RECIPES = {"smoke": (DFA, DFA_NONE, DFA | CLIP, FA | OUTPUT), "quick": RUN, "reduced": RUN, "paper": (*RUN, *MORE)}
 LAMBDAS = (0.0, 1e-4, 1e-2)
 """Of DFA with clipping after 30 epochs."""
 CHOOSING = tuple(f"DFA: ‖g_L‖ after epoch {k}" for k in (1, 2, 3))
@@ -80,6 +80,11 @@ class Distance:
 
 def rms(values: Sequence[float]) -> float:
     return math.sqrt(math.fsum(v * v for v in values) / len(values))
+
+
+def primary_claims() -> list[Claim]:
+    """Published values of the methods on the network of the primary audit, with and without a penalty."""
+    return [c for c in claims() if c.runs.keys() <= {"method", "penalty", "epochs"}]
 
 
 def chooses(claim: Claim, early: bool) -> bool:
@@ -155,11 +160,11 @@ def candidates(runs: Sequence[Run]) -> list[Candidate]:
         of.setdefault(f"{run.spec.method} {_name(run.spec)}", []).append(run)
     groups = sorted(audit(runs), key=lambda g: place(g.spec))  # the longer training before the shorter
     group_of = {b.spec.hash: g for g in reversed(groups) for b in g.bundles}
-    published = claims()
+    published = primary_claims()
     found = []
     for mine in of.values():
         spec = mine[0].spec
-        about = [c for c in published if c.runs.get("method") == spec.method and c.runs.get("train_last") != 0]
+        about = [c for c in published if c.runs.get("method") == spec.method]
         early = any(c.what in CHOOSING for c in about)
         used = [c for c in about if chooses(c, early)]
         rest = [c for c in about if c not in used]

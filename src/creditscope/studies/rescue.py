@@ -45,7 +45,7 @@ def on_cifar(recipe: dict[str, Any], preset: str, seed: int) -> RunSpec:
 def specs(preset: str) -> list[RunSpec]:
     first, *others = seeds_of(preset)
     if preset == "smoke":
-        return with_nulls(make(preset, r | site, first) for r in (FA, DFA) for site in ({}, OUTPUT, CLIP))
+        return with_nulls(make(preset, r | site, first) for r in (FA, DFA) for site in (OUTPUT, CLIP))
     grid = [make_spec({**recipe, "seed": first}) for recipe in search()]
     grid += [on_cifar(recipe, preset, first) for recipe in CHOSEN]
     grid += [on_cifar(recipe, preset, seed) for recipe in PASSED for seed in others]
