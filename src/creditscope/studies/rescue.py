@@ -94,7 +94,15 @@ def _row(group: Group) -> list[str]:
 
 HEADER = [
     *("dataset", "method", "norm", "site", "clip", "λ", "lr", "head lr", "n", "accuracy"),
-    *("margin to matched null (pp)", "to bp null (pp)", "growth", "D1", "D2", "D3", "the protocol finds"),
+    *(
+        "margin to matched null (pp)",
+        "to bp null (pp)",
+        "growth",
+        "D1 answer",
+        "D2 answer",
+        "D3 answer",
+        "the protocol finds",
+    ),
 ]
 
 
