@@ -59,8 +59,8 @@ COLUMNS = {
     "settings that agree": "number of threshold settings with the same status",
     "over the grid": "how often each status occurs over all settings",
     "recipe": "what differs from run to run: credit_norm, credit_site, clipping, options of the rule",
-    "log10 ratio, values that choose": "root mean square of log10(ours / published) over the orders of magnitude that a recipe is "
-    "chosen by, with their number",
+    "log10 ratio, values that choose": "root mean square of log10(ours / published) over the orders of magnitude that a "
+    "recipe is chosen by, with their number",
     "z, values that choose": "the same of (ours - published) / standard deviation, for other values",
     "log10 ratio, held back": "the same over the orders of magnitude that did not choose",
     "z, held back": "the same over the other values that did not choose",
