@@ -419,7 +419,7 @@ def test_recipe_measures_the_distance_to_published_values_by_hand():
     assert found["rms"].chosen.text[0] == "1 (n=3)"
     assert found["rms, clip 1 per module"].chosen.text[0] == "0.58 (n=3)"  # 1 / sqrt 3
     result = recipe.analyse(runs)
-    assert "DFA: rms, clip 1 per module of 2 recipes" in result.conclusion
+    assert "dfa(rms, clip 1 per module) of 2 recipes" in result.conclusion
     assert "they fit, no more" in result.conclusion
     accuracy = next(c for c in recipe.primary_claims() if c.what == "DFA: accuracy")
     z = recipe.distance([accuracy], [r for r in runs if not r.spec.grad_clip])

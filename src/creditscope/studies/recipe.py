@@ -208,7 +208,7 @@ def analyse(runs: Sequence[Run]) -> StudyResult:
     for method in dict.fromkeys(c.group.spec.method for c in found):
         mine = [c for c in found if c.group.spec.method == method]
         if told := _nearest(mine):
-            parts.append(f"{method.upper()}: {told}")
+            parts.append(told)
     conclusion = (
         f"nearest to the values that choose, {'; '.join(parts)}. The text states none of these settings: they fit, no more."
         if parts
@@ -238,7 +238,11 @@ def _nearest(mine: Sequence[Candidate]) -> str:
     best = min(scored, key=lambda pair: pair[0] or 0.0)[1]
     rest = [c for c in mine if size(c.held_back) is not None]
     also = min(rest, key=lambda c: size(c.held_back) or 0.0, default=None)
-    verdict = (
-        "also nearest on those held back" if also is best else f"on those held back {also.name if also else 'none'}"
+    elsewhere = f"on those held back {_called(also) if also else '–'}"
+    return (
+        f"{_called(best)} of {len(scored)} recipes ({'also nearest on those held back' if also is best else elsewhere})"
     )
-    return f"{best.name} of {len(scored)} recipes ({verdict})"
+
+
+def _called(c: Candidate) -> str:
+    return f"{c.group.spec.method}({c.name})"
