@@ -287,7 +287,7 @@ MODELS = [
 
 STREAM = [
     ("adamw", "(0.9, 0.999)", "(0.9, 0.99)", "betas of AdamW", "training/test_adamw.py::test_it_follows_the_formula"),
-    ("adamw", "groups[self._steps[name], ", "groups[0, ", "a parameter's own count of steps",
+    ("adamw", "kind = self._steps[name], ", "kind = 0, ", "a parameter's own count of steps",
      "training/test_adamw.py::test_a_parameter_that_joins_later_counts_its_own_steps"),
     ("adamw", '("exp_avg", "exp_avg_sq"), strict', '("exp_avg_sq", "exp_avg"), strict', "the state comes back as it was",
      "training/test_adamw.py::test_what_state_gave_goes_on_to_the_same_bits"),
