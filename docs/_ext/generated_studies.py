@@ -50,6 +50,9 @@ TABLES: dict[str, dict[str, Mapping[Any, Published]]] = {
     "thresholds": {},
     "seeds": {"accuracy of FA,": {"d=512 L=2": pub.FA_D512_ACCURACY}},
     "credit-norm": {"accuracy": {k: v for k, v in pub.AUDIT_ACCURACY.items() if k in ("fa", "dfa")}},
+    "recipe": {"accuracy": {k: v for k, v in pub.AUDIT_ACCURACY.items() if k not in ("bp", "frozen")}},
+    "rescue": {},
+    "ep-relaxation": {"accuracy, 100 epochs:": {"ep": pub.AUDIT_ACCURACY["ep"]}},
 }
 """Which published values belong to which study; an empty entry means that none is a plain number."""
 
@@ -86,7 +89,8 @@ def _epochs(s: RunSpec) -> str:
 
 
 def _method(s: RunSpec) -> str:
-    return f"{s.method}({s.credit_norm})" if s.credit_norm else s.method
+    """The label without what the grid lists in columns of its own."""
+    return s.model_copy(update={"penalty": 0.0, "train_last": None, "targets": "labels"}).label
 
 
 ROWS: dict[str, Callable[[Sequence[RunSpec]], str]] = {

@@ -17,8 +17,12 @@ BETAS, EPS = (0.9, 0.999), 1e-8
 class AdamW:
     """Decoupled weight decay, betas (.9, .999), eps 1e-8. Parameters without a gradient stay as they are."""
 
-    def __init__(self, params: Mapping[str, Tensor], lr: float, weight_decay: float) -> None:
+    def __init__(
+        self, params: Mapping[str, Tensor], lr: float, weight_decay: float, factors: Mapping[str, float] | None = None
+    ) -> None:
+        """factors: by how much the learning rate of a named parameter is larger; 1 where it is not named."""
         self.lr, self.weight_decay = lr, weight_decay
+        self._factors = dict(factors or {})
         self._params = dict(params)
         self._steps = dict.fromkeys(params, 0)
         self._moments = {name: _zeros(p) for name, p in params.items()}
@@ -29,13 +33,14 @@ class AdamW:
 
     @torch.no_grad()
     def step(self) -> None:
-        groups: dict[tuple[int, torch.dtype, torch.device], list[tuple[Tensor, Tensor, Tensor, Tensor]]]
+        groups: dict[tuple[int, float, torch.dtype, torch.device], list[tuple[Tensor, Tensor, Tensor, Tensor]]]
         groups = defaultdict(list)
         for name, p in self._params.items():
             if p.grad is not None:
                 self._steps[name] += 1
-                groups[self._steps[name], p.dtype, p.device].append((p, _laid_out(p.grad, p), *self._moments[name]))
-        for (step, _, device), moved in groups.items():
+                kind = self._steps[name], self._factors.get(name, 1.0), p.dtype, p.device
+                groups[kind].append((p, _laid_out(p.grad, p), *self._moments[name]))
+        for (step, factor, _, device), moved in groups.items():
             params, grads, exp_avgs, exp_avg_sqs = map(list, zip(*moved, strict=True))
             torch._fused_adamw_(
                 params,
@@ -44,7 +49,7 @@ class AdamW:
                 exp_avg_sqs,
                 [],
                 [_count(step, device)] * len(params),
-                lr=self.lr,
+                lr=self.lr * factor,
                 beta1=BETAS[0],
                 beta2=BETAS[1],
                 weight_decay=self.weight_decay,

@@ -316,6 +316,139 @@ def test_batch_statistics_see_the_free_phase_only() -> None:
     assert all(p.requires_grad for p in model.parameters())
 
 
+def descended(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    beta: float,
+    steps: int,
+    size: float,
+    *,
+    clamp: bool = False,
+    rounded: bool = False,
+) -> list[Tensor]:
+    """States after plain gradient descent on the energy as the protocol writes it, by autograd; [h_0, ..., h_L]."""
+    free = [h.detach() for h in model.hidden_states(x)]  # type: ignore[operator]
+    h = list(free)
+    for _ in range(steps):
+        h = [state.detach().requires_grad_() for state in h]
+        logits = model.readout(h[-1])  # type: ignore[operator]
+        energy = 0.5 * (h[0] - free[0]).square().sum() + beta * F.cross_entropy(logits, y, reduction="sum")
+        for layer, block in enumerate(model.blocks):  # type: ignore[arg-type]
+            predicted = block(h[layer]) if model.stream_kind == "plain" else h[layer] + block(h[layer])
+            energy = energy + 0.5 * (h[layer + 1] - predicted).square().sum()
+        slopes = torch.autograd.grad(energy, h)
+        h = [(s - size * g).detach() for s, g in zip(h, slopes, strict=True)]
+        h = [s.float().to(s.dtype) for s in h] if rounded else h
+        h = [free[0], *h[1:]] if clamp else h
+    return [a - b for a, b in zip(h, free, strict=True)]
+
+
+PLAIN = {"momentum": False, "control": False, "tolerance": 0}
+
+
+@pytest.mark.parametrize("clamp", [False, True])
+@pytest.mark.parametrize("nudge", ["sample", "batch"])
+@pytest.mark.parametrize("kind", ["residual", "plain"])
+def test_uncontrolled_relaxation_is_gradient_descent_on_the_stated_energy(kind: str, nudge: str, clamp: bool) -> None:
+    model, x, y = resmlp(depth=3, scale=30.0)
+    if kind == "plain":
+        model = LinearStream(kind, n_in=20, n_classes=5).double()
+    batch, _ = seen(model, x, y)
+    beta = 0.7 / len(y) if nudge == "batch" else 0.7
+    rule = EP(beta=0.7, steps=20, step_size=0.1, nudge=nudge, clamp=clamp, **PLAIN)
+    got = rule.readings(batch)["displacement"]
+    expected = descended(model, x, y, beta, 20, 0.1, clamp=clamp)
+    for layer, (a, u) in enumerate(zip(got, expected, strict=True)):
+        torch.testing.assert_close(a, -u / beta, rtol=1e-6, atol=1e-9)
+        assert bool(a.any()) == (layer > 0 or not clamp)
+    assert rule.last[0].rejected == 0
+
+
+def test_control_off_takes_the_steps_that_control_undoes() -> None:
+    batch, _ = seen(*resmlp(scale=100.0))
+    reports = []
+    for control in (True, False):
+        rule = EP(steps=10, step_size=3.0, momentum=False, control=control)
+        rule.credit(batch)
+        reports.append(rule.last[0])
+    assert reports[0].rejected > 0
+    assert reports[1].rejected == 0
+    assert any(b > a for a, b in pairwise(reports[1].energy))
+
+
+def far_away(dtype: torch.dtype) -> tuple[nn.Module, Tensor, Tensor]:
+    """States of size 1e4 or so, where float32 resolves .001."""
+    model, x, y = resmlp(dtype=torch.float32)
+    for p in model.embed.parameters():  # type: ignore[union-attr]
+        p.data *= 3e3
+    return model.to(dtype), x.to(dtype), y
+
+
+def test_float32_states_lose_what_their_resolution_does_not_hold() -> None:
+    model, x, y = far_away(torch.float64)
+    batch, _ = seen(model, x, y)
+    options = {"beta": 10.0, "steps": 20, "step_size": 0.1, **PLAIN}
+    exact = [-u / 10 for u in descended(model, x, y, 10.0, 20, 0.1)]
+    rounded = [-u / 10 for u in descended(model, x, y, 10.0, 20, 0.1, rounded=True)]
+    got = EP(states="float32", **options).readings(batch)["displacement"]
+    for a, b in zip(got, rounded, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+    kept = EP(states="float64", **options).readings(batch)["displacement"]
+    for a, b in zip(kept, exact, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-12)
+    worse, better = (relative_error(a[2:], exact[2:]) for a in (got, kept))
+    assert worse > 1e3 * better
+
+
+def test_float64_states_of_a_float32_network_are_those_of_the_network_in_float64() -> None:
+    options = {"beta": 10.0, "steps": 20, "step_size": 0.1, **PLAIN}
+    single, x, y = far_away(torch.float32)
+    double, x2, y2 = far_away(torch.float64)
+    a = EP(states="float64", **options).readings(seen(single, x, y)[0])
+    b = EP(**options).readings(seen(double, x2, y2)[0])
+    for reading in ("displacement", "error"):
+        for got, expected in zip(a[reading], b[reading], strict=True):
+            assert got.dtype == torch.float32
+            torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-9)
+    assert all(p.dtype == torch.float32 and p.requires_grad for p in single.parameters())
+    gradients(single, x, y, "ep", states="float64")  # and it can be trained
+
+
+@pytest.mark.parametrize("kind", ["residual", "plain"])
+@pytest.mark.parametrize("train_last", [None, 1])
+def test_clamped_contrastive_gradient_is_the_backpropagated_one_in_the_limit(kind: str, train_last: int | None) -> None:
+    """The embedding's, too: it learns through block 0, whether that is trained or frozen."""
+    model, x, y = resmlp(depth=3, scale=30.0)
+    if kind == "plain":
+        model = LinearStream(kind, n_in=20, n_classes=5).double()
+    exact = gradients(model, x, y, "bp", train_last=train_last)
+    ours = gradients(model, x, y, "ep", train_last=train_last, beta=1e-4, clamp=True, **CONVERGED)
+    assert ours.keys() == exact.keys()
+    for name, g in exact.items():
+        assert relative_error([ours[name]], [g]) < 1e-2, name
+
+
+def test_batch_mean_nudge_learns_what_a_nudge_of_beta_over_b_learns() -> None:
+    model, x, y = resmlp()
+    one = gradients(model, x, y, "ep", beta=0.5, nudge="batch")
+    two = gradients(model, x, y, "ep", beta=0.5 / len(y))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_options_that_came_later_leave_the_names_of_earlier_runs_alone() -> None:
+    """The spec of an archived EP run names seven options and no more."""
+    known = {"beta", "steps", "step_size", "momentum", "symmetric", "reading", "tolerance"}
+    plain = make_spec({"method": "ep"})
+    assert set(plain.options) == known
+    assert make_spec({"method": "ep", "options": {"clamp": False, "states": "displacement"}}) == plain
+    changed = [{"clamp": True}, {"states": "float32"}, {"states": "float64"}, {"nudge": "batch"}, {"control": False}]
+    assert len({make_spec({"method": "ep", "options": o}).hash for o in changed} | {plain.hash}) == 6
+    spec = make_spec({"method": "ep", "options": {"clamp": True, "steps": 20, "step_size": 0.05}})
+    assert spec.label == "ep(steps=20, step_size=0.05, clamp=on)"
+    assert make_spec(spec.model_dump()) == spec
+
+
 def test_token_model_is_read_at_its_read_token() -> None:
     torch.manual_seed(0)
     model = ViTMini(3, 16, 2, 2).double()

@@ -270,11 +270,11 @@ def test_a_store_shows_what_is_measured_and_measures_only_when_asked(store, tmp_
     calls: list[Any] = []
     fuller = make_report(make_facts(cosines=(0.4, 0.1, 0.1, 0.1, 0.1)), run=runs[0].spec.hash).to_dict()
 
-    def measure(store: Any, spec: Any, *rest: Any) -> dict[str, Any]:
-        calls.append(spec)
-        return {**fuller, "run": spec.hash}
+    def measure(bundle: Any, *rest: Any) -> dict[str, Any]:
+        calls.append(bundle.spec)
+        return {**fuller, "run": bundle.spec.hash}
 
-    monkeypatch.setattr(result, "_measure", measure)
+    monkeypatch.setattr(result, "measure_full", measure)
     stored_studies(root, full=True)
     assert calls == [b.spec for b in runs]
     (root / "full" / f"{runs[1].spec.hash}.json").unlink()

@@ -24,22 +24,25 @@ from creditscope.studies import (
     credit_norm,
     depth,
     early,
+    ep_relaxation,
     freshb,
     functional,
     ladder,
     penalty,
     published,
     random_target,
+    recipe,
+    rescue,
     seeds,
     temporal,
     thresholds,
     triangulation,
 )
 from creditscope.studies.catalogue import NAMES, get_study
-from creditscope.studies.grid import BP, CB, DFA, DFA_NONE, FA, FA_RMS, SB, make
+from creditscope.studies.grid import BP, CB, CLIP, DFA, DFA_NONE, EP, FA, FA_RMS, OUTPUT, SB, make
 from creditscope.studies.published import ARCHITECTURE_ACCURACY, AUDIT_ACCURACY
 from creditscope.studies.result import Run, StudyResult, beside
-from creditscope.training.spec import RunSpec
+from creditscope.training.spec import RunSpec, make_spec
 
 Item = tuple[dict[str, Any], float, float, dict[str, Any]]
 """Method, accuracy, accuracy of the nulls, facts."""
@@ -402,6 +405,96 @@ def test_architectures_and_cifar100():
     assert "100 epochs, seed 42; final checkpoint" in result.convention
     result = cifar100.analyse(pool(*CLASSIC, dataset="cifar100"))
     assert "1 of 3 methods fail on cifar100 (dfa(rms)); highest accuracy: bp." in result.conclusion
+
+
+def course(g: tuple[float, float, float], accuracy: float) -> list[dict[str, Any]]:
+    """A trajectory whose ‖g_L‖/128 after epochs 1 to 3 is `g`."""
+    lines = [line(0, 0.1), *(line(k, accuracy) for k in (1, 2, 3))]
+    return [x | {"g_per_sample": [0.1, 128 * v]} for x, v in zip(lines, (1.0, *g), strict=True)]
+
+
+def test_recipe_measures_the_distance_to_published_values_by_hand():
+    """Published ‖g_L‖/128 of DFA after epochs 1 to 3: 1.1e-5, 2.4e-6, 1.0e-6. One recipe has ten times that, one a tenth
+    at the last alone."""
+    far, near = (1.1e-4, 2.4e-5, 1.0e-5), (1.1e-5, 2.4e-6, 1.0e-7)
+    runs = [
+        run(make("paper", DFA | clip, seed), acc, trajectory=course(g, acc))
+        for clip, g, acc in (({}, far, 0.290), (CLIP, near, 0.306))
+        for seed in (42, 123)
+    ]
+    found = {c.name: c for c in recipe.candidates(runs)}
+    assert set(found) == {"rms", "rms, clip 1 per module"}
+    assert found["rms"].chosen.orders == pytest.approx((1, 1, 1))
+    assert found["rms, clip 1 per module"].chosen.orders == pytest.approx((0, 0, -1))
+    assert found["rms"].chosen.text[0] == "1 (n=3)"
+    assert found["rms, clip 1 per module"].chosen.text[0] == "0.58 (n=3)"  # 1 / sqrt 3
+    result = recipe.analyse(runs)
+    assert "dfa(rms, clip 1 per module) of 2 recipes" in result.conclusion
+    assert "they fit, no more" in result.conclusion
+    accuracy = next(c for c in recipe.primary_claims() if c.what == "DFA: accuracy")
+    z = recipe.distance([accuracy], [r for r in runs if not r.spec.grad_clip])
+    assert z.z == pytest.approx(((0.290 - 0.306) / 0.008,))
+    assert not z.other_length
+    short = [run(make("paper", DFA, 42, intervention=True), 0.29)]
+    assert recipe.distance([accuracy], short).other_length
+
+
+def test_recipe_holds_back_what_did_not_choose():
+    held = recipe.primary_claims()
+    dfa = [c for c in held if c.runs.get("method") == "dfa" and recipe.chooses(c, True)]
+    assert [c.what for c in dfa] == [f"DFA: ‖g_L‖ after epoch {k}" for k in (1, 2, 3)]
+    fa = [c for c in held if c.runs.get("method") == "fa" and recipe.chooses(c, False)]
+    assert [c.what for c in fa] == ["FA: accuracy"]
+
+
+def test_rescue_ranks_what_passes_before_what_fails_and_counts_both():
+    items: tuple[Item, ...] = (
+        (FA, 0.45, 0.35, {}),
+        (FA | OUTPUT, 0.50, 0.35, {}),
+        (DFA, 0.60, 0.35, BROKEN),
+        (DFA_NONE, 0.351, 0.35, {}),
+    )
+    runs = pool(*items, dataset="quadratic", augment=False)
+    ranked = [g.spec for g in rescue.best(runs)]
+    assert [(s.method, s.credit_norm, s.credit_site) for s in ranked] == [
+        ("fa", "none", "output"), ("fa", "none", "input"), ("dfa", "none", "input"), ("dfa", "rms", "input"),
+    ]  # fmt: skip
+    result = rescue.analyse(runs)
+    assert result.conclusion == "on quadratic 2 of 4 recipes pass all three checks (2 of FA and 0 of DFA)."
+    assert [r[1:4] for r in result.rows] == [
+        ["fa", "none", "output"],
+        ["fa", "none", "input"],
+        ["dfa", "none", "input"],
+        ["dfa", "rms", "input"],
+    ]
+
+
+def test_rescue_takes_a_recipe_to_cifar_with_the_same_multiples_of_the_usual_rates():
+    for found in rescue.search():
+        here, there = make_spec(found), rescue.on_cifar(found, "paper", 42)
+        assert (there.dataset, there.epochs) == ("cifar10", 30)
+        assert there.lr == pytest.approx((here.lr or 0) / 2e-3 * 1e-3)
+        assert (there.head_lr or there.lr) == pytest.approx((here.head_lr or here.lr or 0) / 2e-3 * 1e-3)
+        same = ("method", "credit_norm", "credit_site", "grad_clip", "clip_over", "penalty")
+        assert all(getattr(here, k) == getattr(there, k) for k in same)
+    assert len({make_spec(r).hash for r in rescue.search()}) == 96
+
+
+def test_ep_relaxation_says_where_it_stops_being_backpropagation():
+    def relaxed(steps: int, cosine: float, left: float) -> Run:
+        spec = make("paper", EP | {"options": {"steps": steps, "step_size": 0.1}}, 42, intervention=True)
+        last = line(1, 0.5) | {"rule": {"residual": left}}
+        return run(spec, 0.5, trajectory=[line(0, 0.1), last], cosines=(cosine,) * 5)
+
+    bp = run(make("paper", BP, 42, intervention=True), 0.585, cosines=(1.0,) * 5)
+    runs = [relaxed(50, 0.995, 0.02), relaxed(20, 0.991, 0.1), relaxed(12, 0.8, 0.3), relaxed(4, 0.1, 0.9), bp]
+    result = ep_relaxation.analyse(runs)
+    assert result.conclusion == (
+        "Γ ≥ 0.99 in 2 of 4 relaxations; all of them within 0.1 of the fixed point; the nearest that is another credit ends at "
+        "0.3 (Γ 0.8), the farthest at 0.9 (Γ 0.1)."
+    )
+    assert [r[1] for r in result.rows] == ["4", "12", "20", "50", "–"]
+    assert result.rows[0][-1] == "0.9"
 
 
 @pytest.mark.parametrize("name", NAMES)

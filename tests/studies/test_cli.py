@@ -75,6 +75,46 @@ def test_runs_list_show_export_and_rm(store, capsys):
     assert "no run" in error(capsys, "runs", "show", key[:12], "--store", store)
 
 
+def test_runs_measure_adds_what_a_run_lacks_and_leaves_the_rest_alone(store, capsys):
+    keys = [r["hash"] for r in Store(store).rows()]
+    files = {key: Store(store).root / "full" / f"{key}.json" for key in keys}
+    for path in files.values():
+        path.unlink(missing_ok=True)
+    bundles = {key: (Store(store).out(key) / "report.json").read_bytes() for key in keys}
+    assert f"{len(keys)} measured\n" in out(capsys, "runs", "measure", store)
+    assert f"{len(keys)} complete\n" in out(capsys, "runs", "measure", store)
+    key, whole = keys[0], files[keys[0]].read_bytes()
+    older = json.loads(whole)
+    del older["facts"]["perturbation"]  # what a version wrote that did not have it
+    files[key].write_text(json.dumps(older))
+    assert f"1 measured, {len(keys) - 1} complete\n" in out(capsys, "runs", "measure", store)
+    assert files[key].read_bytes() == whole
+    assert "1 measured" in out(capsys, "runs", "measure", store, "--run", key[:12], "--again")
+    assert files[key].read_bytes() == whole
+    assert {key: (Store(store).out(key) / "report.json").read_bytes() for key in keys} == bundles
+
+
+def test_runs_measure_refuses_weights_that_do_not_give_the_recorded_report(store, capsys, monkeypatch):
+    from creditscope.studies import measured, result
+
+    key = Store(store).rows()[0]["hash"]
+    original = result.measure_full
+
+    def other(*args):
+        content = original(*args)
+        content["facts"]["scale"]["growth"] *= 1.01
+        return content
+
+    monkeypatch.setattr(measured, "measure_full", other)
+    path = Store(store).root / "full" / f"{key}.json"
+    path.unlink(missing_ok=True)
+    assert main(["runs", "measure", store, "--run", key]) == 3
+    told = capsys.readouterr()
+    assert "1 not measured" in told.out
+    assert told.err.startswith(f"{key[:10]}  not measured: the weights of run {key[:10]} give growth")
+    assert not path.exists()
+
+
 def test_mistakes_are_one_line(store, capsys, tmp_path):
     assert "unknown" in error(capsys, "study", "run", "nonsense", "--store", store)
     assert "no finished run" in error(capsys, "study", "show", "random-target", "--store", store)

@@ -33,6 +33,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "penalty, site output": {**DFA_RMS, "penalty": 0.01, "credit_site": "output"},
     "frozen": {**DFA_RMS, "train_last": 0},
     "random targets": {**FA_NONE, "targets": "random"},
+    "another rate for the head": {**DFA_RMS, "head_lr": 1e-4},
+    "clipped": {**DFA_RMS, "grad_clip": 0.1},
+    "clipped as one": {"grad_clip": 0.1, "clip_over": "global"},
 }
 
 
@@ -71,7 +74,10 @@ def plainly_trained(s: RunSpec, credit: dict[str, Tensor]) -> tuple[dict[str, Te
     """The run once more, without creditscope's loop: torch's own scheduler and unfused AdamW, one sum as objective."""
     ds = small_quadratic()
     model: Any = build_model(s, ds.input_shape, ds.n_classes)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=s.lr or 0, weight_decay=s.weight_decay, fused=False)
+    head = [*model.out_ln.parameters(), *model.out_head.parameters()]
+    rest = [*model.embed.parameters(), *model.blocks.parameters()]
+    groups: list[dict[str, Any]] = [{"params": rest}, {"params": head, "lr": s.head_lr or s.lr or 0}]
+    optimizer = torch.optim.AdamW(groups, lr=s.lr or 0, weight_decay=s.weight_decay, fused=False)
     steps = math.ceil(len(ds.train_y) / s.batch_size)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=(s.schedule_epochs or 0) * steps)
     losses = []
@@ -93,14 +99,45 @@ def plainly_trained(s: RunSpec, credit: dict[str, Tensor]) -> tuple[dict[str, Te
                     objective = objective + (block(hs[layer].detach()) * a[layer]).sum() / len(y)
                 objective = objective + F.cross_entropy(model.readout(hs[-1].detach()), y)
             objective.backward()
+            if s.grad_clip:
+                everything = [list(model.parameters())]
+                parts = [list(module.parameters()) for module in (model.embed, *model.blocks)]
+                for params in everything if s.clip_over == "global" else parts:
+                    clipped_by_hand(params, s.grad_clip)
             optimizer.step()
             schedule.step()
         losses.append(seen / len(ds.train_y))
     return model.state_dict(), losses
 
 
+def clipped_by_hand(params: list[Tensor], largest: float) -> None:
+    """g * min(1, c / (‖g‖ + 1e-6)), ‖g‖ over all of `params` in float64."""
+    square = sum(float(p.grad.double().square().sum()) for p in params if p.grad is not None)
+    for p in params:
+        if p.grad is not None:
+            p.grad = p.grad * min(1.0, largest / (math.sqrt(square) + 1e-6))
+
+
+CLIPPED = [{"grad_clip": c, "clip_over": over} for c in (0.05, 0.5) for over in ("module", "global")]
+
+
+@pytest.mark.parametrize("changes", [{**rule, **clip} for rule in ({}, DFA_RMS) for clip in CLIPPED], ids=str)
+def test_clipped_training_equals_a_plain_loop_that_clips_each_part_by_hand(tmp_path, changes):
+    """One step of Adam does not see the length of a gradient, many do: three epochs, to 1e-6 of the largest weight."""
+    s = spec(**changes)
+    train(s, tmp_path / "run")
+    credit = safetensors.torch.load_file(tmp_path / "run/credit.safetensors")
+    state, _ = plainly_trained(s, credit)
+    for name, t in weights(tmp_path / "run").items():
+        np.testing.assert_allclose(t, state[name], rtol=0, atol=2e-6, err_msg=name)
+    other, _ = plainly_trained(s.model_copy(update={"grad_clip": None}), credit)
+    assert any(float((other[name] - t).abs().max()) > 1e-4 for name, t in state.items())  # and the clip does something
+
+
 @pytest.mark.parametrize(
-    "changes", [{}, DFA_RMS, {**DFA_RMS, "schedule_epochs": 5}], ids=["bp", "dfa", "longer schedule"]
+    "changes",
+    [{}, DFA_RMS, {**DFA_RMS, "schedule_epochs": 5}, {**DFA_RMS, "head_lr": 1e-4}],
+    ids=["bp", "dfa", "longer schedule", "another rate for the head"],
 )
 def test_training_equals_a_plain_loop_with_torchs_own_scheduler(tmp_path, changes):
     s = spec(**changes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from creditscope.credit import BP, FA, CreditBatch, CreditRule
+from creditscope.credit import BP, EP, FA, CreditBatch, CreditRule
 from creditscope.models import ResMLP, SmallCNN, StudentNet, ViTMini
 from creditscope.stream import InterfaceStream
 from creditscope.training.objective import Objective, freeze_first
@@ -106,6 +107,40 @@ def test_local_gradients_equal_autograd_of_the_stated_objective(n, name, penalty
     compare(model, twin)
     assert all(p.grad is not None and p.grad.any() for n, p in model.named_parameters() if "conv.bias" not in n)
     assert not loss.requires_grad
+
+
+@pytest.mark.parametrize("over", ["module", "global"])
+@pytest.mark.parametrize("kind", ["local", "exact", "own"])
+@pytest.mark.parametrize("name", ["resmlp", "vit", "small-cnn"])
+def test_clipping_is_that_of_torch_on_the_gradients_as_they_are_without_it(name, kind, over):
+    """The way without clipping has its own tests; here each part's gradient is its own, shortened to the norm."""
+    rules: dict[str, type[CreditRule]] = {"local": Fixed, "exact": BP, "own": EP}
+    norm, site = ("rms", "output") if kind == "local" else (None, None)
+    found = []
+    for clip in (None, 0.02):
+        model, _, stream, x, y = prepared(name)
+        Objective(stream, rules[kind](), norm, site, 0.1, 1, grad_clip=clip, clip_over=over).backward(x, y)
+        found.append(model)
+    whole, clipped = found
+    kept = ("out_ln", "out_head")
+    groups = {part: [part] for part in ("embed", *(f"blocks.{k}" for k in range(len(whole.blocks))))}
+    factors = []
+    for names in groups.values() if over == "module" else [[*groups, *kept]]:
+        a, b = (
+            {n: p.grad for n, p in m.named_parameters() if n.startswith(tuple(f"{k}." for k in names))} for m in found
+        )
+        size = math.sqrt(sum(float(g.square().sum()) for g in a.values() if g is not None))
+        factor = min(1.0, 0.02 / (size + 1e-6))
+        factors.append(factor)
+        for n, g in a.items():
+            assert (g is None) == (b[n] is None), n
+            if g is not None:
+                torch.testing.assert_close(b[n], g * factor, rtol=1e-9, atol=0, msg=n)
+    assert min(factors) < 1
+    if over == "module":
+        for part in kept:
+            for p, q in zip(getattr(whole, part).parameters(), getattr(clipped, part).parameters(), strict=True):
+                assert torch.equal(p.grad, q.grad)
 
 
 @pytest.mark.parametrize("train_last", [0, 1, 2])

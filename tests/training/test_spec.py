@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 import pytest
@@ -36,6 +38,7 @@ def test_a_default_means_the_same_whether_or_not_it_is_typed():
     typed = {"dataset": "quadratic", "arch": "resmlp", "width": 128, "epochs": 25, "schedule_epochs": 25, "lr": 2e-3}
     assert make_spec({**DFA, **typed}).hash == make_spec(DFA).hash
     assert make_spec({**DFA, "credit_site": "input"}).hash == make_spec(DFA).hash
+    assert make_spec({**DFA, "head_lr": 2e-3}).hash == make_spec(DFA).hash  # that of the rest
     assert make_spec({**DFA, "train_last": 4}).hash == make_spec(DFA).hash  # all four blocks
 
 
@@ -44,6 +47,9 @@ def test_everything_that_changes_the_result_changes_the_hash():
         {},
         {"credit_norm": "none"},
         {"credit_site": "output"},
+        {"grad_clip": 1.0},
+        {"grad_clip": 2.0},
+        {"grad_clip": 1.0, "clip_over": "global"},
         {"penalty": 1e-4},
         {"train_last": 0},
         {"train_last": 1},
@@ -52,6 +58,7 @@ def test_everything_that_changes_the_result_changes_the_hash():
         {"schedule_epochs": 26},
         {"batch_size": 64},
         {"lr": 1e-3},
+        {"head_lr": 1e-3},
         {"weight_decay": 0.0},
         {"seed": 43},
         {"width": 64},
@@ -70,6 +77,25 @@ def test_spec_survives_its_own_json():
     again = RunSpec.model_validate_json(s.model_dump_json())
     assert again == s
     assert again.hash == s.hash
+
+
+def test_clipping_is_named_in_the_label_and_an_unclipped_run_keeps_its_name():
+    """The hash of a run of the archive, computed from its fields as they were before there was clipping."""
+    fields = {"schema_version": 1, "arch": "resmlp", "augment": False, "credit_norm": "rms", "credit_site": "input"}
+    fields |= {"depth": 4, "epochs": 25, "lr": 2e-3, "method": "dfa", "ratio": 1, "schedule_epochs": 25}
+    fields |= {"terminal_norm": True, "width": 128}
+    text = json.dumps(fields, sort_keys=True).encode()
+    assert make_spec(DFA).hash == hashlib.sha256(text).hexdigest()
+    assert make_spec({**DFA, "grad_clip": 1}) == make_spec({**DFA, "grad_clip": 1.0, "clip_over": "module"})
+    assert make_spec({**DFA, "grad_clip": 1}).label == "dfa(rms, clip 1 per module)"
+    assert make_spec({"grad_clip": 0.5, "clip_over": "global"}).label == "bp(clip 0.5 global)"
+    assert make_spec(DFA).label == "dfa(rms)"
+
+
+def test_the_matched_null_is_clipped_as_the_run_is_and_the_strong_null_is_not():
+    s = make_spec({**DFA, "grad_clip": 1})
+    assert (s.null("matched").grad_clip, s.null("matched").clip_over) == (1.0, "module")
+    assert s.null("bp") == make_spec(DFA).null("bp")
 
 
 def test_matched_null_keeps_rule_norm_and_site_and_the_strong_null_is_bp():
@@ -104,6 +130,9 @@ def test_matched_null_keeps_rule_norm_and_site_and_the_strong_null_is_bp():
         ({"penalty": float("inf")}, "penalty"),
         ({"seed": -1}, "seed"),
         ({"penalty": -1}, "penalty"),
+        ({"grad_clip": 0}, "grad_clip"),
+        ({"grad_clip": float("nan")}, "grad_clip"),
+        ({"clip_over": "global"}, "grad_clip (the norm) is not given"),
         ({"learning_rate": 1}, "unknown field"),
         ({"options": {"speed": 1}}, "'speed'"),
     ],

@@ -26,9 +26,12 @@ POLICY = "protocol/test_policies.py::"
 FEEDBACK = "credit/test_fa_dfa.py::"
 BRIDGES = "credit/test_bridges.py::"
 EP = "credit/test_ep.py::"
+DESCENT = EP + "test_uncontrolled_relaxation_is_gradient_descent_on_the_stated_energy"
+ROUNDED = EP + "test_float32_states_lose_what_their_resolution_does_not_hold"
 OBJECTIVE = "training/test_objective.py::"
 LOCAL = OBJECTIVE + "test_local_gradients_equal_autograd_of_the_stated_objective"
 LOOP = "training/test_loop.py::"
+CLIPPING = "test_clipping_is_that_of_torch_on_the_gradients_as_they_are_without_it"
 PLAIN_LOOP = LOOP + "test_training_equals_a_plain_loop_with_torchs_own_scheduler"
 ZOO = "trust/test_zoo.py::"
 EARNED = "protocol/test_earned.py::"
@@ -265,6 +268,15 @@ CREDIT = [
     ("ep", "weight = 1 / len(points)", "weight = 1", "symmetric credit is a mean",
      EP + "test_linear_stream_has_the_closed_form_equilibrium"),
     ("ep", "falls = change <= 0", "falls = change >= 0", "the energy falls", EP + "test_energy_never_rises"),
+    ("ep", '/ (len(y) if self.options.nudge == "batch" else 1)', "/ 1", "a batch-mean nudge is β / B for each sample", DESCENT),
+    ("ep", "grad[0] = torch.zeros_like(grad[0])", "pass", "a clamped h_0 stays", DESCENT),
+    ("ep", "if options.control else trial.energy.isfinite()", "if True else now.energy", "uncontrolled steps are taken",
+     EP + "test_control_off_takes_the_steps_that_control_undoes"),
+    ("ep", "h = [state.float().to(state.dtype) for state in h]", "pass", "float32 states are rounded", ROUNDED),
+    ("ep", "twin.model.double()", "pass", "float64 states are relaxed in float64",
+     EP + "test_float64_states_of_a_float32_network_are_those_of_the_network_in_float64"),
+    ("ep", "first = max(first_trained, 1)", "pass", "block 0 learns once where h_0 is clamped",
+     EP + "test_clamped_contrastive_gradient_is_the_backpropagated_one_in_the_limit"),
     ("ep", "norm.track_running_stats = False", "pass", "batch statistics see the free phase only",
      EP + "test_batch_statistics_see_the_free_phase_only"),
     ("state_bridge", "/ (variance + 1e-12)", "", "error in units of the variance",
@@ -298,6 +310,16 @@ TRAINING = [
     ("objective", 'if self.credit_norm == "rms":', 'if self.credit_norm != "rms":', "credit norm", LOCAL),
     ("objective", "list(stream.blocks)[:first]", "list(stream.blocks)[first:]", "the first blocks are frozen",
      OBJECTIVE + "test_only_the_last_k_blocks_are_trained_and_the_rest_gets_its_gradient_all_the_same"),
+    ("objective", "clip_grad_norm_(module.parameters(), largest)", "clip_grad_norm_(module.parameters(), 1.0)",
+     "clipping is to the norm that was given", OBJECTIVE + CLIPPING),
+    ("objective", "self.clip_over == \"global\" else", "True else", "each part is clipped by itself", OBJECTIVE + CLIPPING),
+    ("objective", "*self.stream.blocks]\n        for", "*self.stream.blocks, model.get_submodule(\"out_head\")]\n        for",
+     "the head is left alone", OBJECTIVE + CLIPPING),
+    ("loop", "            spec.grad_clip,\n", "            None,\n", "a run is clipped as its spec says",
+     LOOP + "test_clipped_training_equals_a_plain_loop_that_clips_each_part_by_hand"),
+    ("loop", "spec.head_lr / spec.lr for", "1.0 for", "the head has its own learning rate", PLAIN_LOOP),
+    ("spec", '{"grad_clip": None, "clip_over": None}', "{}", "the strong null is one for all",
+     "training/test_spec.py::test_the_matched_null_is_clipped_as_the_run_is_and_the_strong_null_is_not"),
     ("loop", "0.5 * (1 + math.cos", "0.5 * (1 - math.cos", "the schedule falls", PLAIN_LOOP),
     ("loop", "(epoch - 1) * steps + step", "epoch * steps + step", "the schedule starts at its top", PLAIN_LOOP),
     ("loop", "self.optimizer.zero_grad()", "pass", "gradients of one batch", PLAIN_LOOP),
@@ -352,7 +374,7 @@ STREAM = [
      "    for child in module.children():\n        start_again(child, except_for)\n", "parts start before the whole",
      FROZEN + "test_attention_starts_as_its_constructor_leaves_it"),
     ("adamw", "(0.9, 0.999)", "(0.9, 0.99)", "betas of AdamW", "training/test_adamw.py::test_it_follows_the_formula"),
-    ("adamw", "groups[self._steps[name], ", "groups[0, ", "a parameter's own count of steps",
+    ("adamw", "kind = self._steps[name], ", "kind = 0, ", "a parameter's own count of steps",
      "training/test_adamw.py::test_a_parameter_that_joins_later_counts_its_own_steps"),
     ("adamw", '("exp_avg", "exp_avg_sq"), strict', '("exp_avg_sq", "exp_avg"), strict', "the state comes back as it was",
      "training/test_adamw.py::test_what_state_gave_goes_on_to_the_same_bits"),

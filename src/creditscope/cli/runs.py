@@ -27,6 +27,7 @@ usage: creditscope runs COMMAND --store DIR [options]
   show     the report of one run, or why it failed
   rm       remove runs
   export   all runs as csv, json or parquet, or as an archive without weights
+  measure  add the facts that this version measures to finished runs, from their weights
   verify   train a run again from its spec and compare its trajectory and report with the record
 
 Example: creditscope runs list --store runs/store
@@ -69,6 +70,18 @@ class Export:
 
 
 @dataclass
+class Measure:
+    store: Annotated[Path, tyro.conf.Positional]
+    """Directory of the store."""
+    run: tuple[str, ...] = ()
+    """Hashes of the runs, or their beginnings (default: all finished runs)."""
+    again: bool = False
+    """Measure anew what has every fact already."""
+    data_dir: Path | None = None
+    """Where the CIFAR files are."""
+
+
+@dataclass
 class Verify:
     store: Path
     """Directory of the store, or of an archive (such as results/)."""
@@ -81,7 +94,14 @@ class Verify:
 
 
 def run(args: Sequence[str]) -> int:
-    commands = {"list": run_list, "show": run_show, "rm": run_rm, "export": run_export, "verify": run_verify}
+    commands = {
+        "list": run_list,
+        "show": run_show,
+        "rm": run_rm,
+        "export": run_export,
+        "measure": run_measure,
+        "verify": run_verify,
+    }
     if not args or args[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
         return 0
@@ -234,6 +254,39 @@ def run_export(args: Sequence[str]) -> int:
     else:
         sys.stdout.write(text)
     return 0
+
+
+def run_measure(args: Sequence[str]) -> int:
+    flags = parse(
+        Measure,
+        args,
+        "runs measure",
+        "Measure finished runs at level full, from the weights that the store keeps; a run that has every fact of this version "
+        "is left alone. `runs export --format archive` takes the facts along. Exit code 3 if a run could not be measured.",
+        "creditscope runs measure runs/store",
+    )
+    from creditscope.errors import CreditscopeError
+    from creditscope.studies.measured import lacking, measure
+
+    store = _store(flags.store)
+    store.check_writable()
+    keys = [store.find(prefix) for prefix in flags.run] or [r["hash"] for r in store.rows() if not r["problem"]]
+    counts = {"measured": 0, "complete": 0, "not measured": 0}
+    for key in keys:
+        try:
+            missing = lacking(store, key)
+            if not missing and not flags.again:
+                counts["complete"] += 1
+                continue
+            report = measure(store, key, flags.data_dir)
+        except CreditscopeError as error:
+            counts["not measured"] += 1
+            print(f"{key[:10]}  not measured: {error}", file=sys.stderr)
+            continue
+        counts["measured"] += 1
+        print(f"{key[:10]}  {report.method_name}: measured")
+    print(", ".join(f"{n} {what}" for what, n in counts.items() if n) or "no finished run")
+    return 3 if counts["not measured"] else 0
 
 
 def run_verify(args: Sequence[str]) -> int:

@@ -111,7 +111,17 @@ def _order(bundle: Audited) -> tuple[object, ...]:
     s = bundle.spec
     shape = (s.dataset, str(s.arch), s.width or 0, s.depth or 0, not s.terminal_norm, s.epochs or 0)
     recipe = (s.targets, s.penalty, -1 if s.train_last is None else s.train_last)
-    return (s.frozen, *shape, *recipe, s.method != "bp", s.method, str(s.credit_norm), str(s.credit_site), s.seed)
+    return (
+        s.frozen,
+        *shape,
+        *recipe,
+        s.method != "bp",
+        s.method,
+        str(s.credit_norm),
+        str(s.credit_site),
+        s.clip,
+        s.seed,
+    )
 
 
 def below(root: Path, deep: bool = True, unread: Callable[[OSError], None] | None = None) -> Iterator[Path]:

@@ -37,6 +37,9 @@ def _default(name: str) -> str:
         "arch": "student for the student dataset, else resmlp",
         "credit_norm": "no default, must be given where it applies",
         "credit_site": "input; output for small-cnn",
+        "grad_clip": "no clipping",
+        "clip_over": "module where grad_clip is given",
+        "head_lr": "as lr",
         "train_last": "all blocks",
         "schedule_epochs": "as many as epochs",
     }

@@ -66,6 +66,13 @@ class Options(BaseModel):
     """Settings of a rule; a subclass names them with their defaults and limits. They are part of the run's spec."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    later: ClassVar[frozenset[str]] = frozenset()
+    """Options that came after runs had been recorded. At their default they stay out of a spec: those runs keep their names."""
+
+    def recorded(self) -> dict[str, Any]:
+        """What a spec records: every option, but one of `later` only where it is not at its default."""
+        given = self.model_dump(exclude_defaults=True)
+        return {k: v for k, v in self.model_dump().items() if k not in self.later or k in given}
 
 
 class CreditRule:

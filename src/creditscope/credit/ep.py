@@ -8,6 +8,7 @@ backpropagation, so how far the relaxation came is part of the result: `EP.last`
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +44,17 @@ class EPOptions(Options):
     """What `credit` returns (the parameters learn from E and do not depend on it)."""
     tolerance: float = Field(1e-3, ge=0, lt=1)
     """A sample whose residual has come down to this is left alone."""
+    control: bool = True
+    """Undo a step that raises the energy; off: every step is taken as it is."""
+    states: Literal["displacement", "float32", "float64"] = "displacement"
+    """How the relaxing states are kept: as displacements from the free state; as float32 states, rounded after every step,
+    with prediction errors formed as differences of states; or as displacements on a float64 copy of the network."""
+    nudge: Literal["sample", "batch"] = "sample"
+    """Loss that β multiplies: of each sample, or the mean over the batch (β / B for each sample)."""
+    clamp: bool = False
+    """Hold h_0 at embed(x): it gets no credit, and the embedding learns through block 0 from the error at h_1."""
+
+    later: ClassVar[frozenset[str]] = frozenset({"control", "states", "nudge", "clamp"})
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,11 @@ class _Point:
     """E - E(free), [B]."""
     rounding: Tensor
     """Differences of energy below this are rounding, [B]."""
+
+    def to(self, dtype: torch.dtype) -> _Point:
+        """States in this dtype (themselves where they have it)."""
+        u, errors, grad = ([t.to(dtype) for t in states] for states in (self.u, self.errors, self.grad))
+        return _Point(u, errors, grad, self.energy, self.rounding)
 
 
 class EP(CreditRule):
@@ -139,9 +156,18 @@ class EP(CreditRule):
         scale = 1 / (len(points) * n)
         with _statistics_kept(stream.model):
             for beta, point in points:
-                roots.append(h0)
-                pushes.append(point.errors[0] * (-scale / beta))
-                for layer in range(first_trained, stream.depth):
+                first = first_trained
+                if (
+                    self.options.clamp
+                ):  # h_0 is no state of its own: h_1's error reaches block 0 and the embedding together
+                    f = stream.branch(0, h0)
+                    roots.append(f if stream.kind == "plain" else h0 + f)
+                    pushes.append(point.errors[1] * (-scale / beta))
+                    first = max(first_trained, 1)
+                else:
+                    roots.append(h0)
+                    pushes.append(point.errors[0] * (-scale / beta))
+                for layer in range(first, stream.depth):
                     roots.append(stream.branch(layer, free[layer] + point.u[layer]))
                     pushes.append(point.errors[layer + 1] * (-scale / beta))
             torch.autograd.backward(roots, pushes)
@@ -155,14 +181,17 @@ class EP(CreditRule):
         return {key: getattr(worst, key) for key in ("residual", "residual_max", "steps", "rejected", "step_size")}
 
     def _nudge(self, stream: InterfaceStream, free: States, branches: States, y: Tensor) -> list[tuple[float, _Point]]:
-        """[(β, nudged equilibrium)], with -β after it if symmetric."""
-        betas = [self.options.beta, -self.options.beta] if self.options.symmetric else [self.options.beta]
+        """[(β of each sample, nudged equilibrium)], with -β after it if symmetric; in the dtype of the free states."""
+        beta = self.options.beta / (len(y) if self.options.nudge == "batch" else 1)
+        dtype = free[-1].dtype
+        if self.options.states == "float64":
+            stream, free, branches = _in_double(stream, free[0])
         found = []
         self.last = ()
         with torch.enable_grad(), no_parameter_grads(stream.model), _statistics_kept(stream.model):
-            for beta in betas:
-                point, report = _relax(_Energy(stream, free, branches, y, beta), self.options)
-                found.append((beta, point))
+            for signed in (beta, -beta) if self.options.symmetric else (beta,):
+                point, report = _relax(_Energy(stream, free, branches, y, signed, self.options), self.options)
+                found.append((signed, point.to(dtype)))
                 self.last += (report,)
         return found
 
@@ -170,8 +199,11 @@ class EP(CreditRule):
 class _Energy:
     """E around the free state. Displacements are kept, not states: a small nudge of a large h survives rounding."""
 
-    def __init__(self, stream: InterfaceStream, free: States, branches: States, y: Tensor, beta: float) -> None:
+    def __init__(
+        self, stream: InterfaceStream, free: States, branches: States, y: Tensor, beta: float, options: EPOptions
+    ) -> None:
         self.stream, self.free, self.branches, self.y, self.beta = stream, free, branches, y, beta
+        self.clamp, self.rounds = options.clamp, options.states == "float32"
         self.plain = stream.kind == "plain"
         self.coupled = any(isinstance(m, _BatchNorm) and m.training for m in stream.model.modules())
         """Batch statistics make the energy one of the whole batch: it then gets one step size."""
@@ -196,18 +228,27 @@ class _Energy:
 
     def at(self, u: States) -> _Point:
         """One pass through every block and one vector-Jacobian product of each."""
-        h = [(free + d).detach().requires_grad_() for free, d in zip(self.free, u, strict=True)]
+        h = [(free + d).detach() for free, d in zip(self.free, u, strict=True)]
+        if self.rounds:
+            h = [state.float().to(state.dtype) for state in h]
+            u = [state - free for state, free in zip(h, self.free, strict=True)]
+        h = [state.requires_grad_() for state in h]
         f = [self.stream.branch(layer, h[layer]) for layer in range(self.stream.depth)]
         loss, logit = self.top(h[-1])
         with torch.no_grad():
             errors = [u[0]]
             for layer, (new, old) in enumerate(zip(f, self.branches, strict=True)):
-                errors.append(u[layer + 1] - (new - old) if self.plain else u[layer + 1] - u[layer] - (new - old))
+                if self.rounds:
+                    errors.append(h[layer + 1] - (new if self.plain else h[layer] + new))
+                else:
+                    errors.append(u[layer + 1] - (new - old) if self.plain else u[layer + 1] - u[layer] - (new - old))
         back = torch.autograd.grad([*f, loss], h, [*(-error for error in errors[1:]), torch.full_like(loss, self.beta)])
         with torch.no_grad():
             grad = [g + error for g, error in zip(back, errors, strict=True)]
             if not self.plain:
                 grad = [g - above for g, above in zip(grad, errors[1:], strict=False)] + grad[-1:]
+            if self.clamp:
+                grad[0] = torch.zeros_like(grad[0])
             squares = self.inner(errors, errors)
             energy = self.pooled(0.5 * squares + self.beta * loss.detach())
             noise = abs(self.beta) * (1 + logit) + squares.sqrt() * self.size
@@ -244,7 +285,7 @@ def _relax(energy: _Energy, options: EPOptions) -> tuple[_Point, Relaxation]:
         inertia = streak / (streak + 2) if options.momentum else torch.zeros_like(streak)
         move = [v * _column(inertia, v) - g * _column(step, g) for v, g in zip(velocity, now.grad, strict=True)]
         trial = energy.at([d + m for d, m in zip(now.u, move, strict=True)])
-        good = _falls(energy, now, trial, move)
+        good = _falls(energy, now, trial, move) if options.control else trial.energy.isfinite()
         bad = active & ~good
         # momentum is dropped first; only a plain gradient step that fails shows that the step is too long
         step = torch.where(bad & (inertia == 0), step / 2, step)
@@ -303,6 +344,18 @@ def _choose_point(mask: Tensor, a: _Point, b: _Point) -> _Point:
         torch.where(mask, a.energy, b.energy),
         torch.where(mask, a.rounding, b.rounding),
     )
+
+
+def _in_double(stream: InterfaceStream, h0: Tensor) -> tuple[InterfaceStream, States, States]:
+    """(the stream on a float64 copy of the network, its free states from h_0 on, its branches there)."""
+    twin = copy.deepcopy(stream)
+    twin.model.double()
+    free, branches = [h0.detach().double()], []
+    with torch.no_grad(), _statistics_kept(twin.model):
+        for layer in range(twin.depth):
+            branches.append(twin.branch(layer, free[-1]))
+            free.append(branches[-1] if twin.kind == "plain" else free[-1] + branches[-1])
+    return twin, free, branches
 
 
 @contextmanager

@@ -364,7 +364,7 @@ def how_to_read() -> str:
 
 
 def _options() -> str:
-    chosen = {name: make_rule(name, {}).options.model_dump() for name in PARTLY}
+    chosen = {name: make_rule(name, {}).options.recorded() for name in PARTLY}
     return "; ".join(
         f"{name.upper()} {', '.join(f'{k} = {v}' for k, v in own.items())}" for name, own in chosen.items()
     )

@@ -211,4 +211,7 @@ BUILDERS: dict[str, Callable[[dict[str, Any], About], Sequence[Figure]]] = {
     "thresholds": _thresholds,
     "seeds": _shares,
     "credit-norm": _audited(_label),
+    "recipe": _audited(_label),
+    "rescue": _audited(_label),
+    "ep-relaxation": _audited(_label),
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 from creditscope.studies.audit import Group, audit, failing, partly
 from creditscope.studies.compared import compared
-from creditscope.studies.grid import BP, DFA, FA, make, seeds_of, with_nulls
+from creditscope.studies.grid import BP, CLIP, DFA, FA, make, seeds_of, with_nulls
 from creditscope.studies.published import ARCHITECTURE_ACCURACY, UNSTATED, Published, audit_accuracy
 from creditscope.studies.result import Run, StudyResult, names
 from creditscope.training.spec import RunSpec, bare
@@ -34,7 +34,7 @@ def specs(preset: str) -> list[RunSpec]:
         make(preset, method, seed, **shape)
         for seed in seeds_of(preset)
         for shape in SHAPES[preset]
-        for method in (BP, FA, DFA)
+        for method in (BP, FA, DFA, *((DFA | CLIP,) if preset == "paper" and "arch" in shape else ()))
         if seed == seeds_of(preset)[0] or not FEW.items() <= shape.items()
     )
 

@@ -479,6 +479,7 @@ def place(s: RunSpec) -> tuple[Any, ...]:
         s.method,
         str(s.credit_norm),
         str(s.credit_site),
+        s.clip,
         s.penalty,
     )
 

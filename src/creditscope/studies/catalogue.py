@@ -12,7 +12,8 @@ from creditscope.training.spec import RunSpec
 
 NAMES = (
     "audit", "ablation", "temporal", "early", "triangulation", "penalty", "capacity", "functional", "freshb", "architectures",
-    "cifar100", "depth", "ladder", "random-target", "thresholds", "seeds", "credit-norm",
+    "cifar100", "depth", "ladder", "random-target", "thresholds", "seeds", "credit-norm", "recipe",
+    "rescue", "ep-relaxation",
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from creditscope.studies.audit import audit, failing, partly
 from creditscope.studies.compared import compared
-from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, make, seeds_of, with_nulls
+from creditscope.studies.grid import BP, CLIP, DFA, DFA_NONE, FA, make, seeds_of, with_nulls
 from creditscope.studies.published import CIFAR100_ACCURACY
 from creditscope.studies.result import Run, StudyResult, mean, names
 from creditscope.training.spec import RunSpec
@@ -17,7 +17,8 @@ QUESTION = "do the failures carry over to a harder task?"
 
 def specs(preset: str) -> list[RunSpec]:
     change: dict[str, Any] = {"width": 32} if preset == "smoke" else {"dataset": "cifar100"}
-    return with_nulls(make(preset, m, seed, **change) for seed in seeds_of(preset) for m in (BP, FA, DFA, DFA_NONE))
+    methods = (BP, FA, DFA, DFA_NONE, DFA | CLIP)
+    return with_nulls(make(preset, m, seed, **change) for seed in seeds_of(preset) for m in methods)
 
 
 def analyse(runs: Sequence[Run]) -> StudyResult:

@@ -24,6 +24,7 @@ PRIMARY: dict[str, Any] = {
     "dataset": "cifar10", "arch": "resmlp", "width": 256, "depth": 4, "terminal_norm": True, "penalty": 0.0,
     "train_last": None, "targets": "labels", "epochs": 100, "credit_site": ("input", None), "ratio": 1, "batch_size": 128,
     "lr": 1e-3, "weight_decay": 0.01, "augment": True, "precision": "fp32",
+    "grad_clip": None, "head_lr": None,
 }  # fmt: skip
 """The runs of the primary audit; a claim changes what it needs. A tuple: any of these."""
 
@@ -57,7 +58,7 @@ def about(runs: Mapping[str, Any], spec: RunSpec) -> bool:
     wanted.pop("epochs")
     if not all(matches(getattr(spec, name), value) for name, value in wanted.items()):
         return False
-    return spec.options == make_rule(spec.method, {}).options.model_dump()
+    return spec.options == make_rule(spec.method, {}).options.recorded()
 
 
 def epochs(runs: Mapping[str, Any]) -> int:

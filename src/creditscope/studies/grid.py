@@ -37,6 +37,21 @@ DFA_NONE: dict[str, Any] = {"method": "dfa", "credit_norm": "none"}
 EP: dict[str, Any] = {"method": "ep"}
 SB: dict[str, Any] = {"method": "sb", "credit_norm": "rms"}
 CB: dict[str, Any] = {"method": "cb", "credit_norm": "rms"}
+CLIP: dict[str, Any] = {"grad_clip": 1.0, "clip_over": "module"}
+"""Not stated in the papers; with rms it gives DFA the published course."""
+OUTPUT: dict[str, Any] = {"credit_site": "output"}
+ERROR: dict[str, Any] = {"options": {"condition": "error"}}
+"""A bridge that sees e, as the public history of the papers has it."""
+PLAIN_EP: dict[str, Any] = {"steps": 20, "step_size": 0.1, "momentum": False, "control": False, "tolerance": 0.0}
+"""EP as it is written in a few lines: a fixed number of fixed steps."""
+NAIVE_EP: dict[str, Any] = {**PLAIN_EP, "states": "float32", "nudge": "batch", "clamp": True}
+EP_READINGS: tuple[dict[str, Any], ...] = (
+    {**EP, "options": NAIVE_EP},
+    {**EP, "options": {**NAIVE_EP, "step_size": 0.01}},
+    {**EP, "options": {**NAIVE_EP, "nudge": "sample"}},
+    {**EP, "options": {**NAIVE_EP, "states": "float64"}},
+)
+"""Whether the small credit of the published EP is round-off (float32 against float64), the nudge or the length of the way."""
 SIX = (BP, EP, FA, FA_RMS, DFA, DFA_NONE, CB, SB)
 """The six methods of the primary audit; FA and DFA under both norms, since the papers do not state theirs."""
 
@@ -63,8 +78,10 @@ def make(preset: str, method: dict[str, Any], seed: int, **changes: Any) -> RunS
     costly = preset == "reduced" and method["method"] in COSTLY
     if (changes.pop("intervention", False) and preset in ("paper", "reduced")) or costly:
         recipe["epochs"] = 30
-    cheaper = CHEAPER.get(method["method"], {}) if preset == "smoke" else {}
-    return make_spec({**recipe, **cheaper, **method, "seed": seed, **changes})
+    settings = {**recipe, **method, "seed": seed, **changes}
+    if preset == "smoke" and (cheaper := CHEAPER.get(method["method"])):
+        settings["options"] = {**cheaper["options"], **settings.get("options", {})}
+    return make_spec(settings)
 
 
 def with_nulls(specs: Iterable[RunSpec]) -> list[RunSpec]:

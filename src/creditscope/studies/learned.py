@@ -39,7 +39,7 @@ def lessons(runs: Sequence[Run]) -> list[tuple[str, str]]:
 
 def _primary(run: Run, epochs: int = 100) -> bool:
     s = run.spec
-    if s.train_last not in (None, 0) or s.precision != "fp32":
+    if s.train_last not in (None, 0) or s.precision != "fp32" or (s.lr, s.head_lr, s.grad_clip) != (1e-3, None, None):
         return False
     return (s.dataset, s.arch, s.width, s.depth, s.terminal_norm, s.penalty, s.targets, s.epochs) == (
         "cifar10", "resmlp", 256, 4, True, 0.0, "labels", epochs,

@@ -148,8 +148,8 @@ FA_D512_ACCURACY = Published(
 def audit_accuracy(spec: RunSpec) -> Published | None:
     """Published accuracy of the primary audit for this run's method, on its own dataset and architecture only."""
     shape = (spec.dataset, spec.arch, spec.width, spec.depth, spec.ratio, spec.terminal_norm)
-    recipe = (spec.targets, spec.batch_size, spec.lr, spec.weight_decay, spec.augment, spec.precision)
-    if shape != ("cifar10", "resmlp", 256, 4, 1, True) or recipe != ("labels", 128, 1e-3, 0.01, True, "fp32"):
+    recipe = (spec.targets, spec.batch_size, spec.lr, spec.head_lr, spec.weight_decay, spec.augment, spec.precision)
+    if shape != ("cifar10", "resmlp", 256, 4, 1, True) or recipe != ("labels", 128, 1e-3, None, 0.01, True, "fp32"):
         return None
     if spec.credit_site == "output" or spec.schedule_epochs != spec.epochs or spec.epochs not in (30, 100):
         return None

@@ -21,6 +21,7 @@ from creditscope.training.spec import RunSpec
 
 if TYPE_CHECKING:
     from creditscope.studies.store import Store
+    from creditscope.training.bundle import Bundle
 
 
 class NotMeasured(CreditscopeError):
@@ -114,18 +115,19 @@ def runs_of(store: Store, specs: Iterable[RunSpec], data_dir: str | Path | None 
 def _measurer(store: Store, spec: RunSpec, data_dir: str | Path | None) -> Callable[[int | None], Facts]:
     def full(epoch: int | None) -> Facts:
         name = spec.hash if epoch is None else f"{spec.hash}-epoch-{epoch:03d}"
-        measured = store.cached(name, lambda: _measure(store, spec, epoch, data_dir))
+        measured = store.cached(name, lambda: measure_full(store.bundle(spec), epoch, data_dir))
         return counted(DiagnosticReport.from_dict(measured, name).facts, spec)
 
     return full
 
 
-def _measure(store: Store, spec: RunSpec, epoch: int | None, data_dir: str | Path | None) -> dict[str, Any]:
+def measure_full(bundle: Bundle, epoch: int | None, data_dir: str | Path | None) -> dict[str, Any]:
+    """The report of level full of a finished run, at its end or after a kept epoch, from its weights."""
     from creditscope.data import load_dataset
     from creditscope.data.dataset import eval_batches
     from creditscope.diagnosis import diagnose
 
-    bundle, dataset = store.bundle(spec), load_dataset(spec.dataset, data_dir)
+    spec, dataset = bundle.spec, load_dataset(bundle.spec.dataset, data_dir)
     return diagnose(
         bundle.model(dataset, epoch),
         eval_batches(dataset),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -119,10 +119,18 @@ class _Run:
         first = freeze_first(self.stream, spec.train_last)
         self.rule.credit_site, self.rule.first_trained = spec.credit_site, first
         self.objective = Objective(
-            self.stream, self.rule, spec.credit_norm, spec.credit_site, spec.penalty, first, spec.precision
+            self.stream,
+            self.rule,
+            spec.credit_norm,
+            spec.credit_site,
+            spec.penalty,
+            first,
+            spec.precision,
+            spec.grad_clip,
+            spec.clip_over,
         )
         self.params = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
-        self.optimizer = AdamW(self.params, spec.lr or 0.0, spec.weight_decay)
+        self.optimizer = AdamW(self.params, spec.lr or 0.0, spec.weight_decay, _factors(spec, self.params))
         self.lines: list[dict[str, Any]] = []
 
     def _new_rule(self) -> CreditRule:
@@ -249,6 +257,13 @@ class _Run:
         killed = directory.glob(".*.tmp")  # what a process leaves that is killed while it writes
         for path in (directory / RESUME, *killed):
             path.unlink(missing_ok=True)
+
+
+def _factors(spec: RunSpec, names: Iterable[str]) -> dict[str, float]:
+    """Learning rate of head and terminal norm over that of the rest, where it is another one."""
+    if spec.head_lr is None or spec.lr is None:
+        return {}
+    return {name: spec.head_lr / spec.lr for name in names if name.startswith(("out_ln.", "out_head."))}
 
 
 class Total:

@@ -3,6 +3,8 @@
 Local: block l minimises <f_l(h_l), a> with detached input (sum over features, mean over the batch) plus
 λ‖f_l(h_l)‖² (sum over features, mean over the batch); the embedding minimises <h_0, a_0>; terminal norm and head get the
 exact gradient of the loss on detached h_L. No gradient crosses a block boundary.
+
+Clipping, where it is on, comes last and is the same for every way to the gradients.
 """
 
 from __future__ import annotations
@@ -34,6 +36,10 @@ class Objective:
     """Index of the first trained block; blocks in front of it are frozen (L: all are)."""
     precision: str = "fp32"
     """bf16: matrix products of the forward and backward pass under autocast; states, credit, weights and optimiser in fp32."""
+    grad_clip: float | None = None
+    """Largest L2 norm of a gradient; None: as it is."""
+    clip_over: str | None = None
+    """module: of each block and of the embedding; global: of all that is trained."""
 
     def _cast(self) -> AbstractContextManager[object]:
         return torch.autocast("cpu", torch.bfloat16) if self.precision == "bf16" else nullcontext()
@@ -43,6 +49,19 @@ class Objective:
         if self.precision == "fp32" and torch.is_autocast_enabled("cpu"):  # a caller's: fp32 is fp32
             with torch.autocast("cpu", enabled=False):
                 return self.backward(x, y)
+        loss = self._backward(x, y)
+        if self.grad_clip is not None:
+            self._clip(self.grad_clip)
+        return loss
+
+    def _clip(self, largest: float) -> None:
+        """Scale down the gradients of each part whose norm is larger; torch's own arithmetic."""
+        model = self.stream.model
+        modules = [model] if self.clip_over == "global" else [model.get_submodule("embed"), *self.stream.blocks]
+        for module in modules:
+            nn.utils.clip_grad_norm_(module.parameters(), largest)
+
+    def _backward(self, x: Tensor, y: Tensor) -> Tensor:
         if self.rule.objective == "exact":
             return self._exact(x, y)
         if self.rule.objective == "own":

@@ -40,8 +40,9 @@ ArchName = Literal["resmlp", "vit-mini", "student", "small-cnn"]
 class RunSpec(BaseModel):
     """One training run. Fields left at None take the recipe of the dataset and the architecture.
 
-    Two options change the conclusion and therefore have no default for the rules that use them: `credit_norm` must be
-    given; `credit_site` is `input` (as in the papers) unless said otherwise.
+    Three options change the conclusion. `credit_norm` has no default and must be given for the rules that use it;
+    `credit_site` is `input` (as in the papers) unless said otherwise; `grad_clip` is off, and every label names it where it
+    is on. An option added later has the default that the earlier runs were trained with, so their names stay.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -64,6 +65,11 @@ class RunSpec(BaseModel):
     """Credit as it is, or divided by its RMS per sample."""
     credit_site: Literal["input", "output"] | None = None
     """Block l learns from a_l (input) or from a_{l+1} (output)."""
+    grad_clip: float | None = Field(None, gt=0, le=1e6)
+    """Scale a gradient down to this L2 norm where its norm is larger; None does not clip."""
+    clip_over: Literal["module", "global"] | None = None
+    """Whose gradient grad_clip bounds: `module`, each block and the embedding by itself (head and terminal norm are left
+    alone); `global`, all trained parameters as one vector."""
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Settings of the credit rule (EP's β, a bridge's width, ...)."""
     penalty: float = Field(0.0, ge=0, le=1e6)
@@ -80,6 +86,8 @@ class RunSpec(BaseModel):
     """Training batch size."""
     lr: float | None = Field(None, gt=0, le=1e3)
     """Peak learning rate of AdamW."""
+    head_lr: float | None = Field(None, gt=0, le=1e3)
+    """Peak learning rate of head and terminal norm, where it is another one than lr."""
     weight_decay: float = Field(0.01, ge=0, le=1e3)
     """Weight decay of AdamW."""
     augment: bool | None = None
@@ -127,7 +135,7 @@ class RunSpec(BaseModel):
         if _of_record.get() and is_rule_name(self.method) and not knows(self.method):
             return self  # it was checked when it was trained; what needs the rule says so then
         rule = make_rule(self.method, self.options)
-        object.__setattr__(self, "options", rule.options.model_dump())  # all of them: they are part of the result
+        object.__setattr__(self, "options", rule.options.recorded())  # all of them: they are part of the result
         if rule.uses_norm:
             if self.credit_norm is None:
                 raise ValueError(
@@ -142,6 +150,12 @@ class RunSpec(BaseModel):
                 )
         elif self.credit_norm is not None or self.credit_site is not None:
             raise ValueError(f"credit_norm and credit_site do not apply to method {self.method}; leave them out")
+        if self.grad_clip is None and self.clip_over is not None:
+            raise ValueError(f"clip_over {self.clip_over} says what is clipped and grad_clip (the norm) is not given")
+        if self.grad_clip is not None and self.clip_over is None:
+            object.__setattr__(self, "clip_over", "module")
+        if self.head_lr == self.lr:
+            object.__setattr__(self, "head_lr", None)
         depth = self.depth or 0
         if self.train_last is not None and self.train_last >= depth:
             if self.train_last > depth:
@@ -196,16 +210,28 @@ class RunSpec(BaseModel):
 
     @property
     def label(self) -> str:
-        """How a person calls the run's method: `dfa(rms)`, `frozen(fa, none)`, `bp`."""
+        """How a person calls the run's method: `dfa(rms)`, `frozen(fa, none)`, `bp`, `sb(rms, condition=error)`."""
+        from creditscope.credit.registry import make_rule  # torch is slow to import
+
         inside: list[str] = [self.credit_norm] if self.credit_norm else []
         inside += ["site output"] if self.credit_site == "output" else []
+        inside += [self.clip] if self.grad_clip else []
+        inside += [f"head lr {self.head_lr:g}"] if self.head_lr else []
         inside += [f"λ={self.penalty:g}"] if self.penalty else []
         inside += [f"last {self.train_last}"] if self.train_last else []
         inside += ["random targets"] if self.targets == "random" else []
         inside += [self.precision] if self.precision != "fp32" else []
+        default = make_rule(self.method, {}).options.recorded()
+        inside += [f"{k}={_shown(v)}" for k, v in self.options.items() if k not in default or v != default[k]]
         if self.frozen:
             return f"frozen({', '.join([self.method, *inside])})"
         return f"{self.method}({', '.join(inside)})" if inside else self.method
+
+    @property
+    def clip(self) -> str:
+        """How the gradient is clipped, as a table names it: `clip 1 per module`, `clip 1 global`, `none`."""
+        over = "global" if self.clip_over == "global" else "per module"
+        return f"clip {self.grad_clip:g} {over}" if self.grad_clip else "none"
 
     @property
     def slug(self) -> str:
@@ -215,15 +241,26 @@ class RunSpec(BaseModel):
         return "-".join([*parts, f"s{self.seed}", self.hash[:10]])
 
     def null(self, kind: Literal["matched", "bp"]) -> RunSpec:
-        """The spec of this run's frozen-blocks null: the same rule and recipe, or backpropagation for `bp`."""
+        """The spec of this run's frozen-blocks null: the same rule and recipe, or backpropagation for `bp`.
+
+        The `bp` null is one for all rules of a recipe, so it leaves out what belongs to the rule: norm, site, clipping, options.
+        """
         change: dict[str, Any] = {"train_last": 0, "penalty": 0.0, "checkpoint_epochs": ()}
         if kind == "bp":
             change |= {"method": "bp", "credit_norm": None, "credit_site": None, "options": {}}
+            change |= {"grad_clip": None, "clip_over": None}
         return self.changed(**change)
 
     def changed(self, **change: Any) -> RunSpec:
         """A spec that differs from this one in the named fields."""
         return recorded_spec({**self.model_dump(), **change})
+
+
+def _shown(value: bool | int | float | str) -> str:
+    """An option's value in a label."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def bare(arch: str | None, terminal_norm: Any) -> str:
