@@ -474,6 +474,49 @@ PLACES = [
      "render/test_html.py::test_every_mark_of_a_layer_figure_is_a_number_of_the_report"),
 ]  # fmt: skip
 
+ODD = "trust/test_odd_networks.py::test_an_odd_network_is_measured_exactly_or_refused"
+PROOFS = [
+    # the eleven classes of networks that were once measured wrongly without a word: each with its proof taken away
+    ("stream", "                self._require_own_states(example, states)", "                pass",
+     "states are those of the model's own forward pass, not only its logits",
+     ODD + "[interface: inside=True size=0 named=False]"),
+    ("monitor", "self.model, self._batches, self.credit, self._blocks, self._read, self._loss_fn, hashed=False",
+     "self.model, self._batches, self.credit, self._blocks, 'mean', self._loss_fn, hashed=False",
+     "a monitor sees the network as it is now", ODD + "[Monitor: head at zero, cls]"),
+    ("probe", "            if t is given and t._version == versions.get(path, t._version):", "            if False:",
+     "a block that hands back its input has two states", ODD + "[identity=middle]"),
+    ("hooked", 'for source in ("parameters", "inputs", "state"):', 'for source in ("state",):',
+     "what goes around the first block counts in g_0", ODD + "[side=h0]"),
+    ("probe", "        around = any(self._goes_around(k, slot) for k in range(depth - 1))",
+     "        return self._output_of_last(places)",
+     "a residual that is written in the model completes the step", ODD + "[residual=model_rezero]"),
+    ("measure/proof", "        if best is not None and best > tolerance:", "        if False:",
+     "a reference that is no gradient is refused", ODD + "[feedback layers diagnosed directly]"),
+    ("credit/foreign", "            torch.autograd.backward(losses.sum(), inputs=list(places.values()))",
+     "            for h, g in zip(places.values(), torch.autograd.grad(losses.sum(), list(places.values()))): h.grad = g",
+     "the credit of a foreign model is what its hooks leave", ODD + "[twin: the method is a hook on the states]"),
+    ("untouched", "                module.train(mode)", "                module.training = mode",
+     "modes go through the modules' own train()", ODD + "[LoRA that merges in eval()]"),
+    ("untouched", "buffer._version != version:", "False:", "buffers are put back", ODD + "[buffers written in eval mode]"),
+    ("stream", "            raise OtherRead(", "            return print(", "the read is checked on all samples",
+     ODD + "[padding in the second batch only]"),
+    ("hooked", "        if not pooled_by_mean(operations, still, self.shapes[-1][0]):", "        if False:",
+     "a pooling that is no mean is not called one", ODD + "[shape=tokens pooling=max]"),
+    ("measure/proof", "    return difference(logits[:1], own[:1]) <= _rounding(own)", "    return True",
+     "samples that influence each other are said to", ODD + "[samples centred by the batch]"),
+    ("measure/proof", "            errors.append(error)", "            errors.append(0.0)", "what goes around a state is said",
+     ODD + "[side=x]"),
+    ("find", "    return len(inner[0]) > len(outer[0]) or changes[1] < changes[0]", "    return False",
+     "stages are not blocks", ODD + "[Hugging Face: convnext, blocks not named]"),
+    ("measure/sweep", "    if bool(bad.any()) and bool((hurt <= bad).all()):", "    if False:",
+     "bad data are not the network's fault", ODD + "[one input is inf]"),
+    ("measure/sweep", "            credits = descent_of(credit, batch)",
+     "            credits = iter(enumerate(credit.descend(batch)))",
+     "credit is checked layer by layer", "test_diagnose.py::test_a_rule_written_layer_by_layer_is_checked_like_any_other"),
+    ("probe", "                raise CutGraph(", "                print(", "a cut graph is one line",
+     ODD + "[local learning: detach]"),
+]  # fmt: skip
+
 MUTANTS = [
     Mutant(f"{room}{name}.py", old, new, breaks, test)
     for room, rows in (
@@ -484,6 +527,7 @@ MUTANTS = [
         ("models/", MODELS),
         ("", STREAM),
         ("", PLACES),
+        ("", PROOFS),
         ("studies/", STUDIES),
     )
     for name, old, new, breaks, test in rows

@@ -37,15 +37,24 @@ def outcome(name: str) -> Outcome:
     return judged(NAMES[name])
 
 
+GAPS = {
+    "a stream of two tensors",
+    "read: mean by einsum",
+    "Hugging Face: swin",
+    "Hugging Face: swin, blocks not named",
+}
+"""Refused, or read over all tokens, although more could be measured."""
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_an_odd_network_is_measured_exactly_or_refused(name):
     assert outcome(name).outcome != "wrong", outcome(name).line
+    assert outcome(name).gap == (name in GAPS), outcome(name).line
 
 
-@pytest.mark.slow
 def test_few_networks_are_refused_where_measuring_was_possible():
-    gaps = {name: outcome(name).line for name in NAMES if outcome(name).gap}
-    assert len(gaps) < 0.1 * len(NAMES), gaps
+    assert set(NAMES) >= GAPS
+    assert len(GAPS) < 0.1 * len(NAMES)
 
 
 @settings(derandomize=True, max_examples=60, deadline=None)

@@ -102,7 +102,6 @@ class ForeignCredit(CreditRule):
         def tap(layer: int, value: Tensor, handle: Tensor) -> None:
             if handle.requires_grad:
                 places[layer] = handle
-                handle.retain_grad()  # sees the gradient after every hook of the method, whenever that was registered
 
         with untouched(self.model), torch.enable_grad():
             if self._stream is None:
@@ -122,6 +121,7 @@ class ForeignCredit(CreditRule):
                     "check that both have the same architecture"
                 )
             losses = self._loss_fn(logits, batch.y)
+            # unlike torch.autograd.grad, .grad holds what every hook of the method leaves of the gradient
             torch.autograd.backward(losses.sum(), inputs=list(places.values()))
         arrived = {layer: h.grad.detach() for layer, h in places.items() if h.grad is not None}
         lost = [layer for layer in range(batch.stream.depth + 1) if layer not in arrived]

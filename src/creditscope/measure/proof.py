@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from creditscope.batch import Arguments, call_model, few_samples, logits_of, map_samples
@@ -194,14 +195,22 @@ def _gradient(
         try:
             twin = copy.deepcopy(stream.model).double()
             doubled = tree_map(lambda t: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t, example)
+            coarse = _Coarse()
             with eagerly(twin), torch.no_grad():
                 on_twin = stream.on(twin, doubled)
-                loss_fn(logits_of(call_model(twin, doubled)), y)
+                with coarse:
+                    loss_fn(logits_of(call_model(twin, doubled)), y)
         except Exception as error:  # it cannot be copied, or has float32 written into its code
             reason = f"the network does not run as a float64 copy ({' '.join(str(error).split())[:120]})"
         else:
+            steps, tolerance = (STEPS_FLOAT32, GRADIENT_FLOAT32) if coarse.seen else (STEPS, GRADIENT)
+            why = f"the network computes in {coarse.seen} inside, whatever its dtype" if coarse.seen else ""
             with eagerly(twin):
-                return _checked(on_twin, doubled, y, n, loss_fn, coupled, STEPS, GRADIENT), "float64", ""
+                return (
+                    _checked(on_twin, doubled, y, n, loss_fn, coupled, steps, tolerance),
+                    coarse.seen or "float64",
+                    why,
+                )
     else:
         reason = f"{size:,} parameters, a float64 copy is made up to {LARGEST_COPY:,}"
     if own_dtype != torch.float32:
@@ -209,6 +218,19 @@ def _gradient(
         return [None] * (stream.depth + 1), name, f"{reason}; {name} is too coarse for a finite difference"
     errors = _checked(stream, example, y, n, loss_fn, coupled, STEPS_FLOAT32, GRADIENT_FLOAT32)
     return errors, "float32", reason
+
+
+class _Coarse(TorchFunctionMode):
+    """Sees whether a network lowers its states to a coarser dtype than float64 on its way."""
+
+    seen = ""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        lowered = isinstance(out, Tensor) and out.is_floating_point() and out.dtype != torch.float64
+        if lowered and any(isinstance(t, Tensor) and t.dtype == torch.float64 for t in args):
+            self.seen = str(out.dtype).removeprefix("torch.")
+        return out
 
 
 def _checked(
