@@ -102,9 +102,9 @@ def _finer(group: Group, outer: Group) -> bool:
 
 
 def _are_stages(outer: tuple[Group, HookedStream], inner: tuple[Group, HookedStream]) -> bool:
-    """More blocks than modules around them, or modules that change the shape around blocks that keep it: stages."""
+    """Modules that change the shape, around blocks that change it less often or are more: stages."""
     changes = [sum(a != b for a, b in zip(s.shapes, s.shapes[1:], strict=False)) for _, s in (outer, inner)]
-    return len(inner[0]) > len(outer[0]) or changes[1] < changes[0]
+    return changes[0] > 0 and (len(inner[0]) > len(outer[0]) or changes[1] < changes[0])
 
 
 def proposals(model: nn.Module) -> Iterator[Group]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map
 
 from creditscope.batch import call_model, few_samples, logits_of, map_samples
 from creditscope.blocks import arguments_of, at, replaced, resolve_blocks, spelled, tensors_in, with_argument
@@ -32,7 +32,7 @@ class HookedStream(Stream):
         self._blocks = list(blocks.items()) if isinstance(blocks, dict) else resolve_blocks(model, blocks)
         self._recognise(inputs, batch_size, read)
 
-    def on(self, model: nn.Module, example: Any = None) -> HookedStream:
+    def on(self, model: nn.Module) -> HookedStream:
         """The same stream on a copy of the model."""
         other = copy.copy(self)
         other.model = model
@@ -256,15 +256,29 @@ class HookedStream(Stream):
             call_model(self.model, inputs)
         return found
 
+    def variants(self, states: Sequence[tuple[int, Tensor]], inputs: Any) -> Tensor:
+        n = states[0][1].shape[self.batch_dim]
+        many = map_samples(inputs, n, lambda t: t.repeat(len(states), *[1] * (t.dim() - 1)))
+        put = _Puts(self, states)
+        layers = {layer for layer, _ in states}
+        if any(self._places[layer].how == "input" for layer in layers):
+            index = int(self._places[0].path[0])
+            many = with_input(many, index, put.changed(0, tree_flatten(many)[0][index]))
+        watched = any(self._places[layer].how == "operation" for layer in layers)
+        with hooks_on(self._blocks, put.before, put.after), put.watching(watched):
+            logits = logits_of(call_model(self.model, many))
+        put.require_complete()
+        return logits
+
     def logits_from(self, layer: int, h: Tensor, inputs: Any, beside: Beside | None = None) -> Tensor:
         """Logits when h_l is replaced by `h` for everybody who uses it.
 
         beside: replaces what the blocks are given beside the stream, from this layer on.
         """
-        put = _Put(self, layer, h, beside)
+        put = _Puts(self, [(layer, h)], beside)
         place = self._places[layer]
         if place.how == "input":
-            inputs = with_input(inputs, int(place.path[0]), h)
+            inputs = with_input(inputs, int(place.path[0]), put.changed(0, h))
         with hooks_on(self._blocks, put.before, put.after), put.watching(place.how == "operation"):
             logits = logits_of(call_model(self.model, inputs))
         put.require_complete()
@@ -379,21 +393,36 @@ class _Run(_Calls):
             )
 
 
-class _Put(_Calls):
-    """A run in which one state is another."""
+class _Puts(_Calls):
+    """A run of several copies of the samples, in each of which one state is another."""
 
-    def __init__(self, stream: HookedStream, layer: int, h: Tensor, beside: Beside | None) -> None:
+    def __init__(
+        self, stream: HookedStream, states: Sequence[tuple[int, Tensor]], beside: Beside | None = None
+    ) -> None:
         super().__init__(stream)
-        self.layer, self.h, self.beside = layer, h, beside
-        self.done = stream._places[layer].how == "input"
+        self.states, self.beside = states, beside
+        self.missing = {layer for layer, _ in states}
+
+    def changed(self, layer: int, t: Tensor) -> Tensor:
+        """The native state of all copies, with those that are another at this layer put in."""
+        self.missing.discard(layer)
+        if len(self.states) == 1:
+            return self.states[0][1].clone()
+        rows = list(t.chunk(len(self.states), self.stream.batch_dim))
+        for k, (at_layer, h) in enumerate(self.states):
+            if at_layer == layer:
+                rows[k] = h
+        return torch.cat(rows, self.stream.batch_dim)
+
+    def wanted(self, layer: int, how: str) -> bool:
+        return self.stream._places[layer].how == how and any(at_layer == layer for at_layer, _ in self.states)
 
     def before(self, name: str, args: Any, kwargs: Any) -> Any:
-        self.entered(name, args, kwargs)
+        entered = self.entered(name, args, kwargs)
         changed = None
-        if self.calls == self.layer and self.stream._places[self.layer].how == "entry":
-            self.done = True
-            args, kwargs = changed = with_argument(args, kwargs, self.stream.slot, self.h.clone())
-        if self.beside is not None and self.calls >= self.layer:
+        if self.wanted(self.calls, "entry"):
+            args, kwargs = changed = with_argument(args, kwargs, self.stream.slot, self.changed(self.calls, entered))
+        if self.beside is not None and self.calls >= self.states[0][0]:
             given = self.beside(self.calls, arguments_of(args, kwargs))
             changed = tuple(given[k] for k in range(len(args))), {key: given[key] for key in kwargs}
         self.begins()
@@ -401,24 +430,24 @@ class _Put(_Calls):
 
     def after(self, name: str, args: Any, kwargs: Any, out: Any) -> Any:
         self.ends()
-        place = self.stream._places[self.layer]
-        if self.layer and self.calls == self.layer and place.how == "output":
-            self.done = True
-            return replaced(out, place.path, self.h.clone() if self.stream._in_place else self.h)
-        return None
+        if not self.wanted(self.calls, "output"):
+            return None
+        path = self.stream._places[self.calls].path
+        return replaced(out, path, self.changed(self.calls, at(out, path)))
 
     def operation(self, segment: int, index: int, operation: Operation) -> Any:
-        if not self.matches(self.layer, segment, index, operation):
+        if not self.wanted(segment, "operation") or not self.matches(segment, segment, index, operation):
             return None
-        self.done = True
+        path = self.stream._places[segment].path
+        new = self.changed(segment, at(operation.gives, path))
         if operation.in_place:  # whoever holds the tensor that was written to holds the state
             with torch.no_grad():
-                at(operation.gives, self.stream._places[self.layer].path).copy_(self.h)
+                at(operation.gives, path).copy_(new)
             return None
-        return replaced(operation.gives, self.stream._places[self.layer].path, self.h.clone())
+        return replaced(operation.gives, path, new)
 
     def require_complete(self) -> None:
         if self.calls != self.stream.depth:
             raise self.other_depth(f"{self.calls} times")
-        if not self.done:
-            raise CreditscopeError(f"the model did not come by h_{self.layer} when it was to be replaced")
+        if self.missing:
+            raise CreditscopeError(f"the model did not come by h_{min(self.missing)} when it was to be replaced")

@@ -317,17 +317,24 @@ class Probe:
         return here is not None and there is not None and reaches(there, [here], self.calls[k].output_edges.values())
 
     def _joined(self, k: int, slot: Path) -> Place | None:
-        """The first operation after the only block that joins its output to the state that went around it; None: none does."""
+        """The operation after the only block that joins its output to the state that went around it; None: none does.
+
+        Of several (a gate is taken from the state, too) the first behind which nothing goes around any more.
+        """
         call = self.calls[k]
         here, given = call.edges.get(slot), list(call.output_edges.values())
         if here is None or any(has_skip(edge, here) for edge in given):
             return None
-        for index, edges in enumerate(self._edges[k + 1]):
-            for path, edge in edges.items():
-                if reaches(edge, given) and reaches(edge, [here], given):
-                    names = tuple(o.name for o in self.operations[k + 1][: index + 1])
-                    return Place("operation", path, names)
-        return None
+        joins = [
+            (Place("operation", path, tuple(o.name for o in self.operations[k + 1][: index + 1])), edge)
+            for index, edges in enumerate(self._edges[k + 1])
+            for path, edge in edges.items()
+            if reaches(edge, given) and reaches(edge, [here], given)
+        ]
+        end = edges_in(self.logits).get(())
+        whole = [place for place, edge in joins if end is not None and not reaches(end, [here, *given], [edge])]
+        skips = [place for place, edge in joins if has_skip(edge, here)]
+        return next(iter([*whole, *skips, *(place for place, _ in joins)]), None)
 
 
 def _behind_hook(t: Tensor) -> Edge | None:

@@ -63,8 +63,11 @@ class Stream(ABC):
             yield
 
     @abstractmethod
-    def on(self, model: nn.Module, example: Any) -> Stream:
-        """The same stream on a copy of the model (another dtype); `example`: a few samples for it."""
+    def variants(self, states: Sequence[tuple[int, Tensor]], inputs: Any) -> Tensor:
+        """Logits of several runs at once, one after the other: in each the native state of one layer, [n, ...], is another.
+
+        states: (layer, h), layers in ascending order; inputs: of the n samples.
+        """
 
     def own_logits(self, inputs: Any) -> Tensor | None:
         """The model's own logits, where `forward` is not itself a run of the model and has to be held against them."""
@@ -147,12 +150,23 @@ class InterfaceStream(Stream):
         if not self.blocks:
             raise CreditscopeError("the model's `blocks` is empty; a stream needs at least one block")
         self.depth = len(self.blocks)
-        self._norm, self._head = readout_parts(model)
+        self._norm, self._head = self._readout = readout_parts(model)
         self._embed = getattr(model, "embed", None) or getattr(model, "patch_embed", None)
         self._verify(example, read)
 
-    def on(self, model: nn.Module, example: Any) -> InterfaceStream:
-        return InterfaceStream(model, example, self.read if len(self.shapes[-1]) == 2 else None)
+    def doubled(self) -> InterfaceStream:
+        """The same stream in float64, part by part: the weights of a part are lifted while it runs, so that no whole copy
+        of the network is in memory. The model itself is not changed."""
+        other = copy.copy(self)
+        other.blocks = [_Doubled(block) for block in self.blocks]
+        other._norm, other._head = (_Doubled(part) if isinstance(part, nn.Module) else part for part in self._readout)
+        other._readout = other._norm, other._head
+        if self._embed is not None:
+            other._embed = _Doubled(self._embed)
+        else:
+            whole = _Doubled(self.model)
+            other.embed = lambda x: whole(x, return_hidden=True)[1][0]  # type: ignore[method-assign]
+        return other
 
     def own_logits(self, inputs: Any) -> Tensor | None:
         if type(self.model).__module__.startswith("creditscope.models."):
@@ -307,10 +321,33 @@ class InterfaceStream(Stream):
             tap(layer + 1, h, h)
         return self.readout(h)
 
+    def variants(self, states: Sequence[tuple[int, Tensor]], inputs: Any) -> Tensor:
+        rows: list[Tensor] = []
+        for layer in range(self.depth + 1):
+            rows += [h for at, h in states if at == layer]
+            if rows:
+                h = torch.cat(rows)
+                rows = [self.advance(layer, h) if layer < self.depth else h]
+        return self.readout(rows[0])
+
     def logits_from(self, layer: int, h: Tensor, inputs: Any = None) -> Tensor:
         for block in range(layer, self.depth):
             h = self.advance(block, h)
         return self.readout(h)
+
+
+class _Doubled(nn.Module):
+    """A part of a network with its weights in float64 for the length of a call."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.__dict__["part"] = part  # not a child: the part belongs to its own model
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        part: nn.Module = self.__dict__["part"]
+        own = dict(part.named_parameters()) | dict(part.named_buffers())
+        lifted = {name: t.detach().double() if t.is_floating_point() else t for name, t in own.items()}
+        return torch.func.functional_call(part, lifted, args, kwargs)
 
 
 def readout_parts(model: nn.Module) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:

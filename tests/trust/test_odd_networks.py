@@ -135,17 +135,21 @@ def told(**changes):
     net = build(Spec(shape="tokens", pooling="mean", side="h0"))
     truth, credit = by_tape(net.model, net.batches), credit_by_class()
     wanted = expected(truth, changes.get("read", "mean"), 0, credit)
+    n = sum(len(y) for _, y in net.batches)
     proof = {
         "independent": True,
         "swap": (0.0, 0.5, 0.5, 0.5, 0.5),
         "gradient": (1e-9,) * 5,
         "beside": ("stem",),
-        "zero_share": wanted["zero_share"],
     }
     facts = {
         "stream": S(depth=changes.get("depth", 4), read=changes.get("read", "mean"), blocks=()),
         "scale": S(mean=changes.get("h", wanted["h"]), growth=changes.get("growth", wanted["growth"])),
-        "reference": S(per_sample=changes.get("g", wanted["g"])),
+        "reference": S(
+            per_sample=changes.get("g", wanted["g"]),
+            zero_samples=changes.get("zeros", [round(n * share) for share in wanted["zero_share"]]),
+        ),
+        "convention": S(n_samples=n),
         "alignment": S(mean=changes.get("cosine", wanted["cosine"])),
         "perturbation": changes.get("perturbation"),
         "accuracy": changes.get("accuracy", wanted["accuracy"]),
@@ -176,7 +180,7 @@ FALSE: dict[str, dict[str, Any]] = {
     "nothing beside": {"proof": {"beside": (), "swap": (0.0,) * 5}},
     "no sentence": {"said": []},
     "false dependence": {"proof": {"independent": False}},
-    "false zeros": {"proof": {"zero_share": [0.5] * 5}},
+    "false zeros": {"zeros": [7] * 5},
     "false doubt of the gradient": {"proof": {"gradient": (0.5,) * 5}},
     "positive control": {"perturbation": S(reference=S(mean=[0.22] * 5))},
 }

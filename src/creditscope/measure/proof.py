@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,24 +17,32 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from creditscope.batch import Arguments, call_model, few_samples, logits_of, map_samples
+from creditscope.batch import SAMPLES, Arguments, call_model, few_samples, logits_of, map_samples
 from creditscope.blocks import Path, spelled, tensors_in
 from creditscope.eager import eagerly
 from creditscope.errors import CreditscopeError
 from creditscope.hooked import HookedStream
 from creditscope.measure.facts import Proof
-from creditscope.stream import ROUNDING, Stream, difference
+from creditscope.stream import ROUNDING, InterfaceStream, Stream, difference
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 
 LARGEST_COPY = 50_000_000
 """Parameters up to which the gradient is checked on a float64 copy."""
-STEPS = (1e-5, 1e-7, 1e-3, 1e-2)
-"""Length of the finite difference, relative to ‖h_l‖ of the sample; the next one is tried where one does not agree."""
-STEPS_FLOAT32 = (1e-2, 1e-3, 1e-1)
+STEPS = (("state", 1e-5), ("state", 1e-7), ("state", 1e-3), ("state", 1e-2), ("loss", 1e-3), ("loss", 1e-5))
+"""Length of the finite difference: relative to ‖h_l‖ of the sample, or such that the loss changes by that much as g_l foretells.
+The next one is tried where one does not agree."""
+STEPS_FLOAT32 = (("state", 1e-2), ("state", 1e-3), ("state", 1e-1), ("loss", 1e-2))
+Steps = tuple[tuple[str, float], ...]
 GRADIENT = 1e-3
 """Largest relative error of <g_l, v> against the finite difference on a float64 copy."""
 GRADIENT_FLOAT32 = 5e-2
+LONGEST = 1e-2
+"""The longest step, relative to ‖h_l‖."""
+TINY = 1e-305
+"""What a norm is at the least where it is divided by."""
+AT_ONCE = 128
+"""Samples in one run of several moved states."""
 RESOLUTION_STEPS = 100
 """A change of the loss below so many rounding steps is not measurable."""
 SEED = 20261117
@@ -52,8 +61,15 @@ def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
             "the same logits twice: switch off what is random in eval mode"
         )
     independent = _independent(stream, example, n, own)
-    swaps, beside = _swaps(stream, example, n, states, own) if n > 1 and independent else ([None] * len(states), ())
-    gradient, dtype, why = _gradient(stream, example, y[:n], n, loss_fn, coupled=independent is False)
+    whole = n == len(y) > SAMPLES  # the model takes batches of one size only
+    swaps: list[float | None] = [None] * len(states)
+    beside: tuple[str, ...] = ()
+    if n > 1 and independent:
+        swaps, beside = _swaps(stream, example, n, states, own, together=not whole)
+    if all(bool(t.isfinite().all()) for t in (own, *states)):
+        gradient, dtype, why = _gradient(stream, example, y[:n], whole, loss_fn, coupled=independent is False)
+    else:
+        gradient, dtype, why = [None] * len(states), "none", "the states or logits are not finite"
     return Proof(
         n_samples=n,
         logits=error,
@@ -90,7 +106,7 @@ def _independent(stream: Stream, example: Any, n: int, own: Tensor) -> bool | No
 
 
 def _swaps(
-    stream: Stream, example: Any, n: int, states: list[Tensor], own: Tensor
+    stream: Stream, example: Any, n: int, states: list[Tensor], own: Tensor, together: bool
 ) -> tuple[list[float | None], tuple[str, ...]]:
     """Per layer: h_l of each sample put into the run of another one; relative difference of the logits to the sample's own.
 
@@ -103,9 +119,10 @@ def _swaps(
     errors: list[float | None] = []
     beside: dict[str, None] = {}
     given: _Given | None = None
+    swapped = _runs(stream, list(enumerate(states)), other, together)
     with torch.no_grad():
         for layer, h in enumerate(states):
-            error = difference(stream.logits_from(layer, h, other), own)
+            error = difference(swapped[layer], own)
             if error > _rounding(own):
                 given = given or _Given(stream, example, other)
                 names = given.names(layer)
@@ -183,41 +200,42 @@ def _first_only(example: Any, other: Any) -> tuple[Any, list[str]]:
 
 
 def _gradient(
-    stream: Stream, example: Any, y: Tensor, n: int, loss_fn: LossFn, coupled: bool
+    stream: Stream, example: Any, y: Tensor, whole: bool, loss_fn: LossFn, coupled: bool
 ) -> tuple[list[float | None], str, str]:
     """(relative error per layer, dtype of the check, why not everywhere)."""
     own_dtype = next((p.dtype for p in stream.model.parameters() if p.is_floating_point()), torch.float32)
     size = sum(p.numel() for p in stream.model.parameters())
-    reason = ""
+    check = _Check(y, loss_fn, coupled, together=not (coupled or whole))
     if own_dtype == torch.float64:
-        return _checked(stream, example, y, n, loss_fn, coupled, STEPS, GRADIENT), "float64", ""
+        return check.errors(stream, example, STEPS, GRADIENT), "float64", ""
     if size <= LARGEST_COPY:
+        coarse = _Coarse()
+        doubled = tree_map(lambda t: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t, example)
         try:
-            twin = copy.deepcopy(stream.model).double()
-            doubled = tree_map(lambda t: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t, example)
-            coarse = _Coarse()
-            with eagerly(twin), torch.no_grad():
-                on_twin = stream.on(twin, doubled)
-                with coarse:
-                    loss_fn(logits_of(call_model(twin, doubled)), y)
+            lifted = _lifted(stream)
+            with eagerly(lifted.model), torch.no_grad(), coarse:
+                loss_fn(_states(lifted, doubled)[1], y)
         except Exception as error:  # it cannot be copied, or has float32 written into its code
             reason = f"the network does not run as a float64 copy ({' '.join(str(error).split())[:120]})"
         else:
             steps, tolerance = (STEPS_FLOAT32, GRADIENT_FLOAT32) if coarse.seen else (STEPS, GRADIENT)
             why = f"the network computes in {coarse.seen} inside, whatever its dtype" if coarse.seen else ""
-            with eagerly(twin):
-                return (
-                    _checked(on_twin, doubled, y, n, loss_fn, coupled, steps, tolerance),
-                    coarse.seen or "float64",
-                    why,
-                )
+            with eagerly(lifted.model):
+                return check.errors(lifted, doubled, steps, tolerance), coarse.seen or "float64", why
     else:
         reason = f"{size:,} parameters, a float64 copy is made up to {LARGEST_COPY:,}"
     if own_dtype != torch.float32:
         name = str(own_dtype).removeprefix("torch.")
         return [None] * (stream.depth + 1), name, f"{reason}; {name} is too coarse for a finite difference"
-    errors = _checked(stream, example, y, n, loss_fn, coupled, STEPS_FLOAT32, GRADIENT_FLOAT32)
-    return errors, "float32", reason
+    return check.errors(stream, example, STEPS_FLOAT32, GRADIENT_FLOAT32), "float32", reason
+
+
+def _lifted(stream: Stream) -> Stream:
+    """The stream in float64."""
+    if isinstance(stream, InterfaceStream):
+        return stream.doubled()
+    assert isinstance(stream, HookedStream)
+    return stream.on(copy.deepcopy(stream.model).double())
 
 
 class _Coarse(TorchFunctionMode):
@@ -233,52 +251,83 @@ class _Coarse(TorchFunctionMode):
         return out
 
 
-def _checked(
-    stream: Stream,
-    example: Any,
-    y: Tensor,
-    n: int,
-    loss_fn: LossFn,
-    coupled: bool,
-    steps: tuple[float, ...],
-    tolerance: float,
-) -> list[float | None]:
-    states, grads, losses, logits = _reference(stream, example, y, loss_fn)
-    rng = torch.Generator().manual_seed(SEED)
-    size = torch.maximum(losses.abs(), logits.abs().flatten(1).amax(1)).clamp_min(1.0).double()
-    resolution = RESOLUTION_STEPS * torch.finfo(losses.dtype).eps * size
-    errors: list[float | None] = []
-    for layer, (h, g) in enumerate(zip(states, grads, strict=True)):
-        if g is None:
-            raise CreditscopeError(
-                f"no gradient of the loss arrives at h_{layer} ({_where(stream, layer)}); name blocks that the logits depend on"
-            )
-        if not bool(g.isfinite().all() and losses.isfinite().all()):
-            errors.append(None)
-            continue
-        direction = _direction(stream, g, rng)
-        best: float | None = None
-        for step in steps:
-            length = step * _rows(stream, h).norm(dim=1).clamp_min(1e-30)
-            if coupled:
-                length = length.mean().expand_as(length)  # one step for all, so that the sum of changes is a derivative
-            moved = _scaled(stream, direction, length)
-            change = _losses_after(stream, layer, h + moved, example, y, n, loss_fn)
-            change = (change - _losses_after(stream, layer, h - moved, example, y, n, loss_fn)) / (2 * length)
-            foretold = (_rows(stream, g) * _rows(stream, direction)).sum(1)
-            error = _error(change.double(), foretold.double(), resolution / (2 * length), coupled, tolerance)
-            if error is not None and (best is None or error < best):
-                best = error
-            if best is not None and best <= tolerance / 100:
+@dataclass
+class _Check:
+    """Holds the gradients of a stream against finite differences of the loss."""
+
+    y: Tensor
+    loss_fn: LossFn
+    coupled: bool
+    together: bool
+    """Several moved states in one run (not where samples influence each other, or the size of a batch is fixed)."""
+
+    def errors(self, stream: Stream, example: Any, steps: Steps, tolerance: float) -> list[float | None]:
+        """Relative error per layer; one above the tolerance is refused."""
+        states, grads, losses, logits = _reference(stream, example, self.y, self.loss_fn)
+        for layer, g in enumerate(grads):
+            if g is None:
+                raise CreditscopeError(
+                    f"no gradient of the loss arrives at h_{layer} ({_where(stream, layer)}); name blocks that the logits "
+                    "depend on"
+                )
+        if not bool(losses.isfinite().all()) or not all(bool(g.isfinite().all()) for g in grads if g is not None):
+            return [None] * len(states)
+        rng = torch.Generator().manual_seed(SEED)
+        directions = [_direction(stream, g, rng) for g in grads if g is not None]
+        size = torch.maximum(losses.abs(), logits.abs().flatten(1).amax(1)).clamp_min(1.0).double()
+        sizes = [(_norms(stream, h), _norms(stream, cast(Tensor, g))) for h, g in zip(states, grads, strict=True)]
+        # a loss is rounded, and so is a state that is moved
+        coarse = RESOLUTION_STEPS * torch.finfo(losses.dtype).eps
+        resolutions = [coarse * (size + h * g) for h, g in sizes]
+        best: list[float | None] = [None] * len(states)
+        open_layers = list(range(len(states)))
+        for scale, step in steps:
+            lengths = [
+                self._length(step * h if scale == "state" else torch.minimum(step / g.clamp_min(TINY), LONGEST * h))
+                for h, g in sizes
+            ]
+            moved = [(k, _scaled(stream, directions[k], lengths[k])) for k in open_layers]
+            ahead = self._losses(stream, [(k, states[k] + m) for k, m in moved], example)
+            behind = self._losses(stream, [(k, states[k] - m) for k, m in moved], example)
+            for k, up, down in zip(open_layers, ahead, behind, strict=True):
+                change = (up - down).double() / (2 * lengths[k].double())
+                foretold = (_rows(stream, cast(Tensor, grads[k])) * _rows(stream, directions[k])).sum(1).double()
+                error = _error(change, foretold, resolutions[k] / (2 * lengths[k].double()), self.coupled, tolerance)
+                if error is not None and (best[k] is None or error < cast(float, best[k])):
+                    best[k] = error
+            open_layers = [k for k in open_layers if best[k] is None or cast(float, best[k]) > tolerance / 100]
+            if not open_layers:
                 break
-        if best is not None and best > tolerance:
-            raise CreditscopeError(
-                f"g_{layer} is not the gradient of the loss ({_where(stream, layer)}): it is off a finite difference by a "
-                f"relative {best:.2g}. A layer or a hook has a backward pass of its own; diagnose an ordinary network of the "
-                "same weights (credit_from_grads makes the method's backward pass the credit)"
-            )
-        errors.append(best)
-    return errors
+        for layer, error in enumerate(best):
+            if error is not None and error > tolerance:
+                raise CreditscopeError(
+                    f"g_{layer} is not the gradient of the loss ({_where(stream, layer)}): it is off a finite difference by a "
+                    f"relative {error:.2g}. A layer or a hook has a backward pass of its own; diagnose an ordinary network of "
+                    "the same weights (credit_from_grads makes the method's backward pass the credit)"
+                )
+        return best
+
+    def _length(self, length: Tensor) -> Tensor:
+        length = length.clamp(TINY, 1 / TINY)
+        # where samples influence each other one step for all, so that the sum of changes is a derivative
+        return length.mean().expand_as(length) if self.coupled else length
+
+    def _losses(self, stream: Stream, states: list[tuple[int, Tensor]], example: Any) -> list[Tensor]:
+        """Per-sample losses of the runs in which one state is another."""
+        logits = _runs(stream, states, example, self.together)
+        return [self.loss_fn(each, self.y) for each in logits]
+
+
+def _runs(stream: Stream, states: list[tuple[int, Tensor]], example: Any, together: bool) -> list[Tensor]:
+    """Logits of each run in which one state is another."""
+    n = states[0][1].shape[stream.batch_dim]
+    size = max(1, AT_ONCE // n) if together else 1
+    found: list[Tensor] = []
+    with torch.no_grad():
+        for k in range(0, len(states), size):
+            part = states[k : k + size]
+            found += stream.variants(part, example).chunk(len(part))
+    return found
 
 
 def _where(stream: Stream, layer: int) -> str:
@@ -291,6 +340,8 @@ def _reference(
     stream: Stream, example: Any, y: Tensor, loss_fn: LossFn
 ) -> tuple[list[Tensor], list[Tensor | None], Tensor, Tensor]:
     """Native states and gradients, losses and logits, taken as the measurement takes them."""
+    if isinstance(stream, InterfaceStream):
+        return _by_parts(stream, example, y, loss_fn)
     states: list[Tensor] = []
     grads: dict[int, Tensor] = {}
     leaf: list[GradientEdge] = []  # as it is now: a block may write to the tensor
@@ -311,6 +362,26 @@ def _reference(
     return states, [grads.get(layer) for layer in range(stream.depth + 1)], losses.detach(), logits.detach()
 
 
+def _by_parts(
+    stream: InterfaceStream, example: Any, y: Tensor, loss_fn: LossFn
+) -> tuple[list[Tensor], list[Tensor | None], Tensor, Tensor]:
+    """The same block by block, so that the float64 weights of one block at a time are in memory."""
+    with torch.no_grad():
+        states = [stream.embed(example)]
+        for layer in range(stream.depth):
+            states.append(stream.advance(layer, states[-1]))
+    with torch.enable_grad(), stream.graph():
+        h = states[-1].requires_grad_()
+        logits = stream.readout(h)
+        losses = loss_fn(logits, y)
+        grads: list[Tensor | None] = [*torch.autograd.grad(losses.sum(), h, allow_unused=True)]
+        for layer in reversed(range(stream.depth)):
+            h, g = states[layer].requires_grad_(), grads[0]
+            out = stream.advance(layer, h)
+            grads.insert(0, None if g is None else torch.autograd.grad(out, h, g, allow_unused=True)[0])
+    return [h.detach() for h in states], grads, losses.detach(), logits.detach()
+
+
 def _first(stream: Stream, t: Tensor) -> Tensor:
     """Samples first; its own inverse."""
     return t.transpose(0, stream.batch_dim) if stream.batch_dim and t.dim() > 2 else t
@@ -318,6 +389,13 @@ def _first(stream: Stream, t: Tensor) -> Tensor:
 
 def _rows(stream: Stream, t: Tensor) -> Tensor:
     return _first(stream, t).flatten(1)
+
+
+def _norms(stream: Stream, t: Tensor) -> Tensor:
+    """L2 norm of each sample in float64, also where squares over- or underflow."""
+    rows = _rows(stream, t).double()
+    largest = rows.abs().amax(1).clamp_min(TINY)
+    return largest * (rows / largest.unsqueeze(1)).norm(dim=1)
 
 
 def _scaled(stream: Stream, t: Tensor, factor: Tensor) -> Tensor:
@@ -329,25 +407,18 @@ def _scaled(stream: Stream, t: Tensor, factor: Tensor) -> Tensor:
 def _direction(stream: Stream, g: Tensor, rng: torch.Generator) -> Tensor:
     """Unit length per sample: half along g, so that <g, v> is not small by chance, half drawn."""
     drawn = torch.randn(g.shape, generator=rng).to(g)
-    parts = [
-        _scaled(stream, t, 1 / _rows(stream, t).norm(dim=1).clamp_min(1e-300 if t.dtype == torch.float64 else 1e-30))
-        for t in (g, drawn)
-    ]
-    v = parts[0] + parts[1]
-    return _scaled(stream, v, 1 / _rows(stream, v).norm(dim=1))
-
-
-def _losses_after(stream: Stream, layer: int, h: Tensor, example: Any, y: Tensor, n: int, loss_fn: LossFn) -> Tensor:
-    with torch.no_grad():
-        return loss_fn(stream.logits_from(layer, h, example), y)
+    v = sum((_scaled(stream, t, 1 / _norms(stream, t).clamp_min(TINY)) for t in (g, drawn)), torch.zeros_like(g))
+    return _scaled(stream, v, 1 / _norms(stream, v))
 
 
 def _error(change: Tensor, foretold: Tensor, resolution: Tensor, coupled: bool, tolerance: float) -> float | None:
-    """Relative error, the middle one of the samples (a kink may lie within one step); None: below the resolution."""
+    """Relative error, the middle one of the samples (a kink may lie within one step).
+
+    None where the difference lies below the resolution and does not agree; one that agrees proves the gradient all the same.
+    """
     if coupled:
         change, foretold, resolution = (t.sum().view(1) for t in (change, foretold, resolution))
     size = torch.maximum(change.abs(), foretold.abs())
-    known = (size * tolerance > resolution) & change.isfinite()
-    if not bool(known.any()):
-        return None
-    return float(((change - foretold).abs() / size)[known].median())
+    error = (change - foretold).abs() / size.clamp_min(TINY)
+    known = change.isfinite() & (size > 0) & ((size * tolerance > resolution) | (error <= tolerance))
+    return float(error[known].median()) if bool(known.any()) else None

@@ -22,8 +22,8 @@ WIDTH = 118
 
 
 def columns() -> int:
-    """Of the terminal; where there is none, as many as a report takes."""
-    return shutil.get_terminal_size((WIDTH, 24)).columns
+    """Of the terminal; where output goes elsewhere, as many as a report takes."""
+    return shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else WIDTH
 
 
 def to_text(content: RenderableType, width: int | None = None) -> str:

@@ -211,7 +211,7 @@ class RunSpec(BaseModel):
     @property
     def label(self) -> str:
         """How a person calls the run's method: `dfa(rms)`, `frozen(fa, none)`, `bp`, `sb(rms, condition=error)`."""
-        from creditscope.credit.registry import make_rule  # torch is slow to import
+        from creditscope.credit.registry import knows, make_rule  # torch is slow to import
 
         inside: list[str] = [self.credit_norm] if self.credit_norm else []
         inside += ["site output"] if self.credit_site == "output" else []
@@ -221,7 +221,7 @@ class RunSpec(BaseModel):
         inside += [f"last {self.train_last}"] if self.train_last else []
         inside += ["random targets"] if self.targets == "random" else []
         inside += [self.precision] if self.precision != "fp32" else []
-        default = make_rule(self.method, {}).options.recorded()
+        default = make_rule(self.method, {}).options.recorded() if knows(self.method) else {}
         inside += [f"{k}={_shown(v)}" for k, v in self.options.items() if k not in default or v != default[k]]
         if self.frozen:
             return f"frozen({', '.join([self.method, *inside])})"
