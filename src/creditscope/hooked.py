@@ -55,6 +55,7 @@ class HookedStream(Stream):
         self._require_chain(probe, states)
         self.batch_dim = self._find_batch_dim(inputs, batch_size, states[0], n)
         last, edge, logits = self._last(example)
+        self._in_place |= last._version != self._last_version  # the readout writes to h_L
         if edge is None or not logits.requires_grad:
             raise CreditscopeError(
                 f"the logits do not depend on the output of {self.names[-1]!r} by a gradient; name the residual blocks"
@@ -109,6 +110,13 @@ class HookedStream(Stream):
         return tree_map(begin, inputs)
 
     def _require_chain(self, probe: Probe, states: list[Tensor]) -> None:
+        for k in range(1, self.depth - 1):
+            if probe.goes_beside(k, self.slot):
+                raise CreditscopeError(
+                    f"the model carries its state around {self.names[k]!r} and gives that block something made of it (a norm, a "
+                    "part, a mean), so what enters the blocks is not the stream; name blocks that include what makes it and the "
+                    "addition"
+                )
         for k in range(self.depth - 1):
             outs = [t for _, t in tensors_in(probe.calls[k].output)]
             if states[k + 1].dim() != states[k].dim() and states[k + 1].dim() != outs[0].dim():
@@ -123,6 +131,7 @@ class HookedStream(Stream):
 
         def tap(layer: int, value: Tensor, handle: Tensor) -> None:
             if layer == self.depth:
+                self._last_version = handle._version
                 found.append((handle, edge_of(handle) if handle.requires_grad else None))
 
         with torch.enable_grad(), self.graph():
@@ -141,10 +150,10 @@ class HookedStream(Stream):
         candidates = [d for d in range(min(2, h.dim())) if h.shape[d] == n]
         if not candidates:
             raise CreditscopeError(f"a block sees a state of shape {list(h.shape)} for {n} samples: no batch dimension")
-        if len(candidates) == 1 or n < 3 or n == batch_size > 3:
+        if len(candidates) == 1 or n < 2 or n == batch_size > 3:
             return candidates[0]
-        smaller = self._probe(map_samples(inputs, batch_size, lambda t: t[:2])).state(0, self.slot)
-        return 0 if smaller.shape[0] == 2 else 1
+        smaller = self._probe(map_samples(inputs, batch_size, lambda t: t[: n - 1])).state(0, self.slot)
+        return 0 if smaller.shape[0] == n - 1 else 1
 
     def _find_kind(self, probe: Probe, edges: list[Edge | None], states: list[Tensor]) -> tuple[str, list[str]]:
         """`residual` where a skip leads through every step that keeps the shape; and what the model does between blocks."""
@@ -265,7 +274,7 @@ class HookedStream(Stream):
         place = self._places[layer]
         if place.how == "input":
             inputs = with_input(inputs, int(place.path[0]), h)
-        with hooks_on(self._blocks, put.before, put.after), put.watching(place.how == "operation"):
+        with hooks_on(self._blocks, put.before, put.after, put.first), put.watching(place.how == "operation"):
             logits = logits_of(call_model(self.model, inputs))
         put.require_complete()
         return logits
@@ -398,6 +407,13 @@ class _Put(_Calls):
             changed = tuple(given[k] for k in range(len(args))), {key: given[key] for key in kwargs}
         self.begins()
         return changed
+
+    def first(self, out: Any) -> Any:
+        """Before the hooks of the user: one that keeps the output of a block for later has to keep the state that is put."""
+        place = self.stream._places[self.layer]
+        if self.calls + 1 != self.layer or place.how != "output" or not isinstance(at(out, place.path), Tensor):
+            return None
+        return replaced(out, place.path, self.h.clone() if self.stream._in_place else self.h)
 
     def after(self, name: str, args: Any, kwargs: Any, out: Any) -> Any:
         self.ends()
