@@ -64,7 +64,7 @@ class HookedStream(Stream):
         edges = [call.edges.get(self.slot) for call in probe.calls]
         self.kind, notes = self._find_kind(probe, [*edges, None], [*states, last])
         self.shapes = [self._shape(h) for h in [*states, last]]
-        self.read = read or self._find_read(example)
+        self.read = self._find_read(example) if read is None else self._checked_read(read, example, logits)
         tokens = tuple(logits.shape[1:-1])  # [T] where every token has logits of its own
         self.scores_tokens = len(tokens) == 1 and all(len(s) == 2 and s[0] == tokens[0] for s in self.shapes)
         self.notes = (*notes, *self.read_note())
@@ -184,6 +184,23 @@ class HookedStream(Stream):
                 )
                 break
         return "residual" if residual else "plain", notes
+
+    def _checked_read(self, read: str, example: Any, logits: Tensor) -> str:
+        """The user's own word for the read, where it is true of h_L; that a head reads one token is checked on all samples."""
+        shape = self.shapes[-1]
+        if (read in ("cls", "last", "mean") and len(shape) != 2) or (read == "vector" and len(shape) != 1):
+            raise CreditscopeError(
+                f"read={read!r} does not fit h_L, which is {list(shape)} per sample; leave read= out"
+            )
+        if read == "mean" and bool(logits.isfinite().all()):
+            with torch.no_grad():
+                h = self._after_last(example)[0]
+                turned = self.logits_from(self.depth, h.flip(1 - self.batch_dim), example)
+            if not same(turned, logits):
+                raise CreditscopeError(
+                    "read='mean' is not true: the logits change when the tokens of h_L change places; leave read= out"
+                )
+        return read
 
     def _find_read(self, example: Any) -> str:
         """Which token the head reads, by making all others NaN (a head of zeros hides them otherwise); mean by its operation."""
@@ -305,6 +322,11 @@ class _Calls:
     def entered(self, name: str, args: Any, kwargs: Any) -> Tensor:
         if self.calls >= self.stream.depth:
             raise self.other_depth(f"more than {self.stream.depth} times")
+        if name != self.stream.names[self.calls]:
+            raise CreditscopeError(
+                f"the model calls {name!r} where it called {self.stream.names[self.calls]!r} on the first samples; the order of "
+                "its blocks must not change with the data"
+            )
         h = at(arguments_of(args, kwargs), self.stream.slot)
         if not isinstance(h, Tensor):
             raise CreditscopeError(f"block {name!r} was called without a tensor at {spelled(self.stream.slot)}")

@@ -249,7 +249,7 @@ def _checked(
 ) -> list[float | None]:
     states, grads, losses, logits = _reference(stream, example, y, loss_fn)
     rng = torch.Generator().manual_seed(SEED)
-    size = torch.maximum(losses.abs(), logits.abs().flatten(1).amax(1)).clamp_min(1.0).double()
+    size = torch.maximum(losses.abs(), logits.abs().reshape(len(logits), -1).amax(1)).clamp_min(1.0).double()
     resolution = RESOLUTION_STEPS * torch.finfo(losses.dtype).eps * size
     errors: list[float | None] = []
     for layer, (h, g) in enumerate(zip(states, grads, strict=True)):
