@@ -133,8 +133,13 @@ def few_samples(model: nn.Module, inputs: Any, batch_size: int) -> tuple[Any, in
     error = _runs(model, inputs)
     if error is None:
         return inputs, batch_size
+    raise cannot_run(error) from error
+
+
+def cannot_run(error: Exception) -> CreditscopeError:
+    """One line for what the user's own code raises."""
     why = " ".join((str(error) or type(error).__name__).split())[:240]
-    raise CreditscopeError(f"the model cannot run on the evaluation batch: {why}") from error
+    return CreditscopeError(f"the model cannot run on the evaluation batch: {why}")
 
 
 def _runs(model: nn.Module, inputs: Any) -> Exception | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import fnmatch
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -61,6 +62,14 @@ def tensors_in(tree: Any, path: Path = (), every: bool = False) -> Iterator[tupl
     elif isinstance(tree, tuple | list):
         for k, value in enumerate(tree):
             yield from tensors_in(value, (*path, k), every)
+    elif _is_record(tree):
+        for one in dataclasses.fields(tree):
+            yield from tensors_in(getattr(tree, one.name, None), (*path, one.name), every)
+
+
+def _is_record(tree: Any) -> bool:
+    """An instance of a dataclass that is no mapping."""
+    return dataclasses.is_dataclass(tree) and not isinstance(tree, type | Mapping | nn.Module)
 
 
 def arguments_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[int | str, Any]:
@@ -73,7 +82,7 @@ def at(tree: Any, path: Path) -> Any:
     """The entry at a path; None where there is none."""
     for key in path:
         try:
-            tree = tree[key]
+            tree = getattr(tree, str(key), None) if _is_record(tree) else tree[key]
         except (KeyError, IndexError, TypeError):
             return None
     return tree
@@ -84,7 +93,11 @@ def replaced(tree: Any, path: Path, new: Tensor) -> Any:
     if not path:
         return new
     key, rest = path[0], path[1:]
-    value = replaced(tree[key], rest, new)
+    value = replaced(at(tree, (key,)), rest, new)
+    if _is_record(tree):
+        changed = copy.copy(tree)
+        object.__setattr__(changed, str(key), value)  # frozen ones too
+        return changed
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*(value if k == key else old for k, old in enumerate(tree)))
     if isinstance(tree, tuple | list):

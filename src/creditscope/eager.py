@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -42,6 +43,19 @@ def require_usable(model: nn.Module) -> None:
             raise CreditscopeError(
                 f"{name!r} was made inside torch.inference_mode() and can never carry gradients; build the model outside"
             )
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A deep copy; one line where there is none."""
+    require_usable(model)
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:  # it is the user's code: anything may come, and it is told as it is
+        why = " ".join((str(error) or type(error).__name__).split())[:120]
+        raise CreditscopeError(
+            f"{type(model).__name__} cannot be copied ({why}); modules must not keep what a forward pass made: give a new model "
+            "with the same weights"
+        ) from error
 
 
 @contextmanager

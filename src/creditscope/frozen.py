@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from torch import nn
 
 from creditscope.blocks import resolve_blocks
-from creditscope.eager import original
+from creditscope.eager import copied, original
 from creditscope.errors import CreditscopeError
 from creditscope.find import find_blocks
 from creditscope.starts import sets_weights, start_again, unknown_start
@@ -52,7 +51,7 @@ def frozen_blocks(
     names = _names(model, blocks, example)
     shared = _shared(model)
     _require_blocks_apart(names, shared)
-    twin = copy.deepcopy(model)
+    twin = copied(model)
     inside = [module for name in names for module in twin.get_submodule(name).modules()]
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)

@@ -55,6 +55,7 @@ class HookedStream(Stream):
         self._require_chain(probe, states)
         self.batch_dim = self._find_batch_dim(inputs, batch_size, states[0], n)
         last, edge, logits = self._last(example)
+        self._in_place |= last._version != self._last_version  # the readout writes to h_L
         if edge is None or not logits.requires_grad:
             raise CreditscopeError(
                 f"the logits do not depend on the output of {self.names[-1]!r} by a gradient; name the residual blocks"
@@ -63,7 +64,7 @@ class HookedStream(Stream):
         edges = [call.edges.get(self.slot) for call in probe.calls]
         self.kind, notes = self._find_kind(probe, [*edges, None], [*states, last])
         self.shapes = [self._shape(h) for h in [*states, last]]
-        self.read = read or self._find_read(example)
+        self.read = self._find_read(example) if read is None else self._checked_read(read, example, logits)
         tokens = tuple(logits.shape[1:-1])  # [T] where every token has logits of its own
         self.scores_tokens = len(tokens) == 1 and all(len(s) == 2 and s[0] == tokens[0] for s in self.shapes)
         self.notes = (*notes, *self.read_note())
@@ -109,6 +110,13 @@ class HookedStream(Stream):
         return tree_map(begin, inputs)
 
     def _require_chain(self, probe: Probe, states: list[Tensor]) -> None:
+        for k in range(1, self.depth - 1):
+            if probe.goes_beside(k, self.slot):
+                raise CreditscopeError(
+                    f"the model carries its state around {self.names[k]!r} and gives that block something made of it (a norm, a "
+                    "part, a mean), so what enters the blocks is not the stream; name blocks that include what makes it and the "
+                    "addition"
+                )
         for k in range(self.depth - 1):
             outs = [t for _, t in tensors_in(probe.calls[k].output)]
             if states[k + 1].dim() != states[k].dim() and states[k + 1].dim() != outs[0].dim():
@@ -123,6 +131,7 @@ class HookedStream(Stream):
 
         def tap(layer: int, value: Tensor, handle: Tensor) -> None:
             if layer == self.depth:
+                self._last_version = handle._version
                 found.append((handle, edge_of(handle) if handle.requires_grad else None))
 
         with torch.enable_grad(), self.graph():
@@ -141,10 +150,10 @@ class HookedStream(Stream):
         candidates = [d for d in range(min(2, h.dim())) if h.shape[d] == n]
         if not candidates:
             raise CreditscopeError(f"a block sees a state of shape {list(h.shape)} for {n} samples: no batch dimension")
-        if len(candidates) == 1 or n < 3 or n == batch_size > 3:
+        if len(candidates) == 1 or n < 2 or n == batch_size > 3:
             return candidates[0]
-        smaller = self._probe(map_samples(inputs, batch_size, lambda t: t[:2])).state(0, self.slot)
-        return 0 if smaller.shape[0] == 2 else 1
+        smaller = self._probe(map_samples(inputs, batch_size, lambda t: t[: n - 1])).state(0, self.slot)
+        return 0 if smaller.shape[0] == n - 1 else 1
 
     def _find_kind(self, probe: Probe, edges: list[Edge | None], states: list[Tensor]) -> tuple[str, list[str]]:
         """`residual` where a skip leads through every step that keeps the shape; and what the model does between blocks."""
@@ -175,6 +184,23 @@ class HookedStream(Stream):
                 )
                 break
         return "residual" if residual else "plain", notes
+
+    def _checked_read(self, read: str, example: Any, logits: Tensor) -> str:
+        """The user's own word for the read, where it is true of h_L; that a head reads one token is checked on all samples."""
+        shape = self.shapes[-1]
+        if (read in ("cls", "last", "mean") and len(shape) != 2) or (read == "vector" and len(shape) != 1):
+            raise CreditscopeError(
+                f"read={read!r} does not fit h_L, which is {list(shape)} per sample; leave read= out"
+            )
+        if read == "mean" and bool(logits.isfinite().all()):
+            with torch.no_grad():
+                h = self._after_last(example)[0]
+                turned = self.logits_from(self.depth, h.flip(1 - self.batch_dim), example)
+            if not same(turned, logits):
+                raise CreditscopeError(
+                    "read='mean' is not true: the logits change when the tokens of h_L change places; leave read= out"
+                )
+        return read
 
     def _find_read(self, example: Any) -> str:
         """Which token the head reads, by making all others NaN (a head of zeros hides them otherwise); mean by its operation."""
@@ -265,7 +291,7 @@ class HookedStream(Stream):
             index = int(self._places[0].path[0])
             many = with_input(many, index, put.changed(0, tree_flatten(many)[0][index]))
         watched = any(self._places[layer].how == "operation" for layer in layers)
-        with hooks_on(self._blocks, put.before, put.after), put.watching(watched):
+        with hooks_on(self._blocks, put.before, put.after, put.first), put.watching(watched):
             logits = logits_of(call_model(self.model, many))
         put.require_complete()
         return logits
@@ -279,7 +305,7 @@ class HookedStream(Stream):
         place = self._places[layer]
         if place.how == "input":
             inputs = with_input(inputs, int(place.path[0]), put.changed(0, h))
-        with hooks_on(self._blocks, put.before, put.after), put.watching(place.how == "operation"):
+        with hooks_on(self._blocks, put.before, put.after, put.first), put.watching(place.how == "operation"):
             logits = logits_of(call_model(self.model, inputs))
         put.require_complete()
         return logits
@@ -310,6 +336,11 @@ class _Calls:
     def entered(self, name: str, args: Any, kwargs: Any) -> Tensor:
         if self.calls >= self.stream.depth:
             raise self.other_depth(f"more than {self.stream.depth} times")
+        if name != self.stream.names[self.calls]:
+            raise CreditscopeError(
+                f"the model calls {name!r} where it called {self.stream.names[self.calls]!r} on the first samples; the order of "
+                "its blocks must not change with the data"
+            )
         h = at(arguments_of(args, kwargs), self.stream.slot)
         if not isinstance(h, Tensor):
             raise CreditscopeError(f"block {name!r} was called without a tensor at {spelled(self.stream.slot)}")
@@ -427,6 +458,14 @@ class _Puts(_Calls):
             changed = tuple(given[k] for k in range(len(args))), {key: given[key] for key in kwargs}
         self.begins()
         return changed
+
+    def first(self, out: Any) -> Any:
+        """Before the hooks of the user: one that keeps the output of a block for later has to keep the state that is put."""
+        layer = self.calls + 1
+        if not self.wanted(layer, "output") or not isinstance(at(out, self.stream._places[layer].path), Tensor):
+            return None
+        path = self.stream._places[layer].path
+        return replaced(out, path, self.changed(layer, at(out, path)))
 
     def after(self, name: str, args: Any, kwargs: Any, out: Any) -> Any:
         self.ends()

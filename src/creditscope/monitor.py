@@ -118,6 +118,8 @@ class Monitor:
         self._loss_fn = loss_fn or cross_entropy
         self._place = _place(self.model)
         self._blocks, self._read = blocks, read
+        self._parts: tuple[str, ...] | None = None
+        """The model's parts, where its blocks were found: in another model they have to be found again."""
         with untouched(self.model, reads=eval_batches):
             self._batches = as_batches(self.model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
         with untouched(self.model):
@@ -127,15 +129,20 @@ class Monitor:
             )  # what cannot be seen is said before training
             if blocks is None and stream.names:
                 self._blocks = list(dict.fromkeys(stream.names))  # found once, and said once
+                self._parts = _parts(self.model)
             if self.credit is not None:
                 self.credit.attach(stream)
 
     def _facts(self) -> Facts:
         """Training changes what the network shows, so it is seen and proved anew at every measurement."""
         with untouched(self.model):
+            if self._parts not in (None, _parts(self.model)):
+                self._blocks, self._parts = None, _parts(self.model)
             stream, got, proof = measured(
                 self.model, self._batches, self.credit, self._blocks, self._read, self._loss_fn, hashed=False
             )
+        if self._blocks is None and stream.names and self._parts is not None:
+            self._blocks = list(dict.fromkeys(stream.names))
         return facts_from(got, stream, self.credit, self.thresholds.floor_for(dtype_of(self.model)), proof=proof)
 
     def step(self, epoch: int) -> tuple[str, ...]:
@@ -163,6 +170,10 @@ class Monitor:
             self._running[rule] = self._running[rule] + 1 if ids <= set(fired) else 0
             self.should_stop |= self._running[rule] >= self.patience
         return fired
+
+
+def _parts(model: nn.Module) -> tuple[str, ...]:
+    return tuple(f"{name} {type(module).__name__}" for name, module in model.named_modules())
 
 
 def _place(model: nn.Module) -> str:

@@ -104,11 +104,16 @@ class Watch(TorchFunctionMode):
 
 
 @contextmanager
-def hooks_on(blocks: Blocks, before: Any, after: Any) -> Iterator[None]:
-    """before(name, args, kwargs) and after(name, args, kwargs, out) at every call of a block; they may replace."""
+def hooks_on(blocks: Blocks, before: Any, after: Any, first: Any = None) -> Iterator[None]:
+    """before(name, args, kwargs) and after(name, args, kwargs, out) at every call of a block; they may replace.
+
+    first(out): sees the output before every other hook of the block.
+    """
     handles = []
     try:
         for name, module in blocks:
+            if first is not None and module._forward_hooks:
+                handles.append(module.register_forward_hook(lambda _, args, out: first(out), prepend=True))
             handles.append(
                 module.register_forward_pre_hook(
                     lambda _, args, kwargs, name=name: before(name, args, kwargs), with_kwargs=True
@@ -174,7 +179,8 @@ class Probe:
         never = [name for name, _ in blocks if name not in {call.name for call in self.calls}]
         if never:
             raise CreditscopeError(
-                f"block {never[0]!r} was not called by the model's forward pass; name blocks that run"
+                f"block {never[0]!r} was not called by the model's forward pass (or by its `forward` alone, which hooks do not "
+                "see); name blocks that run"
             )
 
     def _operation(self, segment: int, index: int, operation: Operation) -> None:
@@ -211,8 +217,11 @@ class Probe:
                     "(a detach or no_grad between them, or blocks that run side by side), so the reference g_l cannot be "
                     "taken there; diagnose the network without the cut, or name blocks that follow each other"
                 )
+            here = _sources(here, self.calls[k].edges, given)
             fed = here if fed is None else [path for path in fed if path in here]
         assert fed is not None
+        if all(len({call.edges[path] for path in fed}) == 1 for call in self.calls[1:]):
+            fed = fed[:1]  # one tensor, handed over several times: query, key and value
         if len(fed) > 1:
             both = " and ".join(map(spelled, fed[:2]))
             raise CreditscopeError(
@@ -316,6 +325,14 @@ class Probe:
         here, there = self.calls[k].edges.get(slot), self.calls[k + 1].edges.get(slot)
         return here is not None and there is not None and reaches(there, [here], self.calls[k].output_edges.values())
 
+    def goes_beside(self, k: int, slot: Path) -> bool:
+        """Does h_{k+1} take what block k - 1 gave by a way that passes neither h_k nor block k, and h_k by none? The state
+        is then another tensor, from which h_k was made."""
+        here, there = self.calls[k].edges.get(slot), self.calls[k + 1].edges.get(slot)
+        if here is None or there is None or self._goes_around(k, slot):
+            return False
+        return reaches(there, self.calls[k - 1].output_edges.values(), [here, *self.calls[k].output_edges.values()])
+
     def _joined(self, k: int, slot: Path) -> Place | None:
         """The operation after the only block that joins its output to the state that went around it; None: none does.
 
@@ -335,6 +352,19 @@ class Probe:
         whole = [place for place, edge in joins if end is not None and not reaches(end, [here, *given], [edge])]
         skips = [place for place, edge in joins if has_skip(edge, here)]
         return next(iter([*whole, *skips, *(place for place, _ in joins)]), None)
+
+
+def _sources(paths: list[Path], edges: Mapping[Path, Edge], given: Sequence[Edge]) -> list[Path]:
+    """The arguments from which the others are made: what is computed from the state alone is no second state."""
+    return [
+        path
+        for path in paths
+        if not any(
+            edges[path] != edges[other] and not reaches(edges[path], given, [edges[other]])
+            for other in paths
+            if other != path
+        )
+    ]
 
 
 def _behind_hook(t: Tensor) -> Edge | None:

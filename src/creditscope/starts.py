@@ -22,6 +22,7 @@ SETTERS = {
     "no_grad",
     "inference_mode",
     "load_state_dict",
+    "vector_to_parameters",
     "post_init",
     "set_",
     "init_empty_weights",
@@ -123,6 +124,8 @@ def _setters(function: FunctionType, cls: type[nn.Module], tied: bool, seen: set
                     and not called.__module__.startswith("torch.")
                 ):
                     yield from _setters(called, cls, tied, seen)
+        if "setattr" in code.co_names and {"weight", "bias"} & set(map(str, code.co_consts)):
+            yield "setattr"
         before = None
         for step in dis.get_instructions(code):
             assigned = step.opname == "STORE_ATTR" and step.argval in ("weight", "bias")

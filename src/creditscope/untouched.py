@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -35,7 +36,7 @@ def untouched(model: nn.Module, train: bool = False, reads: Any = None) -> Itera
     restore_generators = _generators(model, reads)
     modes = [(m, m.training) for m in model.modules()]
     params = [(p, p.requires_grad, p.grad) for p in model.parameters()]
-    restore_buffers, restore_written = _buffers(model), _written_by_modes(model)
+    restore_buffers, restore_written, restore_own = _buffers(model), _written_by_modes(model), _attributes(model)
     try:
         model.train(train)
         for p, _, _ in params:
@@ -49,6 +50,7 @@ def untouched(model: nn.Module, train: bool = False, reads: Any = None) -> Itera
         for p, requires_grad, grad in params:
             p.requires_grad_(requires_grad)
             p.grad = grad
+        restore_own()
         restore_written()
         restore_buffers()
         restore_generators()
@@ -73,6 +75,52 @@ def _buffers(model: nn.Module) -> Callable[[], None]:
                     buffer.copy_(copy)
 
     return restore
+
+
+def _attributes(model: nn.Module) -> Callable[[], None]:
+    """What else modules keep as attributes and their forward pass may write: counters, caches, hooks that it installs.
+
+    Values are put back as they were; of lists, dictionaries and sets what stands in them, of tensors what they hold.
+    """
+    kept = []
+    for module in model.modules():
+        own = {k: v for k, v in vars(module).items() if k not in KEPT_ELSEWHERE}
+        kept.append((module, own, {k: (v, _inside(v)) for k, v in own.items() if isinstance(v, CONTAINERS)}))
+
+    def restore() -> None:
+        for module, own, containers in kept:
+            now = vars(module)
+            for name in [k for k in now if k not in own and k not in KEPT_ELSEWHERE]:
+                del now[name]
+            now.update({k: v for k, v in own.items() if k not in now or now[k] is not v})
+            for value, (inside, version) in containers.values():
+                _put_back(value, inside, version)
+
+    return restore
+
+
+KEPT_ELSEWHERE = ("training", "_parameters", "_buffers", "_modules")
+CONTAINERS = (list, dict, set, deque, Tensor)
+
+
+def _inside(value: Any) -> tuple[Any, int]:
+    if isinstance(value, Tensor):
+        return value.detach().clone(), value._version
+    return (dict(value) if isinstance(value, dict) else list(value)), 0
+
+
+def _put_back(value: Any, inside: Any, version: int) -> None:
+    if isinstance(value, Tensor):
+        if value._version != version:
+            with torch.no_grad():
+                value.copy_(inside)
+    elif isinstance(value, dict):
+        if list(map(id, value)) != list(map(id, inside)) or any(value[k] is not v for k, v in inside.items()):
+            value.clear()
+            value.update(inside)
+    elif list(map(id, value)) != list(map(id, inside)):
+        value.clear()
+        (value.update if isinstance(value, set) else value.extend)(inside)
 
 
 def _written_by_modes(model: nn.Module) -> Callable[[], None]:

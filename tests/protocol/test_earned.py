@@ -203,6 +203,14 @@ def test_an_accuracy_that_reaches_chance_decides_nothing_about_depth():
     assert above.status == "pass"
 
 
+def test_a_network_at_chance_carries_no_other_networks_accuracy():
+    net, batches = answering(128)  # 128 of 1,024 are right, chance is 0.1
+    for stated in ({"headline_acc": 0.95, "network_acc": 0.125}, {"headline_acc": [0.95] * 9 + [0.125]}):
+        report = diagnose(net, batches, frozen_baseline_acc=0.3, **stated)
+        assert (report.status, report.checks["D3"].answer) == ("inconclusive", "inconclusive")
+        assert "this network has 0.125 on the 1,024 evaluation samples" in report.checks["D3"].sentence
+
+
 def test_chance_is_the_largest_class_where_that_is_more():
     net, batches = answering(410)
     x, y = torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])

@@ -18,6 +18,7 @@ if __name__ == "__main__":
 
 from tests.trust import (
     odd_blocks,
+    odd_finds,
     odd_gradients,
     odd_grammar,
     odd_hugging_face,
@@ -28,7 +29,7 @@ from tests.trust import (
 )
 from tests.trust.oracle import Case, Outcome, outcome
 
-BY_HAND = (odd_steps, odd_gradients, odd_side_effects, odd_reads, odd_runs, odd_blocks)
+BY_HAND = (odd_steps, odd_gradients, odd_side_effects, odd_reads, odd_runs, odd_blocks, odd_finds)
 CASES: list[Case] = [
     *odd_grammar.CASES,
     *(case for module in BY_HAND for case in module.ZOO.cases),

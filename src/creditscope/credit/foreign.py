@@ -7,7 +7,6 @@ from the same model, whose backward pass is the method: it comes from an exact t
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from creditscope.credit.base import CreditBatch, CreditRule
-from creditscope.eager import original
+from creditscope.eager import copied, original
 from creditscope.errors import CreditscopeError
 from creditscope.probe import CutGraph
 from creditscope.stream import Stream, make_stream, same
@@ -142,7 +141,7 @@ def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def _exact_copy(model: nn.Module, to_exact: ToExact) -> nn.Module:
-    twin = copy.deepcopy(model)
+    twin = copied(model)
     chosen = [(name, module) for name, module in twin.named_modules() if type(module) in to_exact]
     if not chosen:
         names = ", ".join(kind.__name__ for kind in to_exact) or "nothing"

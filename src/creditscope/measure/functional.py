@@ -132,7 +132,7 @@ def make_probe(
 
 def resolution(losses: Tensor, logits: Tensor) -> Array:
     """[B], [B, C] -> [B]. Rounding of a loss is relative to its logits too: a large logit makes a small loss coarse."""
-    size = torch.maximum(losses.abs(), logits.abs().flatten(1).amax(1)).clamp_min(1.0)
+    size = torch.maximum(losses.abs(), logits.abs().reshape(len(logits), -1).amax(1)).clamp_min(1.0)
     array: Array = (RESOLUTION_STEPS * torch.finfo(losses.dtype).eps * size.double()).cpu().numpy()
     return array
 

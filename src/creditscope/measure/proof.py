@@ -93,13 +93,17 @@ def _states(stream: Stream, example: Any) -> tuple[list[Tensor], Tensor]:
 
 
 def _independent(stream: Stream, example: Any, n: int, own: Tensor) -> bool | None:
-    """Does the first sample get the same logits in other company? None: there is only one sample."""
+    """Do the first and the last sample get the same logits in a batch of their own copies, wherever they stand in it? None:
+    there is only one sample. (The first alone does not tell: samples may see those before them.)"""
     if n < 2:
         return None
-    alone = map_samples(example, n, lambda t: t[:1].expand_as(t).clone())
-    with torch.no_grad():
-        logits = logits_of(call_model(stream.model, alone))
-    return difference(logits[:1], own[:1]) <= _rounding(own)
+    for k in (0, n - 1):
+        alone = map_samples(example, n, lambda t, k=k: t[k : k + 1].expand_as(t).clone())
+        with torch.no_grad():
+            logits = logits_of(call_model(stream.model, alone))
+        if difference(logits, own[k : k + 1].expand_as(logits)) > _rounding(own):
+            return False
+    return True
 
 
 # ---- h_l carries everything --------------------------------------------------------------------------------------
@@ -163,12 +167,12 @@ class _Given:
         return list(found)
 
     def handed(self, call: int, arguments: dict[int | str, Any]) -> dict[int | str, Any]:
-        """The arguments of the sample's own run, except for the stream."""
-        changed: dict[int | str, Any] = {}
-        for key, value in arguments.items():
-            mine = self.mine[call].get(key)
-            changed[key] = value if key == self.stream.slot[0] or type(mine) is not type(value) else mine
-        return changed
+        """The arguments of the sample's own run where they hold other tensors, except for the stream.
+
+        The rest stays: an object without tensors may be one that blocks write to (a cache of keys and values).
+        """
+        others = {path[0] for path in _differing(self.mine[call], arguments, self.stream.slot)}
+        return {key: self.mine[call][key] if key in others else value for key, value in arguments.items()}
 
 
 def _differing(mine: dict[int | str, Any], theirs: dict[int | str, Any], slot: Path) -> list[Path]:
@@ -274,7 +278,7 @@ class _Check:
             return [None] * len(states)
         rng = torch.Generator().manual_seed(SEED)
         directions = [_direction(stream, g, rng) for g in grads if g is not None]
-        size = torch.maximum(losses.abs(), logits.abs().flatten(1).amax(1)).clamp_min(1.0).double()
+        size = torch.maximum(losses.abs(), logits.abs().reshape(len(logits), -1).amax(1)).clamp_min(1.0).double()
         sizes = [(_norms(stream, h), _norms(stream, cast(Tensor, g))) for h, g in zip(states, grads, strict=True)]
         # a loss is rounded, and so is a state that is moved
         coarse = RESOLUTION_STEPS * torch.finfo(losses.dtype).eps

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from creditscope.batch import Batches, as_batches, tensors_of
+from creditscope.batch import Batches, as_batches, cannot_run, tensors_of
 from creditscope.credit.base import CallableRule, CreditBatch, CreditRule, as_rule, descent_of, is_finite
 from creditscope.eager import original
 from creditscope.errors import CreditscopeError
@@ -249,15 +249,20 @@ def _one_batch(
     leaf: list[GradientEdge] = []  # as it is now: a block may write to the tensor
     # a checkpoint runs its part again on the way back: parameters must then be as they were
     with torch.enable_grad(), stream.graph():
-        logits = stream.forward(inputs, tap)
+        try:
+            logits = stream.forward(inputs, tap)
+        except CreditscopeError:
+            raise
+        except Exception as error:  # it is the user's code: anything may come, and it is told as it is
+            raise cannot_run(error) from error
         _require_clean(inputs, logits.detach())
         own = stream.own_logits(inputs)
         if own is not None:
-            error = difference(logits, own)
-            if error > ROUNDING.get(own.dtype, ROUNDING[torch.float32]):
+            off = difference(logits, own)
+            if off > ROUNDING.get(own.dtype, ROUNDING[torch.float32]):
                 raise CreditscopeError(
                     f"embed, blocks and readout do not give the model's own logits on this batch (relative difference "
-                    f"{error:.2g}, none on the first samples); pass blocks= so that the model is seen through hooks instead"
+                    f"{off:.2g}, none on the first samples); pass blocks= so that the model is seen through hooks instead"
                 )
         if loss_fn is cross_entropy:
             check_labels(y, logits.shape[-1])
@@ -266,7 +271,13 @@ def _one_batch(
                     f"labels have shape {list(y.shape)} for logits {list(logits.shape)}; give one label per sample "
                     "(or per token), or pass loss_fn"
                 )
-        losses = loss_fn(logits, y)
+        given_back: Any = loss_fn(logits, y)
+        if not isinstance(given_back, Tensor) or not given_back.requires_grad:
+            raise CreditscopeError(
+                f"loss_fn returned a {type(given_back).__name__} without a gradient; it must return a tensor that depends on the "
+                "logits, one loss per sample"
+            )
+        losses = given_back
         if losses.shape != (len(y),):
             raise CreditscopeError(
                 f"the loss has shape {list(losses.shape)} for {len(y)} samples; loss_fn must return one loss per sample "
@@ -278,7 +289,15 @@ def _one_batch(
                 hiddens = [h.clone() for h in hiddens]
             batch = CreditBatch(stream, hiddens, logits.detach().clone(), y.clone(), inputs=inputs)
             given += [(f"input {k}", t, t._version) for k, t in enumerate(tensors_of(inputs))]
-        first: Any = torch.autograd.grad(losses.sum(), leaf[0], allow_unused=True)
+        try:
+            first: Any = torch.autograd.grad(losses.sum(), leaf[0], allow_unused=True)
+        except RuntimeError as error:
+            if "inplace operation" not in str(error):
+                raise
+            raise CreditscopeError(
+                "the model cannot be differentiated in eval mode: it writes in place to a tensor that its backward pass needs "
+                f"({' '.join(str(error).split())[:160]})"
+            ) from error
     g0 = first[0]
     lost = [layer for layer in range(1, stream.depth + 1) if layer not in come] + ([] if g0 is not None else [0])
     if lost:
@@ -304,7 +323,7 @@ def _require_clean(inputs: Any, logits: Tensor) -> None:
     for t in tensors_of(inputs):
         if t.is_floating_point() and t.dim() and len(t) == len(logits):
             bad |= ~t.flatten(1).isfinite().all(1) if t.dim() > 1 else ~t.isfinite()
-    hurt = ~logits.flatten(1).isfinite().all(1)
+    hurt = ~logits.reshape(len(logits), -1).isfinite().all(1)
     if bool(bad.any()) and bool((hurt <= bad).all()):
         raise CreditscopeError(
             f"the inputs of {int(bad.sum())} of {len(bad)} samples of a batch hold NaN or Inf, and so do their logits: nothing "

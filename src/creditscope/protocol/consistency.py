@@ -75,12 +75,21 @@ def inconsistent(facts: Facts) -> str:
 
 
 def reaches_chance(facts: Facts) -> str:
-    """One clause where the interval of the stated accuracy reaches chance; "" where it lies above."""
+    """One clause where the interval of the stated accuracy reaches chance, or where it lies above what this network shows and
+    that reaches chance (its own accuracy, or the worst of several seeds, made them consistent); "" where it lies above."""
     claim, seen = facts.claim, facts.evaluation
     chance = seen.chance if seen is not None else None
-    if claim is None or seen is None or chance is None or claim.low > chance:
+    if claim is None or seen is None or chance is None:
         return ""
     share = "" if seen.largest_class is None else f", largest class {seen.largest_class:.3g}"
+    if claim.low > chance:
+        if claim.other_data or seen.low > chance or claim.accuracy <= seen.high:
+            return ""
+        return (
+            f"this network has {seen.accuracy:.4g} on the {seen.n:,} evaluation samples (99.9 % interval "
+            f"{between((seen.low, seen.high))}), which reaches chance {chance:.3g} (1/{seen.n_classes}{share}): what is measured "
+            "on it says nothing about a network that has learned"
+        )
     return (
         f"the accuracy {claim.accuracy:.4g} {between((claim.low, claim.high))} ({claim.interval}) reaches chance "
         f"{chance:.3g} (1/{seen.n_classes}{share}): nothing was learned that depth could have helped"
