@@ -203,7 +203,7 @@ class Probe:
                 f"block {self.calls[0].name!r} was called without a floating-point tensor; name blocks that take the stream"
             )
         if len(self.calls) == 1:
-            return first
+            return [self._only_slot(first)]
         fed = None
         for k in range(1, len(self.calls)):
             before = self.calls[k - 1]
@@ -234,6 +234,27 @@ class Probe:
                 "name blocks of one kind"
             )
         return fed
+
+    def _only_slot(self, given: list[Path]) -> Path:
+        """Which argument of the only block is the state: the one that a skip leads to, else the one that goes around the
+        block, else the only one that carries a gradient or has the shape of the output."""
+        call = self.calls[0]
+        outs = list(call.output_edges.values())
+        shapes = {t.shape for _, t in tensors_in(call.output)}
+        for group in (
+            given,
+            [p for p in given if p in call.edges],
+            [p for p in given if p in call.edges and any(has_skip(out, call.edges[p]) for out in outs)],
+            [p for p in given if p in call.edges and self._joined(0, p) is not None],
+            [p for p in given if at(call.arguments, p).shape in shapes],
+        ):
+            if len({call.edges.get(p, p) for p in group}) == 1:  # one tensor, perhaps handed over several times
+                return group[0]
+        names = " and ".join(map(spelled, given[:2]))
+        raise CreditscopeError(
+            f"the only block {call.name!r} is given several tensors ({names}), and which one is the state cannot be told; name "
+            "larger blocks, or several of them"
+        )
 
     def state(self, k: int, slot: Path) -> Tensor:
         """The tensor that enters the k-th call."""
