@@ -203,7 +203,7 @@ class Probe:
                 f"block {self.calls[0].name!r} was called without a floating-point tensor; name blocks that take the stream"
             )
         if len(self.calls) == 1:
-            return first
+            return self._only_slot(first)
         fed = None
         for k in range(1, len(self.calls)):
             before = self.calls[k - 1]
@@ -234,6 +234,20 @@ class Probe:
                 "name blocks of one kind"
             )
         return fed
+
+    def _only_slot(self, first: list[Path]) -> list[Path]:
+        """One block tells by its skip which argument is the stream, or by the only argument that something was made of."""
+        call = self.calls[0]
+        carried = [path for path in first if path in call.edges]
+        kept = [path for path in carried if any(has_skip(out, call.edges[path]) for out in call.output_edges.values())]
+        found = kept or carried or first
+        if len(found) > 1 and len({call.edges.get(path) for path in found}) > 1:
+            both = " and ".join(map(spelled, found[:2]))
+            raise CreditscopeError(
+                f"the only block {call.name!r} is given several tensors ({both}), and which of them is the state is not known; "
+                "name more blocks"
+            )
+        return found[:1]
 
     def state(self, k: int, slot: Path) -> Tensor:
         """The tensor that enters the k-th call."""
