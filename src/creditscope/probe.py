@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -236,9 +237,10 @@ class Probe:
         return fed
 
     def _only_slot(self, given: list[Path]) -> Path:
-        """Which argument of the only block is the state: the one that a skip leads to, else the one that goes around the
-        block, else the only one that carries a gradient or has the shape of the output."""
+        """Which argument of the only block is the state: of those that differ from sample to sample the one that a skip leads
+        to, else the one that goes around the block, else the only one that carries a gradient or has the output's shape."""
         call = self.calls[0]
+        given = [p for p in given if _varies(at(call.arguments, p), len(self.logits))] or given
         outs = list(call.output_edges.values())
         shapes = {t.shape for _, t in tensors_in(call.output)}
         for group in (
@@ -386,6 +388,12 @@ def _sources(paths: list[Path], edges: Mapping[Path, Edge], given: Sequence[Edge
             if other != path
         )
     ]
+
+
+def _varies(t: Tensor, n: int) -> bool:
+    """Does a tensor differ from sample to sample? (Positions and other parameters do not.)"""
+    axes = [d for d in range(min(2, t.dim())) if t.shape[d] == n]
+    return any(n == 1 or not torch.equal(t.select(d, 0), t.select(d, n - 1)) for d in axes)
 
 
 def _behind_hook(t: Tensor) -> Edge | None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from tests.trust.odd_grammar import D
+from tests.trust.odd_grammar import D, Spec, build, sense
 from tests.trust.odd_parts import Branch, Plain, Residual, Tokens, Zoo, plain_net, seeded, token_net, tokens, vectors
-from tests.trust.oracle import MARK, MEASURE, REFUSE, WrongError, left_as_found
+from tests.trust.oracle import EITHER, MARK, MEASURE, REFUSE, WrongError, left_as_found
 from torch import Tensor, nn
 
 from creditscope import Monitor, credit_from_grads, diagnose, find_blocks, frozen_blocks
@@ -81,6 +81,15 @@ class WithItsWeights(Thrice):
 
 add("query, key and value are one tensor", lambda: plain_net(Thrice))
 add("a gate made of the state goes with it", lambda: plain_net(WithItsWeights))
+
+
+add(
+    "one block whose stream is the second argument",
+    lambda: build(sense(Spec(depth=1, signature="second"))),
+    EITHER,
+    4,
+    says="several tensors",
+)
 
 
 class NormsOutside(Plain):

@@ -117,6 +117,8 @@ def sense(spec: Spec) -> Spec:
         put(side="none")  # the side path would read what has been overwritten
         if spec.wrapper.startswith("checkpoint"):
             put(wrapper="none")  # nor can a block be run again on it
+    if spec.residual == "model_post" and spec.depth < 2:
+        put(depth=2)  # the norm after an only block may as well be the terminal norm
     if spec.side == "h1" and spec.depth < 2:
         put(depth=2)
     if spec.side == "skip2" and spec.depth < 4:

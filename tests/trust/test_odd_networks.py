@@ -38,6 +38,7 @@ def outcome(name: str) -> Outcome:
 
 
 GAPS = {
+    "frozen_blocks: a weight shared with the embedding",
     "a stream of two tensors",
     "read: mean by einsum",
     "Hugging Face: swin",
