@@ -202,7 +202,8 @@ def test_without_a_null_the_report_is_incomplete_and_says_so_last():
 def test_a_clear_margin_passes_and_a_missing_one_fails():
     seeds: dict[str, Any] = {"headline_on": "other data", "frozen_baseline_acc": [0.30, 0.31, 0.32]}
     good = diagnose(resmlp(), batches(), headline_acc=[0.50, 0.51, 0.52], **seeds)
-    assert (good.status, str(good).splitlines()[-1]) == ("pass", "VERDICT: trustworthy")
+    assert good.status == "pass"
+    assert str(good).splitlines()[-1] == "VERDICT: trustworthy (warning: the stated accuracy is of other data)"
     bad = diagnose(resmlp(), batches(), headline_acc=[0.30, 0.31, 0.32], frozen_baseline_acc=[0.30, 0.31, 0.32])
     assert bad.status == "fail"
     assert str(bad).splitlines()[-1].startswith("VERDICT: needs walk-back: D3")

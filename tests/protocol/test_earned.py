@@ -275,3 +275,16 @@ def test_a_report_that_counts_a_layer_that_is_not_there_is_refused(counting: lis
     data["facts"]["alignment"]["counting"] = counting
     with pytest.raises(CreditscopeError, match="names a layer that is not there"):
         DiagnosticReport.from_dict(data)
+
+
+def test_an_accuracy_that_cannot_be_compared_earns_nothing_and_one_of_other_data_says_so(facts: Facts):
+    seeds: dict[str, Any] = {"headline_acc": [0.40, 0.41, 0.40], "frozen_baseline_acc": [0.30, 0.31, 0.30]}
+    own_loss = facts.convention.model_copy(update={"loss": "squared_error"})
+    no_classes = facts.model_copy(update={"accuracy": None, "evaluation": None, "convention": own_loss})
+    assert make_report(no_classes, **seeds).verdict.line == (
+        "VERDICT: incomplete: stated accuracy not compared with the evaluation batches (their labels are no classes) "
+        "(no failure found so far)"
+    )
+    assert make_report(facts, headline_on="other data", **seeds).verdict.line == (
+        "VERDICT: trustworthy (warning: the stated accuracy is of other data)"
+    )

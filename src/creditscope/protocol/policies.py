@@ -191,7 +191,7 @@ def judge(facts: Facts, thresholds: DiagnosticThresholds, policy: str | Policy =
         mode = (*mode, MODE_2)
     judged = [by_id[id_] for id_ in JUDGED]
     if policy.earned:
-        status, conclusion = _conclude_earned(findings, judged, inconsistent(facts))
+        status, conclusion = _conclude_earned(findings, judged, facts)
     else:
         status, conclusion = _conclude(findings, judged)
     alternative = None
@@ -223,14 +223,18 @@ def _conclude(findings: Findings, checks: Sequence[Check]) -> tuple[Status, str]
     return ("incomplete" if missing else "pass"), f"trustworthy{missing}"
 
 
-def _conclude_earned(findings: Findings, checks: Sequence[Check], contradiction: str) -> tuple[Status, str]:
+def _conclude_earned(findings: Findings, checks: Sequence[Check], facts: Facts) -> tuple[Status, str]:
     """The same for a policy under which `trustworthy` must be earned."""
+    contradiction, claim = inconsistent(facts), facts.claim
     if findings.failed:
         return "fail", f"needs walk-back: {', '.join(findings.failed)}"
     if contradiction:
         return "inconsistent", f"inconsistent: {contradiction}"
     missing = [f"{_d_name(c)} {c.answer}" for c in checks if c.answer in ("not measured", "not measurable")]
     missing += [f"{_d_name(c)} without an interval" for c in checks if c.id == "D3" and _point_only(c)]
+    own_loss = not facts.convention.loss.startswith("cross-entropy")  # labels need not be classes then
+    if claim is not None and not claim.other_data and own_loss and facts.accuracy is None:
+        missing.append("stated accuracy not compared with the evaluation batches (their labels are no classes)")
     if findings.open:
         return "inconclusive", f"inconclusive: {', '.join(findings.open)}" + (
             f" ({', '.join(missing)})" if missing else ""
@@ -238,6 +242,8 @@ def _conclude_earned(findings: Findings, checks: Sequence[Check], contradiction:
     if missing:
         return "incomplete", f"incomplete: {', '.join(missing)} (no failure found so far)"
     warned = [_d_name(check) for check in checks if check.answer == "fail"]
+    if claim is not None and claim.other_data:
+        warned.append("the stated accuracy is of other data")
     return "pass", "trustworthy" + (f" (warning: {', '.join(warned)})" if warned else "")
 
 
