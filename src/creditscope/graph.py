@@ -12,6 +12,23 @@ from creditscope.blocks import Path, tensors_in
 
 LINEAR_MAPS = ("addmm", "mm", "bmm", "convolution", "linear", "attention", "embedding", "einsum", "matmul", "mv")
 """Autograd nodes that mix features: a skip connection passes none of them."""
+NORMS = ("layernorm", "layer_norm", "batchnorm", "batch_norm", "groupnorm", "group_norm", "rmsnorm", "rms_norm", "div")
+"""A state that has passed one is another state."""
+REDUCTIONS = (
+    "norm",
+    "linalgvectornorm",
+    "sum",
+    "mean",
+    "max",
+    "min",
+    "amax",
+    "amin",
+    "prod",
+    "logsumexp",
+    "std",
+    "var",
+)
+"""A state that has passed one is no longer a state."""
 ADDITIONS = ("add", "sub")
 """Autograd nodes that join a branch to the stream."""
 
@@ -53,7 +70,22 @@ def reaches(start: Edge, targets: Iterable[Edge], avoid: Iterable[Edge] = ()) ->
 
 def has_skip(out: Edge, state: Edge) -> bool:
     """Does a path lead from `out` back to `state` that passes an addition and no map that mixes features?"""
-    stack, seen = [(out, False)], {(out, False)}
+    return _unmixed(out, state, (), added=False)
+
+
+def is_carried(out: Edge, state: Edge, avoid: Iterable[Edge], changed: bool = False) -> bool:
+    """Does a path lead from `out` back to `state` that passes no map that mixes features and none of `avoid`?
+
+    changed: norms and divisions are let pass, after which the state is another one.
+    """
+    return _unmixed(out, state, avoid, added=True, blocking=LINEAR_MAPS if changed else (*LINEAR_MAPS, *NORMS))
+
+
+def _unmixed(
+    out: Edge, state: Edge, avoid: Iterable[Edge], added: bool, blocking: tuple[str, ...] = LINEAR_MAPS
+) -> bool:
+    closed = set(avoid)
+    stack, seen = [(out, added)], {(out, added)}
     while stack:
         edge, added = stack.pop()
         if edge == state:
@@ -61,7 +93,7 @@ def has_skip(out: Edge, state: Edge) -> bool:
                 return True
             continue
         name = edge[0].name().lower().rstrip("0123456789").removesuffix("backward")
-        if any(word in name for word in LINEAR_MAPS):
+        if edge in closed or name in REDUCTIONS or any(word in name for word in blocking):
             continue
         for parent, k in edge[0].next_functions:
             item = ((parent, k), added or name in ADDITIONS)

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from creditscope.blocks import Path, arguments_of, at, replaced, spelled, tensors_in
 from creditscope.errors import CreditscopeError
-from creditscope.graph import Edge, edges_in, has_skip, reaches
+from creditscope.graph import Edge, edges_in, has_skip, is_carried, reaches
 
 Blocks = Sequence[tuple[str, nn.Module]]
 
@@ -357,24 +357,23 @@ class Probe:
         return reaches(there, self.calls[k - 1].output_edges.values(), [here, *self.calls[k].output_edges.values()])
 
     def _joined(self, k: int, slot: Path) -> Place | None:
-        """The operation after the only block that joins its output to the state that went around it; None: none does.
-
-        Of several (a gate is taken from the state, too) the first behind which nothing goes around any more.
-        """
+        """The first operation after the only block that joins its output to the state that went around it; None: none does."""
         call = self.calls[k]
         here, given = call.edges.get(slot), list(call.output_edges.values())
         if here is None or any(has_skip(edge, here) for edge in given):
             return None
-        joins = [
-            (Place("operation", path, tuple(o.name for o in self.operations[k + 1][: index + 1])), edge)
-            for index, edges in enumerate(self._edges[k + 1])
-            for path, edge in edges.items()
-            if reaches(edge, given) and reaches(edge, [here], given)
-        ]
-        end = edges_in(self.logits).get(())
-        whole = [place for place, edge in joins if end is not None and not reaches(end, [here, *given], [edge])]
-        skips = [place for place, edge in joins if has_skip(edge, here)]
-        return next(iter([*whole, *skips, *(place for place, _ in joins)]), None)
+        for index, edges in enumerate(self._edges[k + 1]):
+            for path, edge in edges.items():
+                if not reaches(edge, given):
+                    continue
+                if is_carried(edge, here, given):
+                    return Place("operation", path, tuple(o.name for o in self.operations[k + 1][: index + 1]))
+                if is_carried(edge, here, given, changed=True):
+                    raise CreditscopeError(
+                        f"the state goes around the only block {call.name!r} through a norm or a division: whether that belongs "
+                        "to the step or to the readout cannot be told; name blocks that include it, or several"
+                    )
+        return None
 
 
 def _sources(paths: list[Path], edges: Mapping[Path, Edge], given: Sequence[Edge]) -> list[Path]:
