@@ -87,7 +87,7 @@ def certify(
         notes.append("updates are weight changes of one step by a fresh optimiser, its weight decay set to 0")
     settings: dict[str, Any] = {"loss_fn": loss_fn, "seed": seed, "roots": roots, "by_step": optimizer is not None}
     dtype = _dtype(model, call, inputs, y, named, rebuild, settings, notes)
-    with locality.placed(model, dtype):
+    with locality.placed(model, dtype, [call, *roots]):
         inputs = locality.as_dtype(inputs, dtype)
         few, few_y = _few(model, inputs, y, named, notes)
         experiment = _experiment(call, model, few, few_y, named, rebuild, settings)
@@ -207,7 +207,7 @@ def _dtype(
         notes.append(f"in {_spelled(own)}: another tensor shares the memory of {shared}, which a float64 copy would not")
         return None
     try:
-        with locality.placed(model, torch.float64):
+        with locality.placed(model, torch.float64, [call, *settings["roots"]]):
             _experiment(call, model, locality.as_dtype(inputs, torch.float64), y, named, rebuild, settings)
     except CreditscopeError as error:
         notes.append(f"in {_spelled(own)}: in float64 {error}")
@@ -312,7 +312,7 @@ def _certificate(e: Experiment, halves: Experiment, notes: list[str]) -> Certifi
     floor = e.floor(max(found.moved, torch.finfo(e.dtype).eps))
     answers = _transport_answers(e, found, floor)
     answers["teaching"] = _teaching(e, floor)
-    answers["later_states"] = _later(e, floor)
+    answers["later_states"] = _later(e, floor, answers["teaching"].answer)
     answers["samples"] = _samples(halves)
     distances = _distances(e, exact(None) if exact is not None else None)
     answers["backpropagation"] = _equal(e, distances, how)
@@ -427,11 +427,11 @@ def _teaching(e: Experiment, floor: float) -> Answer:
     return Answer("learns from", what, max(labels, logits), floor, f"other labels {labels:.2g}, moved logits {logits:.2g}")
 
 
-def _later(e: Experiment, floor: float) -> Answer:
+def _later(e: Experiment, floor: float, teaching: str) -> Answer:
     question = "later states, at the recorded logits"
     if len(e.names) < 2:
         return Answer(question, "not applicable", None, None, "one block")
-    rows, still, why = e.later_states()
+    rows, still, why = e.later_states(teaching not in ("labels alone", "no teaching signal"))
     floor = max(floor, still)
     verdict = _verdict(e, {(k, p): v for k, row in rows.items() for p, v in row.items()}, floor, why)
     return Answer(question, verdict[0], verdict[1], floor, verdict[2])

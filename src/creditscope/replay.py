@@ -32,6 +32,8 @@ class Replay:
     """
 
     def __init__(self, roots: Iterable[Any], held: Iterable[nn.Parameter]) -> None:
+        self.narrow = False
+        """Is there a floating-point tensor that is not float64, beside the parameters held?"""
         self._put_back: list[Callable[[], None]] = []
         self._seen: dict[int, Any] = {id(p): p for p in held}
         self._todo = list(roots)
@@ -83,6 +85,7 @@ class Replay:
             self._todo.append(type(found).__call__ if callable(found) else None)
 
     def _keep_tensor(self, t: Tensor) -> None:
+        self.narrow |= t.is_floating_point() and t.dtype != torch.float64
         values, grad = t.detach().clone(), t.grad if t.is_leaf else None
         storage = t.untyped_storage().data_ptr()
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -124,15 +123,16 @@ def _plain(model: nn.Module) -> Iterator[None]:
         return cls.forward(context, *args, **kwargs)
 
     held = [(module, module._backward_hooks, module._backward_pre_hooks) for module in model.modules()]
+    patched = [(own, "apply", classmethod(apply)), (Tensor, "register_hook", lambda *_, **__: _Context())]
+    before = [(owner, name, owner.__dict__[name]) for owner, name, _ in patched]
     try:
-        for module, hooks, before in held:
-            module._backward_hooks, module._backward_pre_hooks = type(hooks)(), type(before)()
-        handle = SimpleNamespace(remove=lambda: None)
-        with (
-            mock.patch.object(own, "apply", classmethod(apply)),
-            mock.patch.object(Tensor, "register_hook", lambda *_, **__: handle),
-        ):
-            yield
+        for module, hooks, pre_hooks in held:
+            module._backward_hooks, module._backward_pre_hooks = type(hooks)(), type(pre_hooks)()
+        for owner, name, value in patched:
+            setattr(owner, name, value)
+        yield
     finally:
-        for module, hooks, before in held:
-            module._backward_hooks, module._backward_pre_hooks = hooks, before
+        for owner, name, value in before:
+            setattr(owner, name, value)
+        for module, hooks, pre_hooks in held:
+            module._backward_hooks, module._backward_pre_hooks = hooks, pre_hooks

@@ -44,7 +44,7 @@ ABOVE = 30.0
 """A change counts from this many floors on."""
 SMALLEST = {torch.float64: 1e-9}
 SMALLEST_NATIVE = 1e-5
-"""Smaller relative changes never count (float64; any other dtype)."""
+"""Smaller relative changes never count (float64; any other dtype, or an auxiliary network in one)."""
 HIGHEST_FLOOR = 1e-3
 """A floor above it hides what the question asks for."""
 STATE_NOISE = 0.1
@@ -185,10 +185,11 @@ class Experiment:
             if hooks is not None:
                 stack.enter_context(hooks())
             self.update(self.model, batch)
+            after = dict(self.model.named_parameters())  # some layers put a new parameter in the place of the old
             if self.by_step:
-                left = {n: (before[n] - p.detach()).double() for n, p in self.parameters.items() if p.requires_grad}
+                left = {n: (w - after[n].detach()).double() for n, w in before.items() if after[n].requires_grad}
             else:
-                left = {n: p.grad.detach().double().clone() for n, p in self.parameters.items() if p.grad is not None}
+                left = {n: p.grad.detach().double().clone() for n, p in after.items() if p.grad is not None}
         for p in self.parameters.values():
             p.grad = None
         self._place(None)
@@ -315,7 +316,7 @@ class Experiment:
 
     @property
     def smallest(self) -> float:
-        return SMALLEST.get(self.dtype, SMALLEST_NATIVE)
+        return SMALLEST_NATIVE if self.replay.narrow else SMALLEST.get(self.dtype, SMALLEST_NATIVE)
 
     @property
     def equal(self) -> float:
@@ -331,13 +332,16 @@ class Experiment:
         return (size * rms * torch.randn(t.shape, dtype=torch.float64, generator=self.generator)).to(t)
 
     def floor(self, size: float) -> float:
-        """The largest change of a block's update when inputs and states get noise of this relative size."""
-        inputs = map_samples(
-            self.inputs, len(self.y), lambda t: t + self.noise(t, size) if t.is_floating_point() else t
-        )
-        noise = {name: self.noise(state, size) for name, state in self.states.items()}
-        changed = self.compare(self.run(inputs=inputs, hooks=lambda: self._added(noise)))
-        return max((changed.parts[name] for name in self.trained), default=0.0)
+        """The largest change of a block's update when inputs and states get noise of this relative size, in two draws."""
+        found = 0.0
+        for _ in range(2):
+            inputs = map_samples(
+                self.inputs, len(self.y), lambda t: t + self.noise(t, size) if t.is_floating_point() else t
+            )
+            noise = {name: self.noise(state, size) for name, state in self.states.items()}
+            changed = self.compare(self.run(inputs=inputs, hooks=lambda noise=noise: self._added(noise)))
+            found = max(found, *(changed.parts[name] for name in self.trained))
+        return found
 
     def _added(self, noise: Mapping[str, Tensor], logits: Tensor | None = None) -> ExitStack:
         """Noise at the outputs of blocks; the first call of the head gives these logits, with the graph of its own."""
@@ -506,13 +510,13 @@ class Experiment:
 
         return self.run(hooks=hooks)
 
-    def later_states(self) -> tuple[dict[str, dict[str, float]], float, str]:
-        """({noisy block: {block in front: change}}, floor, why not): logits are handed back as recorded."""
+    def later_states(self, uses_logits: bool) -> tuple[dict[str, dict[str, float]], float, str]:
+        """({noisy block: {block in front: change}}, floor, why not): logits, where they are used, come as recorded."""
         if self.head is None:
             return {}, 0.0, "no readout behind the blocks was seen"
         quiet = {name: torch.zeros_like(state) for name, state in self.states.items()}
         still = self.compare(self.run(hooks=lambda: self._added(quiet, self.logits)))
-        missing = [name for name in (*self.names, "head") if name not in self.fired]
+        missing = [name for name in (*self.names, *(["head"] if uses_logits else [])) if name not in self.fired]
         if missing:
             return {}, 0.0, f"the update does not call the module of {missing[0]}"
         rows: dict[str, dict[str, float]] = {}
@@ -564,15 +568,16 @@ def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 
 
 @contextmanager
-def placed(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
+def placed(model: nn.Module, dtype: torch.dtype | None, roots: Sequence[Any]) -> Iterator[None]:
     """The model with its weights in this dtype (None: as they are), every module in its mode; all is put back afterwards.
 
-    Weights are changed in place, so that whoever refers to them (a hook, a closure, another module) sees it.
+    roots: what else may be changed inside, and is put back. Weights are changed in place, so that whoever refers to them (a hook, a closure, another module) sees it.
     """
     modes = [(module, module.training) for module in model.modules()]
     with untouched(model, train=model.training):
         kept = [(p, p.data) for p in model.parameters()]
         values = [(p, p.detach().clone()) for p in model.parameters()]
+        replay = Replay([model, *roots], model.parameters())
         try:
             for module, mode in modes:
                 module.training = mode
@@ -585,6 +590,7 @@ def placed(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
                     p.data = data.to(dtype)
             yield
         finally:
+            replay.restore()
             with torch.no_grad():
                 for p, data in kept:
                     p.grad = None
