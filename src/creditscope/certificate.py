@@ -43,8 +43,8 @@ from creditscope.untouched import generators_kept, untouched
 Optimizer = torch.optim.Optimizer
 POWER = 1e-6
 """A perturbation that changes the exact gradient by less is no test."""
-LOW_RANK_PIXELS = 4
-"""Pixels that differ from a constant image, where the batch leaves no null space."""
+LOW_RANK = ((4, 4), (2, 4), (2, 2), (2, 1), (1, 1), (1, 0))
+"""(images, pixels that differ from a constant), the richest first: tried where the batch leaves no null space."""
 
 
 def certify(
@@ -91,12 +91,14 @@ def certify(
         inputs = locality.as_dtype(inputs, dtype)
         few, few_y = _few(model, inputs, y, named, notes)
         experiment = _experiment(call, model, few, few_y, named, rebuild, settings)
-        halves = experiment
-        if len(few_y) < 2 <= len(y):
-            two = map_samples(inputs, len(y), lambda t: t[:2])
-            halves = _experiment(call, model, two, y[:2], named, rebuild, settings)
+
+        def of(n: int) -> Experiment:
+            first = map_samples(inputs, len(y), lambda t: t[:n])
+            return _experiment(call, model, first, y[:n], named, rebuild, settings)
+
+        halves = of(2) if len(few_y) < 2 <= len(y) else experiment
         try:
-            return _certificate(experiment, halves, notes)
+            return _certificate(experiment, halves, lambda: of(1), notes)
         except CreditscopeError:
             raise
         except Exception as error:
@@ -210,6 +212,8 @@ def _dtype(
         with locality.placed(model, torch.float64, [call, *settings["roots"]]):
             _experiment(call, model, locality.as_dtype(inputs, torch.float64), y, named, rebuild, settings)
     except CreditscopeError as error:
+        if not isinstance(error.__cause__, RuntimeError | TypeError):  # what torch raises where dtypes do not fit
+            raise
         notes.append(f"in {_spelled(own)}: in float64 {error}")
         return None
     return torch.float64
@@ -260,13 +264,13 @@ def _few(
             notes.append(f"on the first {tight} of {len(y)} samples: more leave no null space to some weight")
             return taken, y[:tight]
     if isinstance(inputs, Tensor) and inputs.is_floating_point() and inputs.dim() == 4:
-        n = min(len(y), 4)
-        plain = inputs[:n].mean((2, 3), keepdim=True).expand_as(inputs[:n]).clone()
-        places = torch.linspace(0, inputs[0, 0].numel() - 1, LOW_RANK_PIXELS + 2)[1:-1].long()
-        plain.flatten(2)[:, :, places] = inputs[:n].flatten(2)[:, :, places]
-        if _tightest(model, plain, y[:n], named) is None:
-            notes.append(f"on {n} constant images with {LOW_RANK_PIXELS} other pixels: others leave no null space")
-            return plain, y[:n]
+        for n, pixels in LOW_RANK:
+            plain = inputs[:n].mean((2, 3), keepdim=True).expand_as(inputs[:n]).clone()
+            places = torch.linspace(0, inputs[0, 0].numel() - 1, pixels + 2)[1:-1].long()
+            plain.flatten(2)[:, :, places] = inputs[:n].flatten(2)[:, :, places]
+            if _tightest(model, plain, y[:n], named) is None:
+                notes.append(f"on {len(plain)} constant images with {pixels} other pixels: others leave no null space")
+                return plain, y[:n]
     return inputs, y
 
 
@@ -304,13 +308,14 @@ def _tightest(model: nn.Module, inputs: Any, y: Tensor, named: Sequence[tuple[st
 # ---- questions -------------------------------------------------------------------------------------------------
 
 
-def _certificate(e: Experiment, halves: Experiment, notes: list[str]) -> Certificate:
+def _certificate(e: Experiment, halves: Experiment, one: Callable[[], Experiment], notes: list[str]) -> Certificate:
     exact, how = locality.exact_of(e)
     if how:
         notes.append(how)
     found = e.transport(exact)
     floor = e.floor(max(found.moved, torch.finfo(e.dtype).eps))
     answers = _transport_answers(e, found, floor)
+    _tell_forward_runs_apart(e, one, answers)
     answers["teaching"] = _teaching(e, floor)
     answers["later_states"] = _later(e, floor, answers["teaching"].answer)
     answers["samples"] = _samples(halves)
@@ -411,12 +416,39 @@ def _transport_answers(e: Experiment, found: Transport, floor: float) -> dict[st
     return answers
 
 
+def _tell_forward_runs_apart(e: Experiment, one: Callable[[], Experiment], answers: dict[str, Answer]) -> None:
+    """A rule may run later blocks forward at states of its own (noisy ones, relaxed ones): it then depends on their weights,
+    and transports none. Changes that these runs cannot see either decide."""
+    if not any(answers[k].answer == "yes" for k in ("between", "readout")):
+        return
+    rows = e.forward_runs()
+    if rows == {}:
+        return
+    if rows is None and len(e.y) > 1:
+        e = one()
+        rows = e.forward_runs()
+    for key, parts in (("between", e.names), ("readout", [READOUT])):
+        before = answers[key]
+        if before.answer != "yes":
+            continue
+        runs = f"the update runs the network forward at states of its own, which see a change of {before.change:.2g}"
+        if rows is None:
+            detail = f"{runs}; they leave no null space"
+            answers[key] = Answer(before.question, UNDETERMINED, before.change, before.floor, detail)
+            continue
+        cells = {c: v for c, v in _cells(e, rows, parts).items() if key == "between" or c[1] in e.names}
+        assert before.floor is not None
+        verdict = _verdict(e, cells, before.floor, "")
+        detail = verdict[2] if verdict[0] == "yes" else runs
+        answers[key] = Answer(before.question, verdict[0], verdict[1], before.floor, detail)
+
+
 def _teaching(e: Experiment, floor: float) -> Answer:
-    labels = max(e.of_blocks(e.compare(e.run(y=e.other_labels()))).values(), default=0.0)
+    labels = max(e.of_blocks(e.compare(e.run(y=e.other_labels()), [READOUT])).values(), default=0.0)
     moved = e.moved_logits()
     if moved is None:
         return Answer("learns from", UNDETERMINED, labels, floor, "no readout behind the blocks was seen")
-    logits = max(e.of_blocks(e.compare(moved)).values(), default=0.0)
+    logits = max(e.of_blocks(e.compare(moved, [READOUT])).values(), default=0.0)
     by_labels, by_logits = e.depends(labels, floor), e.depends(logits, floor)
     what = {
         (True, True): "the output error",
@@ -443,6 +475,8 @@ def _samples(e: Experiment) -> Answer:
     if found is None:
         return Answer(question, UNDETERMINED, None, None, "one sample; give two or more")
     change, floor, factor = found
+    if floor > HIGHEST_FLOOR:
+        return Answer(question, UNDETERMINED, change, floor, "the order of the samples changes the update as well")
     sums = "" if abs(factor - 1) < 0.01 else "a sum over samples" if abs(factor - 2) < 0.02 else f"by a factor {factor:.3g}"
     return Answer(question, "no" if e.depends(change, floor) else "yes", change, floor, sums)
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-STEP = 1e-5
+STEP = 1e-6
 """Of the norm of the weights of a part, in float64."""
 STEP_NATIVE = 1e-2
-WRONG = 1e-4
+WRONG = 1e-3
 WRONG_NATIVE = 0.1
 """Largest relative difference between a directional derivative and the difference quotient (float64; any other dtype)."""
 

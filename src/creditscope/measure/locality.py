@@ -21,7 +21,7 @@ from creditscope.batch import call_model, logits_of, map_samples
 from creditscope.blocks import replaced, tensors_in
 from creditscope.errors import CreditscopeError
 from creditscope.measure.exact_gradient import exact_gradient
-from creditscope.measure.null_space import NullSpace, Products, null_space, unseen
+from creditscope.measure.null_space import NullSpace, Products, Use, null_space, unseen
 from creditscope.replay import Replay
 from creditscope.token_labels import IGNORED
 from creditscope.untouched import generators_kept, untouched
@@ -199,8 +199,8 @@ class Experiment:
     def _place(self, change: Mapping[str, Tensor] | None) -> None:
         for name, p in self.parameters.items():
             p.copy_(self.weights[name])
-            if change and name in change:
-                p.add_(change[name].to(p))
+        for name, added in (change or {}).items():  # last: two parameters may share their memory
+            self.parameters[name].add_(added.to(self.parameters[name]))
 
     def forward(
         self,
@@ -267,6 +267,37 @@ class Experiment:
             return None
         return last[-1], self.model.get_submodule(last[-1].rpartition(".")[0])
 
+    def inputs_in_update(self) -> dict[str, Use]:
+        """Inputs of each weight wherever the update runs a module forward: also at states other than the recorded ones."""
+        products = Products(self.parameters)
+        products.active = False
+        inside = 0
+
+        def begin(*_: Any) -> None:
+            nonlocal inside
+            inside += 1
+            products.active = True
+
+        def end(*_: Any) -> None:
+            nonlocal inside
+            inside -= 1
+            products.active = inside > 0
+
+        def hooks() -> ExitStack:
+            stack = ExitStack()
+            for module in self.model.modules():
+                if module is not self.model:
+                    stack.callback(module.register_forward_pre_hook(begin).remove)
+                    stack.callback(module.register_forward_hook(end).remove)
+            stack.enter_context(products)
+            return stack
+
+        self.run(hooks=hooks)
+        for name, use in self.products.uses.items():
+            products.uses.setdefault(name, Use()).inputs.extend(use.inputs)
+            products.uses[name].left.extend(use.left)
+        return products.uses
+
     # ---- comparison --------------------------------------------------------------------------------------------
 
     @property
@@ -295,23 +326,19 @@ class Experiment:
             size += float(u.square().sum())
         return (difference / size) ** 0.5 if size > 0 else float("nan")
 
-    def compare(self, other: Changes, perturbed: str = "", base: Changes | None = None) -> Compared:
-        base = self.base if base is None else base
-        parts = [part for part in self.trained if self._size(base, part) > 0]
-        scale = self._common_scale(other, base, [part for part in parts if part != perturbed])
-        return Compared({part: self.change(other, self._in(part), scale, base) for part in parts}, scale)
+    def compare(self, other: Changes, perturbed: Sequence[str] = ()) -> Compared:
+        """perturbed: parts that the perturbation may change directly; they say nothing about a common factor."""
+        scale = self._common_scale(other, [part for part in self.trained if part not in perturbed])
+        return Compared({part: self.change(other, self._in(part), scale) for part in self.trained}, scale)
 
-    def _common_scale(self, other: Changes, base: Changes, parts: Sequence[str]) -> float:
+    def _common_scale(self, other: Changes, parts: Sequence[str]) -> float:
         """The one factor that explains the change of all these parts; 1 where there is none."""
-        if len(parts) < 2:
-            return 1.0
-        names = [n for part in parts for n in self._in(part) if n in base and n in other]
-        factor = sum(float((base[n] * other[n]).sum()) for n in names) / sum(
-            float(base[n].square().sum()) for n in names
-        )
+        names = [n for part in parts for n in self._in(part) if n in self.base and n in other]
+        size = sum(float(self.base[n].square().sum()) for n in names)
+        factor = sum(float((self.base[n] * other[n]).sum()) for n in names) / size if size else 1.0
         if abs(factor - 1) <= self.smallest or factor <= 0:
             return 1.0
-        left = max(self.change(other, self._in(part), factor, base) for part in parts)
+        left = max(self.change(other, self._in(part), factor) for part in parts)
         return factor if left <= max(self.smallest, 1e-3 * abs(factor - 1)) else 1.0
 
     @property
@@ -377,15 +404,11 @@ class Experiment:
     def transport(self, exact: Callable[[Mapping[str, Tensor] | None], Changes] | None) -> Transport:
         found = Transport()
         spaces: dict[str, NullSpace] = {}
-        tolerance = 1e-10 if self.dtype == torch.float64 else 1e-5
         for part in (*self.names, READOUT):
-            for name in self._in(part):
-                if name in self.products.uses and name not in spaces:
-                    use = self.products.uses[name]
-                    spaces[name] = null_space(self.parameters[name], use, len(self.y), tolerance)
+            spaces |= {name: self._space(name) for name in self._weights(part)}
         exact_base = exact(None) if exact is not None else {}
         for part in (*self.names, READOUT):
-            weights = [name for name in self.products.uses if name in self._in(part)]
+            weights = self._weights(part)
             trainable = {n: self.parameters[n] for n in self._in(part) if self.parameters[n].requires_grad}
             for name in unseen(trainable, self.products.uses):
                 found.refused[name] = "no product with it was seen"
@@ -402,6 +425,37 @@ class Experiment:
             if part != READOUT and first in self.base and behind:
                 self._perturb_inside(found, part, first, behind, spaces, exact, exact_base)
         return found
+
+    @property
+    def tolerance(self) -> float:
+        """Singular values of inputs under this share of the largest are zero."""
+        return 1e-10 if self.dtype == torch.float64 else 1e-5
+
+    def forward_runs(self) -> dict[str, dict[str, float]] | None:
+        """The rows of a perturbation again, with changes that no forward run inside the update can see; None: there is no room
+        for such a change; {}: the update runs its modules at the recorded states only."""
+        uses = self.inputs_in_update()
+        found = Transport()
+        wider = False
+        rows: dict[str, dict[str, float]] = {}
+        for part in (*self.names, READOUT):
+            spaces = {n: null_space(self.parameters[n], uses[n], len(self.y), self.tolerance) for n in self._weights(part)}
+            known = {n: self._space(n) for n in spaces}
+            wider |= any(spaces[n].refused or len(spaces[n].basis) > len(known[n].basis) for n in spaces)
+            if any(space.refused and not known[n].refused for n, space in spaces.items()):
+                return None
+            change = self._drawn(found, [n for n in spaces if not spaces[n].refused], spaces)
+            if change:
+                compared = self.compare(self.run(change), [part])
+                rows[part] = {p: compared.parts[p] for p in self._others(part)}
+        return rows if wider else {}
+
+    def _weights(self, part: str) -> list[str]:
+        """Weights of a part that are used in products, in the order of their first use."""
+        return [name for name in self.products.uses if name in self._in(part)]
+
+    def _space(self, name: str) -> NullSpace:
+        return null_space(self.parameters[name], self.products.uses[name], len(self.y), self.tolerance)
 
     def _drawn(
         self, found: Transport, names: Sequence[str], spaces: Mapping[str, NullSpace], keep_signs: bool = False
@@ -450,7 +504,7 @@ class Experiment:
         change = self._drawn(found, weights, spaces)
         if not change:
             return
-        compared = self.compare(self.run(change), part)
+        compared = self.compare(self.run(change), [part])
         found.scales.append(compared.scale)
         others = self._others(part)
         found.rows[part] = {p: compared.parts[p] for p in others}
@@ -459,7 +513,7 @@ class Experiment:
             found.power[part] = {p: self.change(power, self._in(p), base=exact_base) for p in others}
         kept = self._drawn(found, list(change), spaces, keep_signs=True)
         if kept:
-            compared = self.compare(self.run(kept), part)
+            compared = self.compare(self.run(kept), [part])
             found.signs[part] = {p: compared.parts[p] for p in others}
 
     def _perturb_inside(
@@ -476,7 +530,7 @@ class Experiment:
         if not change:
             return
         other = self.run(change)
-        found.inside[part] = self.change(other, [first], self.compare(other, part).scale)
+        found.inside[part] = self.change(other, [first], self.compare(other, [part]).scale)
         if exact is not None and first in exact_base:
             found.inside_power[part] = self.change(exact(change), [first], base=exact_base)
 
@@ -522,7 +576,8 @@ class Experiment:
         rows: dict[str, dict[str, float]] = {}
         for k, name in enumerate(self.names[1:], 1):
             noise = {name: self.noise(self.states[name], STATE_NOISE)}
-            compared = self.compare(self.run(hooks=lambda noise=noise: self._added(noise, self.logits)), name)
+            other = self.run(hooks=lambda noise=noise: self._added(noise, self.logits))
+            compared = self.compare(other, [*self.names[k:], READOUT])
             rows[name] = {p: compared.parts[p] for p in self.names[:k] if p in self._others(name)}
         return rows, max(still.parts.values(), default=0.0), ""
 
@@ -549,12 +604,13 @@ class Experiment:
     def over_time(self) -> tuple[float, float]:
         """Change of a second update that begins (a) with what the first has left, (b) with other random numbers."""
         self.run()
-        second = self.of_blocks(self.compare(self.run(keep_state=True)))
+        second = self.run(keep_state=True)
         with generators_kept(self.model):
             torch.manual_seed(int(torch.randint(2**31, (), generator=self.generator)))
-            drawn = self.of_blocks(self.compare(self.run()))
+            drawn = self.run()
         self.replay.restore()
-        return max(second.values(), default=0.0), max(drawn.values(), default=0.0)
+        blocks = [name for name in self.names if name in self.trained]
+        return tuple(max(self.change(u, self._in(name)) for name in blocks) for u in (second, drawn))  # type: ignore[return-value]
 
 
 def _first(out: Any) -> Tensor:
@@ -601,8 +657,11 @@ def placed(model: nn.Module, dtype: torch.dtype | None, roots: Sequence[Any]) ->
 
 def aliased(model: nn.Module) -> str:
     """Name of a parameter whose memory another tensor uses too; "": none. A copy in float64 would not be seen there."""
-    storages = {p.untyped_storage().data_ptr(): name for name, p in model.named_parameters() if p.numel()}
+    storages: dict[int, str] = {}
     own = {id(p) for p in model.parameters()}
+    for name, p in model.named_parameters():
+        if p.numel() and storages.setdefault(p.untyped_storage().data_ptr(), name) != name:
+            return name
     for found in gc.get_objects():
         if issubclass(type(found), Tensor) and id(found) not in own and type(found) in (Tensor, nn.Parameter):
             try:

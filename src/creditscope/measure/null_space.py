@@ -43,13 +43,23 @@ class Products(TorchDispatchMode):
         super().__init__()
         self.uses: dict[str, Use] = {}
         self._weights: dict[int, list[tuple[str, nn.Parameter]]] = {}
+        self.active = True
+        """Off: products are not recorded."""
         for name, p in parameters.items():
-            if p.dim() >= 2:
-                self._weights.setdefault(p.untyped_storage().data_ptr(), []).append((name, p))
+            if p.dim() < 2:
+                continue
+            held = self._weights.setdefault(p.untyped_storage().data_ptr(), [])
+            twins = [k for k, (_, other) in enumerate(held) if _same_memory(p, other)]
+            if not twins:
+                held.append((name, p))
+            elif p.requires_grad and not held[twins[0]][1].requires_grad:
+                held[twins[0]] = (name, p)  # two names of one weight: the one that is trained
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         packet = func.overloadpacket
-        if packet in (aten.mm, aten.bmm):
+        if not self.active or torch._C._current_graph_task_id() != -1:
+            pass  # a product of a backward pass shows where weights are transported, not what they are given
+        elif packet in (aten.mm, aten.bmm):
             self._product(args[0], args[1])
         elif packet in (aten.addmm, aten.baddbmm):
             self._product(args[1], args[2])
@@ -92,6 +102,10 @@ class Products(TorchDispatchMode):
             use.inputs.append(patches.unflatten(1, (groups, -1)).transpose(2, 3).flatten(0, 2))
 
 
+def _same_memory(a: Tensor, b: Tensor) -> bool:
+    return (a.data_ptr(), a.shape, a.stride()) == (b.data_ptr(), b.shape, b.stride())
+
+
 def _contracted(operand: Tensor, w: Tensor) -> int | None:
     """Which axis of the weight a product `other @ operand` sums over; None: the operand is no whole weight or transpose."""
     if w.dim() != 2 or not w.is_contiguous() or (operand.dim() == 3 and operand.shape[0] != 1):
@@ -123,7 +137,8 @@ class NullSpace:
         matrix = w.detach().double().flatten(1) if w.dim() > 1 else w.detach().double()
         n = torch.randn(matrix.shape, dtype=torch.float64, generator=generator).to(matrix.device) * self.live
         if keep_signs:
-            return None if self.left is not None else self._signs_kept(matrix, n)
+            kept = None if self.left is not None else self._signs_kept(matrix, n)
+            return None if kept is None else kept.view_as(w)
         for _ in range(2):  # the second time takes out what rounding has left
             n = n - (n @ self.basis.mT) @ self.basis
             if self.left is not None:
