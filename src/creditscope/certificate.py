@@ -125,10 +125,14 @@ def _blocks(model: nn.Module, inputs: Any, n: int, blocks: Any) -> list[tuple[st
         return resolve_blocks(model, list(dict.fromkeys(verified_stream(model, inputs, n).names)))
 
 
-def _callable(update: Any, model: nn.Module, inputs: Any, optimizer: Any, objective: Mapping[str, Any] | None) -> Update:
+def _callable(
+    update: Any, model: nn.Module, inputs: Any, optimizer: Any, objective: Mapping[str, Any] | None
+) -> Update:
     if isinstance(update, CreditRule):
         if optimizer is not None:
-            raise CreditscopeError("a CreditRule leaves gradients; give optimizer= only with a step(model, batch, optimizer)")
+            raise CreditscopeError(
+                "a CreditRule leaves gradients; give optimizer= only with a step(model, batch, optimizer)"
+            )
         return _by_rule(update, model, inputs, dict(objective or {}))
     if objective is not None:
         raise CreditscopeError("objective= belongs to a CreditRule; a callable has its own")
@@ -145,7 +149,7 @@ def _callable(update: Any, model: nn.Module, inputs: Any, optimizer: Any, object
     except ValueError:  # built in: its signature is not known
         pass
     if optimizer is None:
-        return update  # type: ignore[no-any-return]
+        return update
     if not isinstance(optimizer, Optimizer) and not callable(optimizer):
         raise CreditscopeError(
             f"optimizer is a {type(optimizer).__name__}; give an optimiser or a function of the model that makes one"
@@ -206,7 +210,9 @@ def _dtype(
         return None
     shared = locality.aliased(model)
     if shared:
-        notes.append(f"in {_spelled(own)}: another tensor shares the memory of {shared}, which a float64 copy would not")
+        notes.append(
+            f"in {_spelled(own)}: another tensor shares the memory of {shared}, which a float64 copy would not"
+        )
         return None
     try:
         with locality.placed(model, torch.float64, [call, *settings["roots"]]):
@@ -456,7 +462,9 @@ def _teaching(e: Experiment, floor: float) -> Answer:
         (False, True): "logits without labels",
         (False, False): "no teaching signal",
     }[by_labels, by_logits]
-    return Answer("learns from", what, max(labels, logits), floor, f"other labels {labels:.2g}, moved logits {logits:.2g}")
+    return Answer(
+        "learns from", what, max(labels, logits), floor, f"other labels {labels:.2g}, moved logits {logits:.2g}"
+    )
 
 
 def _later(e: Experiment, floor: float, teaching: str) -> Answer:
@@ -477,7 +485,13 @@ def _samples(e: Experiment) -> Answer:
     change, floor, factor = found
     if floor > HIGHEST_FLOOR:
         return Answer(question, UNDETERMINED, change, floor, "the order of the samples changes the update as well")
-    sums = "" if abs(factor - 1) < 0.01 else "a sum over samples" if abs(factor - 2) < 0.02 else f"by a factor {factor:.3g}"
+    sums = (
+        ""
+        if abs(factor - 1) < 0.01
+        else "a sum over samples"
+        if abs(factor - 2) < 0.02
+        else f"by a factor {factor:.3g}"
+    )
     return Answer(question, "no" if e.depends(change, floor) else "yes", change, floor, sums)
 
 
@@ -544,7 +558,9 @@ def _feedback(e: Experiment, floor: float, between: str) -> Answer:
     second, drawn = e.over_time()
     question = "feedback over time"
     if e.depends(second, floor):
-        return Answer(question, "learned", second, floor, "a second update from the state that the first has left differs")
+        return Answer(
+            question, "learned", second, floor, "a second update from the state that the first has left differs"
+        )
     if e.depends(drawn, floor):
         return Answer(question, "drawn anew", drawn, floor, "the update changes with the random numbers")
     if between == "yes":

@@ -70,7 +70,7 @@ class Replay:
             self._todo += items
         elif isinstance(found, set):
             members = set(found)
-            self._put_back.append(lambda: (found.clear(), found.update(members)) and None)
+            self._put_back += [found.clear, functools.partial(found.update, members)]
             self._todo += members
         elif isinstance(found, tuple | frozenset):
             self._todo += found

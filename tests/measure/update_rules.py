@@ -131,7 +131,7 @@ class Feedback(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Any:
         x, back = ctx.saved_tensors
         return grad.mm(back), grad.t().mm(x), None, grad.sum(0)
 
@@ -191,11 +191,11 @@ def direct(model: Any, batch: Any) -> None:
     F.cross_entropy(logits, y).backward()
 
 
-def direct_net(wrong: tuple[int, int] | None = None) -> Net:
-    model = Net(DirectLinear)
+def direct_net(wrong: tuple[int, int] | None = None) -> nn.Module:
+    model: Any = Net(DirectLinear)
     model.head = DirectLinear(WIDTH, CLASSES)
     if wrong is not None:
-        model.layers[wrong[0]].linear.wrong.append(model.layers[wrong[1]].linear)  # type: ignore[union-attr]
+        model.layers[wrong[0]].linear.wrong.append(model.layers[wrong[1]].linear)
     return model
 
 

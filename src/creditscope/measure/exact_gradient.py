@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
@@ -21,20 +22,26 @@ WRONG_NATIVE = 0.1
 def exact_gradient(
     model: nn.Module,
     loss: Callable[[], Tensor],
+    restore: Callable[[], None],
     parameters: Mapping[str, nn.Parameter],
     part_of: Mapping[str, tuple[str, ...]],
 ) -> tuple[Callable[[], dict[str, Tensor]] | None, str]:
     """(gradient of `loss` at the present weights, how it is taken), or (None, why there is none).
 
     First by autograd as it is; where the model's own backward pass is not the gradient, with hooks and backward passes of
-    custom autograd functions left out.
+    custom autograd functions left out. `restore` puts the state of the model back before each run.
     """
 
+    def loss_anew() -> Tensor:
+        restore()
+        return loss()
+
     def gradient(plain: bool) -> dict[str, Tensor]:
+        restore()
         with torch.enable_grad(), _plain(model) if plain else nullcontext():
             grads = torch.autograd.grad(loss(), list(parameters.values()), allow_unused=True)
         return {
-            name: torch.zeros_like(p, dtype=torch.float64) if g is None else g.detach().double()
+            name: torch.zeros_like(p, dtype=torch.float64) if g is None else g.detach().double()  # type: ignore[redundant-expr]
             for (name, p), g in zip(parameters.items(), grads, strict=True)
         }
 
@@ -45,10 +52,10 @@ def exact_gradient(
         except (RuntimeError, TypeError, AttributeError) as error:
             errors.append(" ".join(str(error).split())[:120])
             continue
-        wrong = _wrong(loss, parameters, part_of, found)
+        wrong = _wrong(loss_anew, parameters, part_of, found)
         if not wrong:
             how = "the model's own backward pass is not the gradient of its loss; hooks and custom backward passes left out"
-            return (lambda: gradient(plain)), how if plain else ""
+            return functools.partial(gradient, plain), how if plain else ""
         errors.append(wrong)
     return None, f"the gradient of the loss is not known: {errors[-1]}"
 

@@ -10,6 +10,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,6 @@ from torch.utils._pytree import tree_map
 
 from creditscope.batch import call_model, logits_of, map_samples
 from creditscope.blocks import replaced, tensors_in
-from creditscope.errors import CreditscopeError
 from creditscope.measure.exact_gradient import exact_gradient
 from creditscope.measure.null_space import NullSpace, Products, Use, null_space, unseen
 from creditscope.replay import Replay
@@ -366,7 +366,7 @@ class Experiment:
                 self.inputs, len(self.y), lambda t: t + self.noise(t, size) if t.is_floating_point() else t
             )
             noise = {name: self.noise(state, size) for name, state in self.states.items()}
-            changed = self.compare(self.run(inputs=inputs, hooks=lambda noise=noise: self._added(noise)))
+            changed = self.compare(self.run(inputs=inputs, hooks=partial(self._added, noise)))
             found = max(found, *(changed.parts[name] for name in self.trained))
         return found
 
@@ -384,13 +384,12 @@ class Experiment:
 
             return hook
 
-        def hand_back(_: nn.Module, __: Any, out: Any) -> Any:
-            first, path_t = "head" not in self.fired, next(iter(tensors_in(out)))
+        def hand_back(_: nn.Module, __: Any, out: Any) -> None:
+            first, t = "head" not in self.fired, _first(out)
             self.fired.add("head")
             assert logits is not None
-            if not first or path_t[1].shape != logits.shape:
-                return out
-            return replaced(out, path_t[0], path_t[1] + (logits.to(path_t[1]) - path_t[1]).detach())
+            if first and t.shape == logits.shape:
+                t.data.copy_(logits)  # the graph, and what hooks of the user hang on it, stay
 
         for name, block in self.blocks:
             if name in noise:
@@ -439,7 +438,9 @@ class Experiment:
         wider = False
         rows: dict[str, dict[str, float]] = {}
         for part in (*self.names, READOUT):
-            spaces = {n: null_space(self.parameters[n], uses[n], len(self.y), self.tolerance) for n in self._weights(part)}
+            spaces = {
+                n: null_space(self.parameters[n], uses[n], len(self.y), self.tolerance) for n in self._weights(part)
+            }
             known = {n: self._space(n) for n in spaces}
             wider |= any(spaces[n].refused or len(spaces[n].basis) > len(known[n].basis) for n in spaces)
             if any(space.refused and not known[n].refused for n, space in spaces.items()):
@@ -483,9 +484,7 @@ class Experiment:
             return 0.0
         states, logits = self.forward(change)
         pairs = [(states[name], self.states[name]) for name in self.states] + [(logits, self.logits)]
-        return max(
-            float((a - b).double().norm() / b.double().norm().clamp_min(1e-300)) for a, b in pairs if a.numel()
-        )
+        return max(float((a - b).double().norm() / b.double().norm().clamp_min(1e-300)) for a, b in pairs if a.numel())
 
     def _others(self, part: str) -> list[str]:
         """Trained parts that share no parameter with this one."""
@@ -557,9 +556,12 @@ class Experiment:
         if bias in self.parameters and self.parameters[bias].shape == shift.shape:
             return self.run({bias: shift})
 
+        def move(_: nn.Module, __: Any, out: Any) -> None:
+            _first(out).data.add_(shift)
+
         def hooks() -> ExitStack:
             stack = ExitStack()
-            stack.callback(module.register_forward_hook(lambda _, __, out: out + shift.to(out)).remove)
+            stack.callback(module.register_forward_hook(move).remove)
             return stack
 
         return self.run(hooks=hooks)
@@ -569,14 +571,14 @@ class Experiment:
         if self.head is None:
             return {}, 0.0, "no readout behind the blocks was seen"
         quiet = {name: torch.zeros_like(state) for name, state in self.states.items()}
-        still = self.compare(self.run(hooks=lambda: self._added(quiet, self.logits)))
+        still = self.compare(self.run(hooks=partial(self._added, quiet, self.logits)))
         missing = [name for name in (*self.names, *(["head"] if uses_logits else [])) if name not in self.fired]
         if missing:
             return {}, 0.0, f"the update does not call the module of {missing[0]}"
         rows: dict[str, dict[str, float]] = {}
         for k, name in enumerate(self.names[1:], 1):
             noise = {name: self.noise(self.states[name], STATE_NOISE)}
-            other = self.run(hooks=lambda noise=noise: self._added(noise, self.logits))
+            other = self.run(hooks=partial(self._added, noise, self.logits))
             compared = self.compare(other, [*self.names[k:], READOUT])
             rows[name] = {p: compared.parts[p] for p in self.names[:k] if p in self._others(name)}
         return rows, max(still.parts.values(), default=0.0), ""
@@ -627,7 +629,9 @@ def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 def placed(model: nn.Module, dtype: torch.dtype | None, roots: Sequence[Any]) -> Iterator[None]:
     """The model with its weights in this dtype (None: as they are), every module in its mode; all is put back afterwards.
 
-    roots: what else may be changed inside, and is put back. Weights are changed in place, so that whoever refers to them (a hook, a closure, another module) sees it.
+    roots: what else may be changed inside, and is put back.
+
+    Weights are changed in place, so that whoever refers to them (a hook, a closure, another module) sees it.
     """
     modes = [(module, module.training) for module in model.modules()]
     with untouched(model, train=model.training):
@@ -684,13 +688,12 @@ def exact_of(experiment: Experiment) -> tuple[Callable[[Mapping[str, Tensor] | N
     e = experiment
 
     def loss() -> Tensor:
-        e.replay.restore()
         with generators_kept(e.model):
             losses = e.loss_fn(logits_of(call_model(e.model, e.inputs)), e.y)
         return losses.sum() / len(e.y)
 
     trained = {n: p for n, p in e.parameters.items() if p.requires_grad and n in e.base}
-    gradient, why = exact_gradient(e.model, loss, trained, e.part_of)
+    gradient, why = exact_gradient(e.model, loss, e.replay.restore, trained, e.part_of)
     if gradient is None:
         return None, why
 

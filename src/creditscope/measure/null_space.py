@@ -40,7 +40,7 @@ class Products(TorchDispatchMode):
     """Records the inputs of every matrix product and convolution with one of these parameters, in the order of first use."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.uses: dict[str, Use] = {}
         self._weights: dict[int, list[tuple[str, nn.Parameter]]] = {}
         self.active = True
@@ -94,10 +94,10 @@ class Products(TorchDispatchMode):
                 use.refused = "a transposed or three-dimensional convolution"
                 continue
             x2 = x.detach().double()
-            size, steps = list(w.shape[2:]), [list(v) for v in (dilation, pad, stride)]
+            size, steps = tuple(w.shape[2:]), [tuple(v) for v in (dilation, pad, stride)]
             if x.dim() == 3:
-                x2, size = x2.unsqueeze(2), [1, *size]
-                steps = [[one, *v] for one, v in zip((1, 0, 1), steps, strict=True)]
+                x2, size = x2.unsqueeze(2), (1, *size)
+                steps = [(one, *v) for one, v in zip((1, 0, 1), steps, strict=True)]
             patches = F.unfold(x2, size, *steps)  # [B, C*k, places]; groups: their patches are taken together
             use.inputs.append(patches.unflatten(1, (groups, -1)).transpose(2, 3).flatten(0, 2))
 
@@ -143,6 +143,7 @@ class NullSpace:
             n = n - (n @ self.basis.mT) @ self.basis
             if self.left is not None:
                 n = n - self.left.mT @ (self.left @ n)
+        n = n * self.live
         size = float(matrix.norm()) or math.sqrt(matrix.shape[0])
         return (n * (size / n.norm())).view_as(w)
 
