@@ -13,31 +13,29 @@ from torch import Tensor, nn
 from creditscope.batch import LABEL_KEYS, call_model, map_samples, split_batch
 from creditscope.blocks import resolve_blocks
 from creditscope.credit.base import CreditRule
+from creditscope.data import Dataset
+from creditscope.data.dataset import eval_batches, normalise
 from creditscope.eager import original
 from creditscope.errors import CreditscopeError
 from creditscope.find import verified_stream
 from creditscope.measure import locality
-from creditscope.measure.locality import (
+from creditscope.measure.certificate import (
     BACKPROPAGATION,
-    EMBEDDING,
     GLOBAL,
-    HIGHEST_FLOOR,
     LATER,
     LOCAL,
-    READOUT,
     SIGNS,
     TRANSPORT,
     UNDETERMINED,
     Answer,
     Certificate,
-    Experiment,
-    LossFn,
-    Transport,
-    Update,
 )
+from creditscope.measure.locality import EMBEDDING, HIGHEST_FLOOR, READOUT, Experiment, LossFn, Transport, Update
 from creditscope.measure.null_space import Products, null_space
 from creditscope.stream import InterfaceStream, has_interface
-from creditscope.training.objective import Objective
+from creditscope.training.build import build_stream
+from creditscope.training.bundle import Bundle
+from creditscope.training.objective import Objective, freeze_first
 from creditscope.untouched import generators_kept, untouched
 
 Optimizer = torch.optim.Optimizer
@@ -103,6 +101,23 @@ def certify(
             raise
         except Exception as error:
             raise _raised(error) from error
+
+
+def certify_bundle(bundle: Bundle, dataset: Dataset, samples: int = 16) -> Certificate:
+    """The certificate of a bundle's network under its own rule and recipe, on its first evaluation samples."""
+    spec = bundle.spec
+    model = bundle.model(dataset).train()
+    stream = build_stream(model, normalise(dataset, dataset.test_x[:3]))
+    objective = {
+        "credit_norm": spec.credit_norm,
+        "credit_site": spec.credit_site,
+        "penalty": spec.penalty,
+        "first_trained": freeze_first(stream, spec.train_last),
+        "grad_clip": spec.grad_clip,
+        "clip_over": spec.clip_over,
+    }
+    batch = eval_batches(dataset, 1, samples)[0]
+    return certify(bundle.rule(), model, batch, objective=objective)
 
 
 # ---- what is given ---------------------------------------------------------------------------------------------

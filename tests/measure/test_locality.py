@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.measure import update_rules as rules
-from tests.measure.update_rules import CLASSES, DEPTH, SAMPLES, WIDTH, Net
 from torch import Tensor, nn
 
 from creditscope.certificate import certify
 from creditscope.credit.base import CreditRule
 from creditscope.credit.registry import make_rule
 from creditscope.errors import CreditscopeError
-from creditscope.measure.locality import BACKPROPAGATION, GLOBAL, LABELS, LATER, LOCAL, SIGNS, TRANSPORT, UNDETERMINED
+from creditscope.measure.certificate import (
+    BACKPROPAGATION,
+    GLOBAL,
+    LABELS,
+    LATER,
+    LOCAL,
+    SIGNS,
+    TRANSPORT,
+    UNDETERMINED,
+)
 from creditscope.measure.null_space import Use, null_space
 from creditscope.models import ResMLP, SmallCNN, ViTMini
+from creditscope.protocol.report import DiagnosticReport, make_report
+from creditscope.render.certificate import certificate_matrix, drawn
 from creditscope.stream import InterfaceStream
 from creditscope.untouched import fingerprint
+
+from ..protocol.factory import make_facts
+from . import update_rules as rules
+from .update_rules import CLASSES, DEPTH, SAMPLES, WIDTH, Net
 
 LAYERS = "layers.*"
 
@@ -390,7 +404,7 @@ def test_wrong_use_is_one_line(given: dict[str, Any], words: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_a_certificate_is_plain_data_and_text() -> None:
+def test_a_certificate_is_plain_data_and_text(tmp_path: Path) -> None:
     found = certify(rules.dfa(), seeded(Net), rules.batch(), LAYERS)
     content = json.loads(json.dumps(found.to_dict()))
     assert content["label"] in LABELS
@@ -399,6 +413,21 @@ def test_a_certificate_is_plain_data_and_text() -> None:
     assert text.splitlines()[0].startswith(f"LOCALITY: {GLOBAL} (")
     assert "weight transport between blocks: no [" in text
     assert found.conditions["samples"] == SAMPLES
+    plain = make_report(make_facts())
+    assert "certificate" not in plain.to_dict()
+    held = plain.with_certificate(found)
+    held.to_json(tmp_path / "report.json")
+    again = DiagnosticReport.from_json(tmp_path / "report.json")
+    assert again.certificate == found
+    assert text.splitlines()[1] in str(again)
+    matrix = certificate_matrix(found)
+    assert [len(cells) for _, cells in matrix.rows] == [DEPTH] * DEPTH
+    assert [cells[k].words for k, (_, cells) in enumerate(matrix.rows)] == ["not tested"] * DEPTH
+    assert drawn(found, ".svg").startswith(b"<?xml")
+    damaged = held.to_dict()
+    damaged["certificate"]["matrix"] = [[0.0]]
+    with pytest.raises(CreditscopeError, match="the matrix is not 3 x 3"):
+        DiagnosticReport.from_dict(damaged)
 
 
 def test_a_head_without_bias_and_weights_of_other_forms() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -31,15 +31,6 @@ LossFn = Callable[[Tensor, Tensor], Tensor]
 Changes = dict[str, Tensor]
 """Name of a parameter -> what the update does to it (float64)."""
 
-BACKPROPAGATION = "backpropagation"
-TRANSPORT = "weight transport"
-SIGNS = "symmetric signs only"
-GLOBAL = "no weight transport between blocks, global error"
-LATER = "no weight transport between blocks, later states"
-LOCAL = "local"
-UNDETERMINED = "undetermined"
-LABELS = (BACKPROPAGATION, TRANSPORT, SIGNS, GLOBAL, LATER, LOCAL, UNDETERMINED)
-
 ABOVE = 30.0
 """A change counts from this many floors on."""
 SMALLEST = {torch.float64: 1e-9}
@@ -53,52 +44,6 @@ EQUAL = {torch.float64: 1e-8}
 EQUAL_NATIVE = 1e-4
 """Relative difference up to which two gradients are equal to round-off."""
 EMBEDDING, READOUT = "embedding", "readout"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One question: what was found, with the number and the floor behind it (None where there is none)."""
-
-    question: str
-    answer: str
-    change: float | None = None
-    floor: float | None = None
-    detail: str = ""
-
-    @property
-    def line(self) -> str:
-        number = "" if self.change is None else f" [{self.change:.2g}"
-        number += "" if not number else "]" if self.floor is None else f", floor {self.floor:.2g}]"
-        return f"{self.question}: {self.answer}{number}{f' ({self.detail})' if self.detail else ''}"
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """What the updates of the blocks were found to depend on."""
-
-    label: str
-    """One of LABELS."""
-    reason: str
-    """The numbers behind the label, and its scope; of `undetermined`: why."""
-    matrix: tuple[tuple[float | None, ...], ...]
-    """[perturbed block k][block l]: relative change of the update of l. Diagonal: of the block's first weight, when those
-    behind it in the block are perturbed. None: not tested."""
-    answers: dict[str, Answer]
-    blocks: tuple[str, ...]
-    conditions: dict[str, Any]
-    """dtype, samples, mode, loss; how many calls of the update were made."""
-    notes: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        content = asdict(self)
-        content["matrix"] = [list(row) for row in self.matrix]
-        content["blocks"], content["notes"] = list(self.blocks), list(self.notes)
-        return content
-
-    def __str__(self) -> str:
-        lines = [f"LOCALITY: {self.label}" + (f" ({self.reason})" if self.reason else "")]
-        lines += [f"  {answer.line}" for answer in self.answers.values()]
-        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 
 @dataclass
