@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from creditscope.certificate import certify
     from creditscope.credit.base import CreditBatch, CreditRule
     from creditscope.credit.foreign import credit_from_grads
     from creditscope.credit.registry import credit_rule, register
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from creditscope.errors import CreditscopeError
     from creditscope.find import find_blocks
     from creditscope.frozen import frozen_blocks
+    from creditscope.measure.certificate import Certificate
     from creditscope.monitor import Monitor
     from creditscope.protocol.report import DiagnosticReport
     from creditscope.protocol.thresholds import DiagnosticThresholds
@@ -24,6 +26,8 @@ __all__ = [
     "diagnose",
     "DiagnosticReport",
     "DiagnosticThresholds",
+    "certify",
+    "Certificate",
     "frozen_blocks",
     "find_blocks",
     "Monitor",
@@ -43,6 +47,8 @@ _HOME = {
     "diagnose": "creditscope.diagnosis",
     "DiagnosticReport": "creditscope.protocol.report",
     "DiagnosticThresholds": "creditscope.protocol.thresholds",
+    "certify": "creditscope.certificate",
+    "Certificate": "creditscope.measure.certificate",
     "frozen_blocks": "creditscope.frozen",
     "find_blocks": "creditscope.find",
     "Monitor": "creditscope.monitor",

@@ -160,7 +160,7 @@ def _generators(model: nn.Module, reads: Any) -> Callable[[], None]:
     """The state of the global generators and of those that the model and the loader hold; what it returns puts it back."""
     python_rng, numpy_rng, torch_rng = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     cuda_rng = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    own = [(g, _state(g)) for g in _held(model, reads)]
+    own = [(g, generator_state(g)) for g in _held(model, reads)]
 
     def restore() -> None:
         random.setstate(python_rng)
@@ -169,7 +169,7 @@ def _generators(model: nn.Module, reads: Any) -> Callable[[], None]:
         if cuda_rng is not None:
             torch.cuda.set_rng_state_all(cuda_rng)
         for generator, state in own:
-            _set_state(generator, state)
+            set_generator_state(generator, state)
 
     return restore
 
@@ -189,7 +189,7 @@ def _held(model: nn.Module, reads: Any) -> list[Any]:
     return list({id(v): v for v in values if isinstance(v, GENERATORS)}.values())
 
 
-def _state(generator: Any) -> Any:
+def generator_state(generator: Any) -> Any:
     if isinstance(generator, torch.Generator):
         return generator.get_state()
     if isinstance(generator, np.random.Generator):
@@ -197,7 +197,7 @@ def _state(generator: Any) -> Any:
     return generator.get_state() if isinstance(generator, np.random.RandomState) else generator.getstate()
 
 
-def _set_state(generator: Any, state: Any) -> None:
+def set_generator_state(generator: Any, state: Any) -> None:
     if isinstance(generator, torch.Generator | np.random.RandomState):
         generator.set_state(state)
     elif isinstance(generator, np.random.Generator):
@@ -221,7 +221,7 @@ def fingerprint(model: nn.Module, reads: Any = None) -> dict[str, Any]:
     found["random numbers of numpy"] = str(np.random.get_state())  # noqa: NPY002
     found["random numbers of torch"] = _digest(torch.get_rng_state())
     for k, generator in enumerate(_held(model, reads)):
-        state = _state(generator)
+        state = generator_state(generator)
         found[f"generator {k}"] = _digest(state) if isinstance(state, Tensor) else str(state)
     return found
 

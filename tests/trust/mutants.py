@@ -517,6 +517,36 @@ PROOFS = [
      ODD + "[local learning: detach]"),
 ]  # fmt: skip
 
+CERTIFIED = "measure/test_locality.py::"
+LABELLED = CERTIFIED + "test_an_update_is_labelled_by_what_it_depends_on"
+SIGNS_KEPT = CERTIFIED + "test_signs_kept_means_every_sign_and_every_activation"
+CERTIFICATE = [
+    ("measure/null_space", "n = n - (n @ self.basis.mT) @ self.basis", "n = n + 0", "a change of weights leaves activations",
+     SIGNS_KEPT),
+    ("measure/null_space", "live = rows.abs().amax(0) > 0", "live = rows.abs().amax(0) >= 0", "dead inputs are no test",
+     SIGNS_KEPT),
+    ("measure/null_space", "if free < max(2, SMALLEST_SHARE * int(live.sum())):", "if free < 0:",
+     "a null space that is too small is refused", SIGNS_KEPT),
+    ("measure/locality", "        if not keep_state:", "        if keep_state is None:", "every call begins from one state",
+     CERTIFIED + "test_feedback_over_time"),
+    ("measure/locality", "t.data.copy_(logits)", "t.data.mul_(1)", "later states are tested at the recorded logits",
+     LABELLED + "[dfa by hand]"),
+    ("measure/locality", "return factor if left <=", "return 1.0 if left <=", "a global clip is no transport",
+     CERTIFIED + "test_a_global_clip_is_a_common_scale_and_no_transport"),
+    ("measure/locality", "                return storages[pointer]", "                continue",
+     "a tensor that shares a weight's memory is seen", CERTIFIED + "test_a_feedback_that_is_a_view_of_the_weights_is_seen"),
+    ("measure/exact_gradient", "for plain in (False, True):", "for plain in (False,):",
+     "a backward pass of the layers' own is not the gradient", LABELLED + "[layers fa]"),
+    ("replay", "                found.update(before)", "                found.update({})", "what an update replaces is put back",
+     LABELLED + "[layers usf]"),
+    ("certificate", "if all(v is not None and not e.depends(v, floor) for v in kept):", "if False:",
+     "signs alone are told apart from weights", LABELLED + "[layers usf]"),
+    ("certificate", 'verdict = _verdict(e, cells, before.floor, "")', 'verdict = "yes", before.change, ""',
+     "forward runs at other states are no transport", CERTIFIED + "test_the_rules_of_the_library"),
+    ("certificate", 'if later.answer == "yes":', "if False:", "a peek at a later block is not local",
+     LABELLED + "[planted: a peek at a later block]"),
+]  # fmt: skip
+
 MUTANTS = [
     Mutant(f"{room}{name}.py", old, new, breaks, test)
     for room, rows in (
@@ -528,6 +558,7 @@ MUTANTS = [
         ("", STREAM),
         ("", PLACES),
         ("", PROOFS),
+        ("", CERTIFICATE),
         ("studies/", STUDIES),
     )
     for name, old, new, breaks, test in rows

@@ -10,6 +10,10 @@ COMMANDS = {
     "demo": ("creditscope.cli.demo", "train and audit BP, FA and DFA with their nulls on the embedded dataset"),
     "train": ("creditscope.cli.train", "train one network by one credit rule into a bundle"),
     "diagnose": ("creditscope.cli.diagnose", "measure and judge the network of a bundle"),
+    "certify": (
+        "creditscope.cli.certify",
+        "what the updates of a bundle's network depend on: a certificate of locality",
+    ),
     "rules": ("creditscope.cli.rules", "list the credit rules that can be trained and measured"),
     "smoke": ("creditscope.cli.smoke", "check the papers' expectation on four small networks"),
     "report": ("creditscope.cli.report", "one table over many bundles: claimed next to audited"),

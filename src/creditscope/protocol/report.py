@@ -11,6 +11,7 @@ from pydantic import ConfigDict, ValidationError
 
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_json, read_json, write_atomic
+from creditscope.measure.certificate import Certificate
 from creditscope.measure.depth import accuracies, checked_n_test, depth
 from creditscope.measure.facts import Facts
 from creditscope.protocol.chain import ChainStep, walk_back_chain
@@ -47,6 +48,8 @@ class DiagnosticReport(Judgement):
     facts: Facts
     verdict: Verdict
     chain: tuple[ChainStep, ...] = ()
+    certificate: Certificate | None = None
+    """What the update depends on, where `certify` has found it out."""
 
     @property
     def status(self) -> Status:
@@ -64,8 +67,14 @@ class DiagnosticReport(Judgement):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
-        data: dict[str, Any] = json.loads(self.model_dump_json())
+        data: dict[str, Any] = json.loads(
+            self.model_dump_json(exclude={"certificate"} if self.certificate is None else None)
+        )
         return data
+
+    def with_certificate(self, certificate: Certificate) -> DiagnosticReport:
+        """The same report with the certificate of `certify` in it: printed, saved and drawn with the rest."""
+        return self.model_copy(update={"certificate": certificate})
 
     def to_json(self, path: str | Path | None = None) -> str:
         """JSON text; also written to `path` (atomically) where one is given."""

@@ -14,6 +14,7 @@ from rich.text import Text
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.wording import other_reading, over_all_layers
+from creditscope.render.certificate import certificate_lines
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.numbers import STYLES, accuracy, mark, num, printable, signed
 from creditscope.render.sheet import Sheet
@@ -63,6 +64,9 @@ def report_renderable(report: DiagnosticReport) -> Group:
     if facts.depth is not None:
         parts += [Text(), Text("Depth margin (accuracy of the trained network minus frozen-blocks null)", style="bold")]
         parts += [Text(f"  {line}") for line in margin_lines(facts)]
+    if report.certificate is not None:
+        parts += [Text(), Text("Locality of the update", style="bold")]
+        parts += [Text(f"  {line}") for line in certificate_lines(report.certificate)]
     if report.chain:
         parts += [Text(), Text("From the claim to what holds", style="bold")]
         parts += [

@@ -55,7 +55,8 @@ def networks(
             continue  # its reports are among the extra ones
         for bundle, report in zip(group.bundles, group.reports, strict=True):
             if (more := fuller.pop(report.run, None)) is not None:
-                report = report.model_copy(update={"facts": _merged(report.facts, more.facts)})
+                fuller_facts = _merged(report.facts, more.facts)
+                report = report.model_copy(update={"facts": fuller_facts, "certificate": more.certificate})
             made.append(_network(bundle, report, margin_pp=_own_margin(bundle, report, pool)))
     for bundle in pool:
         if bundle.spec.frozen:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from creditscope.measure.certificate import Certificate
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.thresholds import DiagnosticThresholds
+from creditscope.render.certificate import certificate_lines, certificate_matrix
 from creditscope.render.charts import Chart, Dots, Figure, Matrix, missing
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.html.network import Network
@@ -67,6 +69,7 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
         "figures": [figure_of(c) for c in charts(network, limits)],
         "layers": _layer_table(facts),
         "functional": {"header": header, "rows": rows, "lines": functional_lines(facts)},
+        "certificate": _certificate(report.certificate),
         "stability": facts.stability,
         "convention": _flat(facts.convention.model_dump()),
         "stream": _flat(facts.stream.model_dump()),
@@ -98,6 +101,12 @@ def _margin(network: Network) -> dict[str, Any]:
         else f"– (mean over {seeds} seeds {signed(d3, 1)})"
     )
     return {"margin": own, "margin_cell": cell, "margin_told": ", ".join(told)}
+
+
+def _certificate(certificate: Certificate | None) -> dict[str, Any] | None:
+    if certificate is None:
+        return None
+    return {"lines": certificate_lines(certificate), "figures": [figure_of(certificate_matrix(certificate))]}
 
 
 def _sentences(network: Network) -> Sequence[str]:

@@ -1,0 +1,80 @@
+"""What a locality certificate says: a label, a matrix over blocks, and an answer with its number for each question."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
+
+STRICT = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
+
+BACKPROPAGATION = "backpropagation"
+TRANSPORT = "weight transport"
+SIGNS = "symmetric signs only"
+GLOBAL = "no weight transport between blocks, global error"
+LATER = "no weight transport between blocks, later states"
+LOCAL = "local"
+UNDETERMINED = "undetermined"
+LABELS = (BACKPROPAGATION, TRANSPORT, SIGNS, GLOBAL, LATER, LOCAL, UNDETERMINED)
+
+
+@dataclass(frozen=True, config=STRICT)
+class Answer:
+    """One question: what was found, with the number and the floor behind it (None where there is none)."""
+
+    question: str
+    answer: str
+    change: float | None = None
+    floor: float | None = None
+    detail: str = ""
+
+    @property
+    def line(self) -> str:
+        number = "" if self.change is None else f" [{self.change:.2g}"
+        number += "" if not number else "]" if self.floor is None else f", floor {self.floor:.2g}]"
+        return f"{self.question}: {self.answer}{number}{f' ({self.detail})' if self.detail else ''}"
+
+
+@dataclass(frozen=True, config=STRICT)
+class Certificate:
+    """What the updates of the blocks were found to depend on."""
+
+    label: str
+    """One of LABELS."""
+    reason: str
+    """The numbers behind the label, and its scope; of `undetermined`: why."""
+    matrix: tuple[tuple[float | None, ...], ...]
+    """[perturbed block k][block l]: relative change of the update of l. Diagonal: of the block's first weight, when those
+    behind it in the block are perturbed. None: not tested."""
+    answers: dict[str, Answer]
+    blocks: tuple[str, ...]
+    conditions: dict[str, Any]
+    """dtype, samples, mode, loss; how many calls of the update were made."""
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.label not in LABELS:
+            raise ValueError(f"label {self.label!r} is none of {', '.join(LABELS)}")
+        if any(len(side) != len(self.blocks) for side in (self.matrix, *self.matrix)):
+            raise ValueError(f"the matrix is not {len(self.blocks)} x {len(self.blocks)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data; a number that is not finite is None."""
+        content: dict[str, Any] = _plain(asdict(self))
+        return content
+
+    def __str__(self) -> str:
+        lines = [f"LOCALITY: {self.label}" + (f" ({self.reason})" if self.reason else "")]
+        lines += [f"  {answer.line}" for answer in self.answers.values()]
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

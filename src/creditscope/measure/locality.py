@@ -1,0 +1,652 @@
+"""Locality certificate: what does the update of each block depend on? One thing is changed at a time, the update is a black box.
+
+Every call of the update begins from the same weights, auxiliary state and random numbers. A change counts where it stands
+out from its floor: the change of the update when inputs and states get noise of the size that the forward pass shows.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from creditscope.batch import call_model, logits_of, map_samples
+from creditscope.blocks import replaced, tensors_in
+from creditscope.measure.exact_gradient import exact_gradient
+from creditscope.measure.null_space import NullSpace, Products, Use, null_space, unseen
+from creditscope.replay import Replay
+from creditscope.token_labels import IGNORED
+from creditscope.untouched import generators_kept, untouched
+
+Update = Callable[[nn.Module, Any], Any]
+LossFn = Callable[[Tensor, Tensor], Tensor]
+Changes = dict[str, Tensor]
+"""Name of a parameter -> what the update does to it (float64)."""
+
+ABOVE = 30.0
+"""A change counts from this many floors on."""
+SMALLEST = {torch.float64: 1e-9}
+SMALLEST_NATIVE = 1e-5
+"""Smaller relative changes never count (float64; any other dtype, or an auxiliary network in one)."""
+HIGHEST_FLOOR = 1e-3
+"""A floor above it hides what the question asks for."""
+STATE_NOISE = 0.1
+"""Of the RMS of a state, where later states are changed."""
+EQUAL = {torch.float64: 1e-8}
+EQUAL_NATIVE = 1e-4
+"""Relative difference up to which two gradients are equal to round-off."""
+EMBEDDING, READOUT = "embedding", "readout"
+
+
+@dataclass
+class Compared:
+    """The change of each part's update, after a factor that all parts other than the perturbed one have in common."""
+
+    parts: dict[str, float]
+    scale: float = 1.0
+
+
+@dataclass
+class Transport:
+    """What the null-space perturbations showed."""
+
+    rows: dict[str, dict[str, float]] = field(default_factory=dict)
+    inside: dict[str, float] = field(default_factory=dict)
+    signs: dict[str, dict[str, float]] = field(default_factory=dict)
+    power: dict[str, dict[str, float]] = field(default_factory=dict)
+    """The same for the exact gradient: what a rule that transports everything would show."""
+    inside_power: dict[str, float] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    scales: list[float] = field(default_factory=list)
+    moved: float = 0.0
+    """Largest relative change of a state or of the logits under a perturbation."""
+
+
+class Experiment:
+    """One model, one batch, one update that can be called again and again from the same state."""
+
+    def __init__(
+        self,
+        update: Update,
+        model: nn.Module,
+        inputs: Any,
+        y: Tensor,
+        blocks: Sequence[tuple[str, nn.Module]],
+        rebuild: Callable[[Any, Tensor], Any],
+        *,
+        loss_fn: LossFn | None,
+        seed: int,
+        roots: Sequence[Any] = (),
+        by_step: bool = False,
+    ) -> None:
+        """Call inside `placed`: weights are already in the dtype of the test. rebuild(inputs, y) -> the user's batch."""
+        self.update, self.model, self.inputs, self.y = update, model, inputs, y
+        self.blocks, self.rebuild, self.by_step = list(blocks), rebuild, by_step
+        self.loss_fn = loss_fn or _cross_entropy
+        self.generator = torch.Generator().manual_seed(seed)
+        self.parameters = dict(model.named_parameters())
+        self.weights = {name: p.detach().clone() for name, p in self.parameters.items()}
+        self.dtype = next((p.dtype for p in self.parameters.values() if p.is_floating_point()), torch.float32)
+        self.replay = Replay([update, model, *roots], self.parameters.values())
+        self.calls = 0
+        self.states, self.logits, self.products, self.segment = self._watch()
+        self.part_of = self._parts()
+        self.names = [name for name, _ in self.blocks]
+        self.head = self._head()
+        self.base = self.run()
+
+    # ---- one call ----------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        change: Mapping[str, Tensor] | None = None,
+        inputs: Any = None,
+        y: Tensor | None = None,
+        hooks: Callable[[], ExitStack] | None = None,
+        keep_state: bool = False,
+        keep_generators: bool = True,
+    ) -> Changes:
+        """The update, from the recorded state, with some weights changed."""
+        self.calls += 1
+        if not keep_state:
+            self.replay.restore()
+        batch = self.rebuild(self.inputs if inputs is None else inputs, self.y if y is None else y)
+        with ExitStack() as stack:
+            if keep_generators:
+                stack.enter_context(generators_kept(self.model))
+            self._place(change)
+            before = {name: p.detach().clone() for name, p in self.parameters.items()} if self.by_step else {}
+            for p in self.parameters.values():
+                p.grad = None
+            stack.enter_context(torch.enable_grad())
+            if hooks is not None:
+                stack.enter_context(hooks())
+            self.update(self.model, batch)
+            after = dict(self.model.named_parameters())  # some layers put a new parameter in the place of the old
+            if self.by_step:
+                left = {n: (w - after[n].detach()).double() for n, w in before.items() if after[n].requires_grad}
+            else:
+                left = {n: p.grad.detach().double().clone() for n, p in after.items() if p.grad is not None}
+        for p in self.parameters.values():
+            p.grad = None
+        self._place(None)
+        return left
+
+    @torch.no_grad()
+    def _place(self, change: Mapping[str, Tensor] | None) -> None:
+        for name, p in self.parameters.items():
+            p.copy_(self.weights[name])
+        for name, added in (change or {}).items():  # last: two parameters may share their memory
+            self.parameters[name].add_(added.to(self.parameters[name]))
+
+    def forward(
+        self,
+        change: Mapping[str, Tensor] | None = None,
+        ended: Callable[[], None] = lambda: None,
+        watched: Sequence[AbstractContextManager[Any]] = (),
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """States behind each block, and the logits; `ended` is called at the end of each block."""
+        self.replay.restore()
+        self._place(change)
+        states: dict[str, Tensor] = {}
+
+        def keep(name: str, out: Any) -> None:
+            states[name] = _first(out).detach()
+            ended()
+
+        with ExitStack() as stack, generators_kept(self.model), torch.enable_grad():
+            for name, block in self.blocks:
+                handle = block.register_forward_hook(lambda _, __, out, name=name: keep(name, out))
+                stack.callback(handle.remove)
+            for watch in watched:
+                stack.enter_context(watch)
+            logits = logits_of(call_model(self.model, self.inputs)).detach()
+        self.replay.restore()
+        self._place(None)
+        return states, logits
+
+    def _watch(self) -> tuple[dict[str, Tensor], Tensor, Products, dict[str, int]]:
+        """The forward pass with every product seen; also the number of blocks that had ended before each first use."""
+        products = Products(self.parameters)
+        ended = 0
+        segment: dict[str, int] = {}
+
+        def end() -> None:
+            nonlocal ended
+            ended += 1
+
+        ids = {id(p): name for name, p in self.parameters.items()}
+
+        class Seen(torch.overrides.TorchFunctionMode):
+            def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                for value in (*args, *(kwargs or {}).values()):
+                    for _, t in tensors_in(value):
+                        if id(t) in ids:
+                            segment.setdefault(ids[id(t)], ended)
+                return func(*args, **(kwargs or {}))
+
+        states, logits = self.forward(ended=end, watched=(Seen(), products))
+        return states, logits, products, segment
+
+    def _parts(self) -> dict[str, tuple[str, ...]]:
+        """The parts that a parameter belongs to: blocks (several, if they share it), else embedding or readout."""
+        found: dict[str, tuple[str, ...]] = {}
+        ids = {name: {id(p) for p in block.parameters()} for name, block in self.blocks}
+        for name, p in self.parameters.items():
+            inside = tuple(block for block, members in ids.items() if id(p) in members)
+            found[name] = inside or ((EMBEDDING,) if self.segment.get(name, 1) == 0 else (READOUT,))
+        return found
+
+    def _head(self) -> tuple[str, nn.Module] | None:
+        """Name of the last weight behind the blocks, and the module that holds it."""
+        last = [name for name in self.products.uses if self.part_of[name] == (READOUT,)]
+        if not last:
+            return None
+        return last[-1], self.model.get_submodule(last[-1].rpartition(".")[0])
+
+    def inputs_in_update(self) -> dict[str, Use]:
+        """Inputs of each weight wherever the update runs a module forward: also at states other than the recorded ones."""
+        products = Products(self.parameters)
+        products.active = False
+        inside = 0
+
+        def begin(*_: Any) -> None:
+            nonlocal inside
+            inside += 1
+            products.active = True
+
+        def end(*_: Any) -> None:
+            nonlocal inside
+            inside -= 1
+            products.active = inside > 0
+
+        def hooks() -> ExitStack:
+            stack = ExitStack()
+            for module in self.model.modules():
+                if module is not self.model:
+                    stack.callback(module.register_forward_pre_hook(begin).remove)
+                    stack.callback(module.register_forward_hook(end).remove)
+            stack.enter_context(products)
+            return stack
+
+        self.run(hooks=hooks)
+        for name, use in self.products.uses.items():
+            products.uses.setdefault(name, Use()).inputs.extend(use.inputs)
+            products.uses[name].left.extend(use.left)
+        return products.uses
+
+    # ---- comparison --------------------------------------------------------------------------------------------
+
+    @property
+    def trained(self) -> list[str]:
+        """Parts that the update changes, in the order of the forward pass."""
+        parts = [EMBEDDING, *self.names, READOUT]
+        return [part for part in parts if self._size(self.base, part) > 0]
+
+    def _in(self, part: str) -> list[str]:
+        return [name for name, parts in self.part_of.items() if part in parts]
+
+    def _size(self, update: Changes, part: str) -> float:
+        return float(sum(float(update[n].square().sum()) for n in self._in(part) if n in update)) ** 0.5
+
+    def change(self, other: Changes, names: Sequence[str], scale: float = 1.0, base: Changes | None = None) -> float:
+        """‖u' - scale u‖ / ‖u‖ over these parameters; NaN where u is zero."""
+        base = self.base if base is None else base
+        difference = size = 0.0
+        for name in names:
+            if name not in base and name not in other:
+                continue
+            u = base.get(name, torch.zeros_like(other[name]) if name in other else None)
+            assert u is not None
+            v = other.get(name, torch.zeros_like(u))
+            difference += float((v - scale * u).square().sum())
+            size += float(u.square().sum())
+        return (difference / size) ** 0.5 if size > 0 else float("nan")
+
+    def compare(self, other: Changes, perturbed: Sequence[str] = ()) -> Compared:
+        """perturbed: parts that the perturbation may change directly; they say nothing about a common factor."""
+        scale = self._common_scale(other, [part for part in self.trained if part not in perturbed])
+        return Compared({part: self.change(other, self._in(part), scale) for part in self.trained}, scale)
+
+    def _common_scale(self, other: Changes, parts: Sequence[str]) -> float:
+        """The one factor that explains the change of all these parts; 1 where there is none."""
+        names = [n for part in parts for n in self._in(part) if n in self.base and n in other]
+        size = sum(float(self.base[n].square().sum()) for n in names)
+        factor = sum(float((self.base[n] * other[n]).sum()) for n in names) / size if size else 1.0
+        if abs(factor - 1) <= self.smallest or factor <= 0:
+            return 1.0
+        left = max(self.change(other, self._in(part), factor) for part in parts)
+        return factor if left <= max(self.smallest, 1e-3 * abs(factor - 1)) else 1.0
+
+    @property
+    def smallest(self) -> float:
+        return SMALLEST_NATIVE if self.replay.narrow else SMALLEST.get(self.dtype, SMALLEST_NATIVE)
+
+    @property
+    def equal(self) -> float:
+        return EQUAL.get(self.dtype, EQUAL_NATIVE)
+
+    def depends(self, change: float, floor: float) -> bool:
+        return change > max(ABOVE * floor, self.smallest)
+
+    # ---- noise -------------------------------------------------------------------------------------------------
+
+    def noise(self, t: Tensor, size: float) -> Tensor:
+        rms = float(t.detach().double().square().mean().sqrt())
+        return (size * rms * torch.randn(t.shape, dtype=torch.float64, generator=self.generator)).to(t)
+
+    def floor(self, size: float) -> float:
+        """The largest change of a block's update when inputs and states get noise of this relative size, in two draws."""
+        found = 0.0
+        for _ in range(2):
+            inputs = map_samples(
+                self.inputs, len(self.y), lambda t: t + self.noise(t, size) if t.is_floating_point() else t
+            )
+            noise = {name: self.noise(state, size) for name, state in self.states.items()}
+            changed = self.compare(self.run(inputs=inputs, hooks=partial(self._added, noise)))
+            found = max(found, *(changed.parts[name] for name in self.trained))
+        return found
+
+    def _added(self, noise: Mapping[str, Tensor], logits: Tensor | None = None) -> ExitStack:
+        """Noise at the outputs of blocks; the first call of the head gives these logits, with the graph of its own."""
+        stack = ExitStack()
+        self.fired: set[str] = set()
+
+        def add(name: str) -> Callable[..., Any]:
+            def hook(_: nn.Module, __: Any, out: Any) -> Any:
+                self.fired.add(name)
+                path, t = next(iter(tensors_in(out)))
+                extra = noise[name]
+                return replaced(out, path, t + extra.to(t)) if extra.shape == t.shape else out
+
+            return hook
+
+        def hand_back(_: nn.Module, __: Any, out: Any) -> None:
+            first, t = "head" not in self.fired, _first(out)
+            self.fired.add("head")
+            assert logits is not None
+            if first and t.shape == logits.shape:
+                t.data.copy_(logits)  # the graph, and what hooks of the user hang on it, stay
+
+        for name, block in self.blocks:
+            if name in noise:
+                stack.callback(block.register_forward_hook(add(name)).remove)
+        if logits is not None and self.head is not None:
+            stack.callback(self.head[1].register_forward_hook(hand_back).remove)
+        return stack
+
+    # ---- 1: weight transport -----------------------------------------------------------------------------------
+
+    def transport(self, exact: Callable[[Mapping[str, Tensor] | None], Changes] | None) -> Transport:
+        found = Transport()
+        spaces: dict[str, NullSpace] = {}
+        for part in (*self.names, READOUT):
+            spaces |= {name: self._space(name) for name in self._weights(part)}
+        exact_base = exact(None) if exact is not None else {}
+        for part in (*self.names, READOUT):
+            weights = self._weights(part)
+            trainable = {n: self.parameters[n] for n in self._in(part) if self.parameters[n].requires_grad}
+            for name in unseen(trainable, self.products.uses):
+                found.refused[name] = "no product with it was seen"
+            for name in weights:
+                if spaces[name].refused:
+                    fitting = spaces[name].fitting
+                    found.refused[name] = spaces[name].refused + (
+                        f", batch <= {fitting} would do" if fitting and fitting < len(self.y) else ""
+                    )
+            usable = [name for name in weights if not spaces[name].refused]
+            self._perturb_part(found, part, usable, spaces, exact, exact_base)
+            first = weights[0] if weights else ""
+            behind = [name for name in usable if name != first]
+            if part != READOUT and first in self.base and behind:
+                self._perturb_inside(found, part, first, behind, spaces, exact, exact_base)
+        return found
+
+    @property
+    def tolerance(self) -> float:
+        """Singular values of inputs under this share of the largest are zero."""
+        return 1e-10 if self.dtype == torch.float64 else 1e-5
+
+    def forward_runs(self) -> dict[str, dict[str, float]] | None:
+        """The rows of a perturbation again, with changes that no forward run inside the update can see; None: there is no room
+        for such a change; {}: the update runs its modules at the recorded states only."""
+        uses = self.inputs_in_update()
+        found = Transport()
+        wider = False
+        rows: dict[str, dict[str, float]] = {}
+        for part in (*self.names, READOUT):
+            spaces = {
+                n: null_space(self.parameters[n], uses[n], len(self.y), self.tolerance) for n in self._weights(part)
+            }
+            known = {n: self._space(n) for n in spaces}
+            wider |= any(spaces[n].refused or len(spaces[n].basis) > len(known[n].basis) for n in spaces)
+            if any(space.refused and not known[n].refused for n, space in spaces.items()):
+                return None
+            change = self._drawn(found, [n for n in spaces if not spaces[n].refused], spaces)
+            if change:
+                compared = self.compare(self.run(change), [part])
+                rows[part] = {p: compared.parts[p] for p in self._others(part)}
+        return rows if wider else {}
+
+    def _weights(self, part: str) -> list[str]:
+        """Weights of a part that are used in products, in the order of their first use."""
+        return [name for name in self.products.uses if name in self._in(part)]
+
+    def _space(self, name: str) -> NullSpace:
+        return null_space(self.parameters[name], self.products.uses[name], len(self.y), self.tolerance)
+
+    def _drawn(
+        self, found: Transport, names: Sequence[str], spaces: Mapping[str, NullSpace], keep_signs: bool = False
+    ) -> dict[str, Tensor]:
+        """A null-space change of these weights, without those that turn out to move the forward pass."""
+        change: dict[str, Tensor] = {}
+        for name in names:
+            drawn = spaces[name].change(self.parameters[name], self.generator, keep_signs)
+            if drawn is not None:
+                change[name] = drawn.to(self.parameters[name])
+        most = 1e-9 if self.dtype == torch.float64 else 1e-3
+        moved = self._moved(change)
+        if moved > most:
+            for name in list(change):
+                alone = self._moved({name: change[name]})
+                if alone > most:
+                    found.refused[name] = f"it acts on the forward pass in other ways than by products ({alone:.1g})"
+                    del change[name]
+            moved = self._moved(change)
+        found.moved = max(found.moved, moved)
+        return change
+
+    def _moved(self, change: Mapping[str, Tensor]) -> float:
+        if not change:
+            return 0.0
+        states, logits = self.forward(change)
+        pairs = [(states[name], self.states[name]) for name in self.states] + [(logits, self.logits)]
+        return max(float((a - b).double().norm() / b.double().norm().clamp_min(1e-300)) for a, b in pairs if a.numel())
+
+    def _others(self, part: str) -> list[str]:
+        """Trained parts that share no parameter with this one."""
+        mine = set(self._in(part))
+        return [p for p in self.trained if p != part and not mine & set(self._in(p))]
+
+    def _perturb_part(
+        self,
+        found: Transport,
+        part: str,
+        weights: Sequence[str],
+        spaces: Mapping[str, NullSpace],
+        exact: Callable[[Mapping[str, Tensor] | None], Changes] | None,
+        exact_base: Changes,
+    ) -> None:
+        change = self._drawn(found, weights, spaces)
+        if not change:
+            return
+        compared = self.compare(self.run(change), [part])
+        found.scales.append(compared.scale)
+        others = self._others(part)
+        found.rows[part] = {p: compared.parts[p] for p in others}
+        if exact is not None:
+            power = exact(change)
+            found.power[part] = {p: self.change(power, self._in(p), base=exact_base) for p in others}
+        kept = self._drawn(found, list(change), spaces, keep_signs=True)
+        if kept:
+            compared = self.compare(self.run(kept), [part])
+            found.signs[part] = {p: compared.parts[p] for p in others}
+
+    def _perturb_inside(
+        self,
+        found: Transport,
+        part: str,
+        first: str,
+        behind: Sequence[str],
+        spaces: Mapping[str, NullSpace],
+        exact: Callable[[Mapping[str, Tensor] | None], Changes] | None,
+        exact_base: Changes,
+    ) -> None:
+        change = self._drawn(found, behind, spaces)
+        if not change:
+            return
+        other = self.run(change)
+        found.inside[part] = self.change(other, [first], self.compare(other, [part]).scale)
+        if exact is not None and first in exact_base:
+            found.inside_power[part] = self.change(exact(change), [first], base=exact_base)
+
+    # ---- 2 to 6 ------------------------------------------------------------------------------------------------
+
+    def of_blocks(self, compared: Compared) -> dict[str, float]:
+        return {name: compared.parts[name] for name in self.names if name in compared.parts}
+
+    def other_labels(self) -> Tensor:
+        """Labels of the same form, all of them others."""
+        if self.y.is_floating_point():
+            return self.y.roll(1, 0)
+        classes = self.logits.shape[-1]
+        return torch.where(self.y == IGNORED, self.y, (self.y + 1) % classes)
+
+    def moved_logits(self) -> Changes | None:
+        """The update when a constant is added to the logits by the head; None where no head is known."""
+        if self.head is None:
+            return None
+        name, module = self.head
+        size = 0.5 * float(self.logits.double().std().clamp_min(0.1))
+        shift = size * torch.randn(self.logits.shape[-1], dtype=torch.float64, generator=self.generator)
+        bias = f"{name.rpartition('.')[0]}.bias".lstrip(".")
+        if bias in self.parameters and self.parameters[bias].shape == shift.shape:
+            return self.run({bias: shift})
+
+        def move(_: nn.Module, __: Any, out: Any) -> None:
+            _first(out).data.add_(shift)
+
+        def hooks() -> ExitStack:
+            stack = ExitStack()
+            stack.callback(module.register_forward_hook(move).remove)
+            return stack
+
+        return self.run(hooks=hooks)
+
+    def later_states(self, uses_logits: bool) -> tuple[dict[str, dict[str, float]], float, str]:
+        """({noisy block: {block in front: change}}, floor, why not): logits, where they are used, come as recorded."""
+        if self.head is None:
+            return {}, 0.0, "no readout behind the blocks was seen"
+        quiet = {name: torch.zeros_like(state) for name, state in self.states.items()}
+        still = self.compare(self.run(hooks=partial(self._added, quiet, self.logits)))
+        missing = [name for name in (*self.names, *(["head"] if uses_logits else [])) if name not in self.fired]
+        if missing:
+            return {}, 0.0, f"the update does not call the module of {missing[0]}"
+        rows: dict[str, dict[str, float]] = {}
+        for k, name in enumerate(self.names[1:], 1):
+            noise = {name: self.noise(self.states[name], STATE_NOISE)}
+            other = self.run(hooks=partial(self._added, noise, self.logits))
+            compared = self.compare(other, [*self.names[k:], READOUT])
+            rows[name] = {p: compared.parts[p] for p in self.names[:k] if p in self._others(name)}
+        return rows, max(still.parts.values(), default=0.0), ""
+
+    def of_halves(self) -> tuple[float, float, float] | None:
+        """(change, floor, factor) of the update of a batch against the mean of its halves' updates; None: one sample."""
+        n = len(self.y) // 2
+        if n == 0:
+            return None
+
+        def taken(index: Tensor) -> Changes:
+            inputs = map_samples(self.inputs, len(self.y), lambda t: t[index.to(t.device)])
+            return self.run(inputs=inputs, y=self.y[index.to(self.y.device)])
+
+        order = torch.arange(2 * n)
+        whole, turned = taken(order), taken(order.flip(0))
+        halves = [taken(order[:n]), taken(order[n:])]
+        mean = {name: (halves[0][name] + halves[1][name]) / 2 for name in whole if all(name in h for h in halves)}
+        dot = sum(float((whole[name] * mean[name]).sum()) for name in mean)
+        factor = dot / max(sum(float(mean[name].square().sum()) for name in mean), 1e-300)
+        blocks = [name for name in whole if set(self.part_of[name]) & set(self.names)] or list(whole)
+        scaled = {name: factor * mean[name] for name in mean}
+        return self.change(scaled, blocks, base=whole), self.change(turned, blocks, base=whole), factor
+
+    def over_time(self) -> tuple[float, float]:
+        """Change of a second update that begins (a) with what the first has left, (b) with other random numbers."""
+        self.run()
+        second = self.run(keep_state=True)
+        with generators_kept(self.model):
+            torch.manual_seed(int(torch.randint(2**31, (), generator=self.generator)))
+            drawn = self.run()
+        self.replay.restore()
+        blocks = [name for name in self.names if name in self.trained]
+        return tuple(max(self.change(u, self._in(name)) for name in blocks) for u in (second, drawn))  # type: ignore[return-value]
+
+
+def _first(out: Any) -> Tensor:
+    return next(iter(tensors_in(out)))[1]
+
+
+def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    if y.is_floating_point():
+        return F.cross_entropy(logits, y, reduction="none")
+    return F.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none", ignore_index=IGNORED)
+
+
+@contextmanager
+def placed(model: nn.Module, dtype: torch.dtype | None, roots: Sequence[Any]) -> Iterator[None]:
+    """The model with its weights in this dtype (None: as they are), every module in its mode; all is put back afterwards.
+
+    roots: what else may be changed inside, and is put back.
+
+    Weights are changed in place, so that whoever refers to them (a hook, a closure, another module) sees it.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    with untouched(model, train=model.training):
+        kept = [(p, p.data) for p in model.parameters()]
+        values = [(p, p.detach().clone()) for p in model.parameters()]
+        replay = Replay([model, *roots], model.parameters())
+        try:
+            for module, mode in modes:
+                module.training = mode
+            for module in model.modules():
+                for name, buffer in module._buffers.items():
+                    if dtype is not None and buffer is not None and buffer.is_floating_point():
+                        module._buffers[name] = buffer.to(dtype)
+            for p, data in kept:
+                if dtype is not None and p.is_floating_point():
+                    p.data = data.to(dtype)
+            yield
+        finally:
+            replay.restore()
+            with torch.no_grad():
+                for p, data in kept:
+                    p.grad = None
+                    p.data = data
+                for p, value in values:
+                    p.copy_(value)
+
+
+def aliased(model: nn.Module) -> str:
+    """Name of a parameter whose memory another tensor uses too; "": none. A copy in float64 would not be seen there."""
+    storages: dict[int, str] = {}
+    own = {id(p) for p in model.parameters()}
+    for name, p in model.named_parameters():
+        if p.numel() and storages.setdefault(p.untyped_storage().data_ptr(), name) != name:
+            return name
+    for found in gc.get_objects():
+        if issubclass(type(found), Tensor) and id(found) not in own and type(found) in (Tensor, nn.Parameter):
+            try:
+                pointer = found.untyped_storage().data_ptr()
+            except (RuntimeError, NotImplementedError):  # sparse, or without storage
+                continue
+            if pointer in storages and found.device.type != "meta":
+                return storages[pointer]
+    return ""
+
+
+def as_dtype(tree: Any, dtype: torch.dtype | None) -> Any:
+    return tree_map(
+        lambda t: t.to(dtype) if dtype is not None and isinstance(t, Tensor) and t.is_floating_point() else t, tree
+    )
+
+
+def exact_of(experiment: Experiment) -> tuple[Callable[[Mapping[str, Tensor] | None], Changes] | None, str]:
+    """The exact gradient of the mean loss as a function of a change of the weights; None, and why, where it is not known."""
+    e = experiment
+
+    def loss() -> Tensor:
+        with generators_kept(e.model):
+            losses = e.loss_fn(logits_of(call_model(e.model, e.inputs)), e.y)
+        return losses.sum() / len(e.y)
+
+    trained = {n: p for n, p in e.parameters.items() if p.requires_grad and n in e.base}
+    gradient, why = exact_gradient(e.model, loss, e.replay.restore, trained, e.part_of)
+    if gradient is None:
+        return None, why
+
+    def at(change: Mapping[str, Tensor] | None) -> Changes:
+        e._place(change)
+        found = gradient()
+        e.replay.restore()
+        e._place(None)
+        return found
+
+    return at, why
