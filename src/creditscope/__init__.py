@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from creditscope.errors import CreditscopeError
     from creditscope.find import find_blocks
     from creditscope.frozen import frozen_blocks
+    from creditscope.measure.facts import DepthProfile
+    from creditscope.measure.profile import depth_profile
     from creditscope.monitor import Monitor
     from creditscope.protocol.report import DiagnosticReport
     from creditscope.protocol.thresholds import DiagnosticThresholds
@@ -24,6 +26,8 @@ __all__ = [
     "diagnose",
     "DiagnosticReport",
     "DiagnosticThresholds",
+    "depth_profile",
+    "DepthProfile",
     "frozen_blocks",
     "find_blocks",
     "Monitor",
@@ -43,6 +47,8 @@ _HOME = {
     "diagnose": "creditscope.diagnosis",
     "DiagnosticReport": "creditscope.protocol.report",
     "DiagnosticThresholds": "creditscope.protocol.thresholds",
+    "depth_profile": "creditscope.measure.profile",
+    "DepthProfile": "creditscope.measure.facts",
     "frozen_blocks": "creditscope.frozen",
     "find_blocks": "creditscope.find",
     "Monitor": "creditscope.monitor",
