@@ -17,6 +17,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import DIVERGED, Check, Judgement, non_finite, run_checks
 from creditscope.protocol.consistency import inconsistent
+from creditscope.protocol.estimate import estimate
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.protocol.warnings import warnings_for
 
@@ -191,7 +192,7 @@ def judge(facts: Facts, thresholds: DiagnosticThresholds, policy: str | Policy =
         mode = (*mode, MODE_2)
     judged = [by_id[id_] for id_ in JUDGED]
     if policy.earned:
-        status, conclusion = _conclude_earned(findings, judged, inconsistent(facts))
+        status, conclusion = _conclude_earned(findings, judged, inconsistent(facts), estimate(facts))
     else:
         status, conclusion = _conclude(findings, judged)
     alternative = None
@@ -223,13 +224,23 @@ def _conclude(findings: Findings, checks: Sequence[Check]) -> tuple[Status, str]
     return ("incomplete" if missing else "pass"), f"trustworthy{missing}"
 
 
-def _conclude_earned(findings: Findings, checks: Sequence[Check], contradiction: str) -> tuple[Status, str]:
-    """The same for a policy under which `trustworthy` must be earned."""
+def _conclude_earned(
+    findings: Findings, checks: Sequence[Check], contradiction: str, estimated: str
+) -> tuple[Status, str]:
+    """The same for a policy under which `trustworthy` must be earned.
+
+    estimated: what the checkpoint says about D3; it stands beside a D3 that was not measured, and changes no status.
+    """
     if findings.failed:
         return "fail", f"needs walk-back: {', '.join(findings.failed)}"
     if contradiction:
         return "inconsistent", f"inconsistent: {contradiction}"
-    missing = [f"{_d_name(c)} {c.answer}" for c in checks if c.answer in ("not measured", "not measurable")]
+    missing = [
+        f"{_d_name(c)} {c.answer}"
+        + (f"; {estimated}" if estimated and (c.id, c.answer) == ("D3", "not measured") else "")
+        for c in checks
+        if c.answer in ("not measured", "not measurable")
+    ]
     missing += [f"{_d_name(c)} without an interval" for c in checks if c.id == "D3" and _point_only(c)]
     if findings.open:
         return "inconclusive", f"inconclusive: {', '.join(findings.open)}" + (
