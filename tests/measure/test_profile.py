@@ -118,6 +118,14 @@ class Copy(Branch):
         return torch.cat([product, -product, torch.zeros_like(h[:, 2:])], 1)
 
 
+class Flip(Branch):
+    """Turns s around where it is one half; leaves signs alone."""
+
+    def value(self, h):
+        small = h[:, :2].abs() < 0.75
+        return torch.cat([torch.where(small, -2 * h[:, :2], 0), torch.zeros_like(h[:, 2:])], 1)
+
+
 class Net(nn.Module):
     def __init__(self, *blocks: Branch) -> None:
         super().__init__()
@@ -202,6 +210,19 @@ def test_steps_hold_together():
     assert profile.steps[0].high_pp == pytest.approx(100 * 2.575829 / 26, rel=1e-6)  # the normal quantile at .995
 
 
+def test_a_loss_within_its_interval_is_none():
+    """One sample of 25 is lost, none gained: (-1 ± 1.96 · sqrt(2 - 1 / 27)) / 27 has both signs."""
+    odd = torch.tensor([[0.5, -0.5, 1.0, -1.0, 1.0, -1.0]])
+    lost = [(odd, torch.tensor([1]))]
+    model = trained(Flip())
+    profile = depth_profile(model, cube(4), [*cube(3), *lost])
+    assert [r.accuracy for r in profile.curve] == [1.0, 0.96]
+    step = profile.steps[0]
+    assert step is not None
+    assert (step.pp, step.high_pp > 0) == (-4, True)
+    assert profile.first_loss is None
+
+
 def test_the_intervals_of_the_curve_are_wilsons():
     profile = depth_profile(trained(Project()), cube(4), cube(3))
     z2 = 1.959964**2
@@ -257,6 +278,12 @@ def test_the_twin_is_the_network_with_frozen_blocks():
     assert profile.twin == other.curve
     assert profile.curve != other.curve
     assert profile.curve[0] == profile.twin[0]
+    last, random, first = profile.curve[-1].accuracy, profile.twin[-1].accuracy, profile.curve[0].accuracy
+    assert last is not None
+    assert random is not None
+    assert profile.margin is not None
+    assert random != first
+    assert profile.margin.pp == pytest.approx(100 * (last - random))
 
 
 def test_a_fresh_embedding():
@@ -361,6 +388,35 @@ def test_language_models_are_read_token_by_token():
     assert profile.curve[0].low == pytest.approx(32 / (32 + z2), rel=1e-6)  # over sequences, not tokens
     everything = depth_profile(model, fit, test, blocks="layers.*", tokens=100)
     assert everything.fit_rows == 7 * 64  # two of nine tokens are not scored
+
+
+class Shifting(Language):
+    """Has a loss of its own, token t against label t + 1, and counts how often it is asked for it."""
+
+    def __init__(self) -> None:
+        super().__init__(width=24)
+        self.asked = 0
+
+    def forward(self, ids, labels=None):
+        logits = super().forward(ids)
+        if labels is None:
+            return {"logits": logits}
+        self.asked += 1
+        flat = logits[:, :-1].reshape(-1, 11), labels[:, 1:].reshape(-1)
+        return {"logits": logits, "loss": nn.functional.cross_entropy(*flat)}
+
+
+def test_how_a_model_reads_its_labels_is_asked_once():
+    torch.manual_seed(0)
+    model = Shifting()
+    fit, test = sequences(64 * 16, 1), sequences(64, 2)  # four times as many batches as are held at once
+    profile = depth_profile(model, fit, test, blocks="layers.*", tokens=4)
+    once = model.asked
+    assert once <= 4  # samples of one batch
+    said = depth_profile(model, fit, test, blocks="layers.*", tokens=4, shift_labels=True)
+    assert said == profile
+    assert model.asked == once
+    assert profile.fit_rows == 4 * 1024
 
 
 def test_a_label_that_was_not_fitted_counts_as_wrong():

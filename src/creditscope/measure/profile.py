@@ -41,7 +41,7 @@ STRENGTHS = 10.0 ** (np.arange(-24, 9) / 4)
 """Ridge strengths over the largest eigenvalue of XᵀX: 1e-6 to 100, four per decade."""
 BLOCK = 128
 """Columns of XᵀX that are multiplied at a time."""
-AT_ONCE = 16
+AT_ONCE = 4
 """Batches that are held in memory at a time."""
 
 
@@ -158,12 +158,12 @@ class Ridge:
         self.n += len(x)
 
     def solve(self, counts: Tensor) -> Solution:
-        """counts: rows of each class, float64 [C]."""
+        """counts: rows of each class, float64 [C]. The sums are used up."""
         assert self._shift is not None
         counts = counts.to(self._sum)
         n, mean, share = self.n, self._sum / self.n, counts / self.n
         cross = torch.cat([self._cross, self._cross.new_zeros(len(counts) - len(self._cross), len(mean))]).T
-        values, vectors = torch.linalg.eigh(self._gram - n * torch.outer(mean, mean), UPLO="U")
+        values, vectors = torch.linalg.eigh(self._gram.addr_(mean, mean, alpha=-n), UPLO="U")
         values = values.clamp(min=0)
         rotated = vectors.T @ (cross - torch.outer(mean, counts))
         largest = float(values[-1])
