@@ -14,7 +14,7 @@ from benchmarks.harness import Row, interleaved, ratio
 from creditscope import depth_profile
 from creditscope.models import ResMLP
 
-FIT, TEST, BATCH = 50_000, 10_000, 500
+FIT, TEST, BATCH = 50_000, 10_000, 1000
 TOKENS, TOKEN_WIDTH, SEQUENCES = 128, 768, 32
 PASSES, MEMORY, LINEAR = 3.0, 1.5, 1.05
 

@@ -23,7 +23,7 @@ from creditscope.errors import CreditscopeError
 
 # The evaluation samples are the same for every run, method and seed: facts of two runs are then paired by sample.
 EVAL_PERMUTATION_SEED = 20260408
-PROFILE_BATCH = 500
+PROFILE_BATCH = 1000
 
 
 @dataclass(frozen=True, eq=False)  # eq=False: tensors have no single truth value, and identity serves as cache key
@@ -102,7 +102,7 @@ def fit_batches(ds: Dataset, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]
     return _in_order(ds, ds.train_x, ds.train_y, batch_size)
 
 
-def profile_batches(ds: Dataset) -> dict[str, Iterator[tuple[Tensor, Tensor]]]:
+def profile_batches(ds: Dataset) -> dict[str, Any]:
     """What `diagnose` takes for the depth profile: all training samples to fit, all test samples to test."""
     return {"fit_batches": fit_batches(ds, PROFILE_BATCH), "test_batches": test_batches(ds, PROFILE_BATCH)}
 

@@ -39,8 +39,8 @@ TOKENS = 16
 """Scored tokens that are drawn from each sequence of a language model."""
 STRENGTHS = 10.0 ** (np.arange(-24, 9) / 4)
 """Ridge strengths over the largest eigenvalue of XᵀX: 1e-6 to 100, four per decade."""
-BLOCK = 128
-"""Columns of XᵀX that are multiplied at a time."""
+BLOCK = 64
+"""Rows of XᵀX that are added to at a time, at least."""
 AT_ONCE = 4
 """Batches that are held in memory at a time."""
 
@@ -152,8 +152,9 @@ class Ridge:
         missing = int(columns.max()) + 1 - len(self._cross) if len(columns) else 0
         if missing > 0:
             self._cross = torch.cat([self._cross, x.new_zeros(missing, x.shape[1])])
-        for k in range(0, x.shape[1], BLOCK):  # XᵀX is symmetric: only from the diagonal on
-            self._gram[k : k + BLOCK, k:].addmm_(x[:, k : k + BLOCK].T, x[:, k:])
+        step = max(BLOCK, x.shape[1] // 6)
+        for k in range(0, x.shape[1], step):  # XᵀX is symmetric, and two thirds of it cost two thirds
+            self._gram[k : k + step, k:].addmm_(x[:, k : k + step].T, x[:, k:])
         self._cross.index_add_(0, columns, x)
         self.n += len(x)
 
@@ -328,7 +329,12 @@ class _Reader:
         most = max(1, min(math.isqrt(self.max_width // h.shape[1]), *h.shape[2:]))
         side = next((k for k in range(most, most // 2, -1) if not (h.shape[2] % k or h.shape[3] % k)), most)
         self.notes[f"{what} averaged over space: {h.shape[2]} x {h.shape[3]} to {side} x {side}"] = None
-        return F.adaptive_avg_pool2d(h, side).flatten(1)
+        if h.shape[2] % side or h.shape[3] % side:
+            return F.adaptive_avg_pool2d(h, side).flatten(1)
+        high, wide = h.shape[2] // side, h.shape[3] // side
+        h = sum(h[:, :, k::high] for k in range(high))  # type: ignore[assignment]  # ten times as fast as torch's pooling
+        h = sum(h[:, :, :, k::wide] for k in range(wide))  # type: ignore[assignment]
+        return (h / (high * wide)).flatten(1)
 
 
 class _Classes:
