@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from creditscope.measure.facts import DepthProfile
     from creditscope.measure.profile import depth_profile
     from creditscope.monitor import Monitor
+    from creditscope.null import NullRun, run_null
     from creditscope.protocol.report import DiagnosticReport
     from creditscope.protocol.thresholds import DiagnosticThresholds
     from creditscope.training.bundle import Bundle, load_bundle
@@ -29,6 +30,8 @@ __all__ = [
     "depth_profile",
     "DepthProfile",
     "frozen_blocks",
+    "run_null",
+    "NullRun",
     "find_blocks",
     "Monitor",
     "credit_from_grads",
@@ -50,6 +53,8 @@ _HOME = {
     "depth_profile": "creditscope.measure.profile",
     "DepthProfile": "creditscope.measure.facts",
     "frozen_blocks": "creditscope.frozen",
+    "run_null": "creditscope.null",
+    "NullRun": "creditscope.null",
     "find_blocks": "creditscope.find",
     "Monitor": "creditscope.monitor",
     "credit_from_grads": "creditscope.credit.foreign",
