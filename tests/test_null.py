@@ -9,8 +9,8 @@ from scipy import stats
 from torch import nn
 
 from creditscope import CreditscopeError, NullRun, frozen_blocks, run_null
+from creditscope.measure.depth import more_seeds
 from creditscope.models import ResMLP
-from creditscope.null import more_seeds
 from creditscope.untouched import fingerprint
 
 SEEDS = (3, 5, 8)
@@ -70,7 +70,8 @@ def test_another_metric_in_its_own_unit():
 
 
 def test_finished_seeds_are_not_trained_again(tmp_path):
-    path, trained = tmp_path / "null.json", []
+    path = tmp_path / "null.json"
+    trained: list[int | str] = []
 
     def train_fn(null: nn.Module, seed: int) -> float:
         if seed == 8 and len(trained) == 2:

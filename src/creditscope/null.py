@@ -18,14 +18,13 @@ from creditscope.eager import original
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_json, read_json, write_atomic
 from creditscope.frozen import frozen_blocks
-from creditscope.measure.depth import accuracies
+from creditscope.measure.depth import accuracies, more_seeds
 from creditscope.measure.facts import Fact
 from creditscope.measure.student import t_975
 
 ACCURACY = "accuracy"
 NEEDED_PP = 2.0
 """The margin of D3, in percentage points."""
-MOST_SEEDS = 1000
 
 
 class NullRun(Fact):
@@ -133,13 +132,6 @@ def _compared(
     )
 
 
-def more_seeds(distance: float, spread: float, n: int) -> int | None:
-    """Seeds beyond n until the half width of a paired t interval is below |distance|; None: more than a thousand."""
-    sizes = range(n, MOST_SEEDS + 1)
-    found = next((m for m in sizes if t_975(m - 1) * spread / math.sqrt(m) < abs(distance)), None)
-    return None if found is None else found - n
-
-
 def _checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
     found = tuple(seeds)
     if not found or any(type(seed) is not int or seed < 0 for seed in found) or len(set(found)) < len(found):
@@ -152,7 +144,7 @@ def _value(value: Any, metric: str, name: str) -> float:
         return accuracies(float(value) if hasattr(value, "item") else value, name)[0]
     if not isinstance(value, numbers.Real) and not hasattr(value, "item"):
         raise CreditscopeError(f"{name} gives {value!r}; a number is expected ({metric})")
-    number = float(value)  # type: ignore[arg-type]
+    number = float(value)
     if not math.isfinite(number):
         raise CreditscopeError(f"{name} gives {number}; a finite number is expected ({metric})")
     return number

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from creditscope.measure.depth import BP, MATCHED, UNSTATED
+from creditscope.measure.depth import BP, MATCHED, UNSTATED, seeds_to_decide
 from creditscope.measure.facts import GROUP, DepthMargin, Facts
 from creditscope.protocol.consistency import inconsistent, reaches_chance
 from creditscope.protocol.estimate import estimate
@@ -213,6 +213,8 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
                 "fail": ("the trained blocks do not beat random blocks", "margin below the threshold"),
             }.get(answer, _straddles(interval))
             sentence = f"{difference} = {compared(value, needed)} pp ({convention}): {finding}"
+            if earned and answer == "inconclusive" and (more := seeds_to_decide(margin, needed)):
+                sentence += f"; {more} more seed{'s' if more > 1 else ''} of this spread would"
     return Check(
         id="D3",
         name="depth utility",
