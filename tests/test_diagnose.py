@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from creditscope import CreditscopeError, DiagnosticReport, DiagnosticThresholds, diagnose
+from creditscope import CreditscopeError, DiagnosticReport, DiagnosticThresholds, depth_profile, diagnose
 from creditscope.credit import BP, DFA
 from creditscope.credit.base import CreditBatch, CreditRule
 from creditscope.models import ResMLP, SmallCNN, ViTMini
@@ -480,3 +480,63 @@ def test_a_rule_written_layer_by_layer_is_checked_like_any_other(layers, says):
     with pytest.raises(CreditscopeError, match=says) as caught:
         diagnose(model, batches, credit=Steps())
     assert "\n" not in str(caught.value)
+
+
+# ---- the depth profile ----------------------------------------------------------------------------------------------
+
+
+def test_data_to_fit_add_the_profile_and_its_estimate():
+    model, fit, test = resmlp(), batches(8), [batch((D_IN,), n=128, seed=50)]
+    report = diagnose(model, batches(2, size=64), fit_batches=fit, test_batches=test, credit=BP())
+    assert report.facts.profile == depth_profile(model, fit, test)
+    margin = report.facts.profile.margin
+    assert margin is not None
+    estimate = f"estimate {margin.pp:+.1f} pp from the checkpoint"
+    assert report.verdict.line == NO_NULL.replace(" (", f"; {estimate} (")
+    assert estimate in report.checks["D3"].sentence
+    assert report.status == "incomplete"
+    assert f"profile margin (readout of h_L minus the twin's) {margin.pp:+.1f} pp" in " ".join(str(report).split())
+    assert "| h\\_2 |" in report.to_markdown()
+    assert DiagnosticReport.from_dict(report.to_dict()) == report
+
+
+def test_the_evaluation_batches_test_the_readouts_where_no_others_are_given():
+    model, fit, seen = resmlp(), [batch((D_IN,), n=128, seed=50 + k) for k in range(3)], batches()
+    assert diagnose(model, seen, fit_batches=fit).facts.profile == depth_profile(model, fit, seen)
+
+
+def test_the_profile_of_a_model_that_is_seen_through_hooks():
+    torch.manual_seed(0)
+    model = PlainMLP()
+    fit, seen = [batch((D_IN,), n=128, seed=50 + k) for k in range(3)], batches()
+    profile = diagnose(model, seen, fit_batches=fit, blocks="layers.*").facts.profile
+    assert profile == depth_profile(model, fit, seen, blocks="layers.*")
+
+
+def test_without_data_to_fit_nothing_changes_and_old_reports_are_read():
+    report = diagnose(resmlp(), batches())
+    assert report.facts.profile is None
+    assert report.verdict.line == NO_NULL
+    old = report.to_dict()
+    del old["facts"]["profile"]
+    assert DiagnosticReport.from_dict(old) == report
+    one_line(lambda: diagnose(resmlp(), batches(), test_batches=batches()), "test_batches", "fit_batches")
+
+
+def test_the_trained_null_stays_the_judge():
+    fit = [batch((D_IN,), n=128, seed=50 + k) for k in range(3)]
+    options: dict[str, Any] = {"headline_acc": 0.9, "headline_on": "other data", "n_test": 10_000}
+    with_null = diagnose(resmlp(), batches(), fit_batches=fit, frozen_baseline_acc=0.5, **options)
+    without = diagnose(resmlp(), batches(), frozen_baseline_acc=0.5, **options)
+    assert with_null.verdict == without.verdict
+    assert with_null.facts.profile is not None
+    old = diagnose(resmlp(), batches(), fit_batches=fit, protocol="three-check/1.0")
+    assert old.verdict == diagnose(resmlp(), batches(), protocol="three-check/1.0").verdict
+
+
+def test_a_diverged_network_with_data_to_fit_is_told_as_diverged():
+    model = resmlp()
+    nn.init.constant_(model.blocks[1].linear2.weight, math.inf)
+    report = diagnose(model, batches(), fit_batches=[batch((D_IN,), n=128, seed=50 + k) for k in range(3)])
+    assert report.status == "fail"
+    assert "profile margin not measurable" in str(report)

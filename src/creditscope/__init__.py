@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from creditscope.find import find_blocks
     from creditscope.frozen import frozen_blocks
     from creditscope.measure.certificate import Certificate
+    from creditscope.measure.facts import DepthProfile
+    from creditscope.measure.profile import depth_profile
     from creditscope.monitor import Monitor
+    from creditscope.null import NullRun, run_null
     from creditscope.protocol.report import DiagnosticReport
     from creditscope.protocol.thresholds import DiagnosticThresholds
     from creditscope.training.bundle import Bundle, load_bundle
@@ -28,7 +31,11 @@ __all__ = [
     "DiagnosticThresholds",
     "certify",
     "Certificate",
+    "depth_profile",
+    "DepthProfile",
     "frozen_blocks",
+    "run_null",
+    "NullRun",
     "find_blocks",
     "Monitor",
     "credit_from_grads",
@@ -49,7 +56,11 @@ _HOME = {
     "DiagnosticThresholds": "creditscope.protocol.thresholds",
     "certify": "creditscope.certificate",
     "Certificate": "creditscope.measure.certificate",
+    "depth_profile": "creditscope.measure.profile",
+    "DepthProfile": "creditscope.measure.facts",
     "frozen_blocks": "creditscope.frozen",
+    "run_null": "creditscope.null",
+    "NullRun": "creditscope.null",
     "find_blocks": "creditscope.find",
     "Monitor": "creditscope.monitor",
     "credit_from_grads": "creditscope.credit.foreign",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -32,6 +33,23 @@ class Batches(list[tuple[Any, Tensor]]):
 
     label_note: str = ""
     """What was done to the labels; part of the convention."""
+
+
+class SampleHash:
+    """A hash of samples: the same whatever the batch boundaries are."""
+
+    def __init__(self) -> None:
+        self._inputs, self._labels = hashlib.sha256(), hashlib.sha256()
+
+    def add(self, inputs: Any, y: Tensor) -> None:
+        for t in (tensors_of(inputs) or [y])[:1]:
+            self._inputs.update(t.detach().cpu().contiguous().view(torch.uint8).numpy())  # type: ignore[arg-type]
+        y = y.detach().cpu()
+        y = y.double() if y.is_floating_point() else y.to(torch.int64)
+        self._labels.update(y.contiguous().numpy())  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return hashlib.sha256(self._inputs.digest() + self._labels.digest()).hexdigest()[:16]
 
 
 def split_batch(item: Any) -> tuple[Any, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import nn
@@ -13,6 +13,7 @@ from creditscope.eager import original
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Training
 from creditscope.measure.full import Full
+from creditscope.measure.profile import depth_profile
 from creditscope.measure.sweep import LossFn, dtype_of, sweep
 from creditscope.protocol import DiagnosticThresholds, get_policy
 from creditscope.protocol.consistency import SAME_DATA
@@ -47,6 +48,9 @@ def diagnose(
     training: Training | None = None,
     forward_kwargs: Mapping[str, Any] | None = None,
     shift_labels: bool | None = None,
+    fit_batches: Iterable[Any] | None = None,
+    test_batches: Iterable[Any] | None = None,
+    build: Callable[[], nn.Module] | None = None,
 ) -> DiagnosticReport:
     """Measure `model` on `eval_batches` and judge it by `protocol`.
 
@@ -74,6 +78,11 @@ def diagnose(
     shift_labels: token labels only. True scores token t against label t + 1, False against label t; None does as the loss
         that the model itself computes from `labels` (as given where it has none), and asks for this where that does not tell.
     training: facts of the run, where it is known (`creditscope.measure.growth.training_facts`).
+    fit_batches: samples that are not in eval_batches (the training data, as for evaluation): adds the depth profile
+        (`depth_profile`), and where no null is given its estimate of the depth margin. The verdict stays with the trained null.
+    test_batches: samples on which the profile's readouts are tested; eval_batches if None.
+    build: makes a new model of the same architecture, for the profile's twin where its blocks cannot be started again
+        otherwise (as for `frozen_blocks`).
 
     The model, its gradients, mode, hooks and every RNG are left as found.
     """
@@ -85,6 +94,8 @@ def diagnose(
         raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
     if frozen_baseline_acc is not None and headline_acc is None:
         raise CreditscopeError("frozen_baseline_acc is given without headline_acc; give both, or neither")
+    if fit_batches is None and test_batches is not None:
+        raise CreditscopeError("test_batches is given without fit_batches; the readouts of the profile need both")
     rule = as_rule(credit)
     model = original(model)
     with untouched(model, reads=eval_batches):  # a loader draws random numbers even where it does not shuffle
@@ -101,9 +112,21 @@ def diagnose(
         checkpoint=checkpoint,
         watch=None if full is None else full.watch,
     ).model_copy(update={"training": training})
+    if blocks is None and facts.stream.blocks:
+        blocks = list(dict.fromkeys(facts.stream.blocks))  # those that were found
+    if fit_batches is not None:
+        profile = depth_profile(
+            model,
+            fit_batches,
+            batches if test_batches is None else test_batches,
+            blocks,
+            read=facts.stream.read,
+            build=build,
+            forward_kwargs=forward_kwargs,
+            shift_labels=shift_labels,
+        )
+        facts = facts.model_copy(update={"profile": profile})
     if full is not None:
-        if blocks is None and facts.stream.blocks:
-            blocks = list(dict.fromkeys(facts.stream.blocks))  # those that were found
         facts = facts.model_copy(
             update=full.facts(model, batches, blocks=blocks, read=facts.stream.read, loss_fn=loss_fn)
         )

@@ -52,6 +52,10 @@ class Stream(ABC):
     def forward(self, inputs: Any, tap: Tap) -> Tensor:
         """Logits [B, C], with a graph that starts at h_0; `tap` sees every h_l on the way."""
 
+    def forward_from(self, h: Tensor, inputs: Any, tap: Tap) -> Tensor:
+        """`forward` where h_0 is known to be `h`: a stream that can leaves out the embedding."""
+        return self.forward(inputs, tap)
+
     @abstractmethod
     def logits_from(self, layer: int, h: Tensor, inputs: Any) -> Tensor:
         """Logits when the native hidden state of `layer` is replaced by `h`."""
@@ -314,6 +318,9 @@ class InterfaceStream(Stream):
     def forward(self, inputs: Any, tap: Tap) -> Tensor:
         with torch.no_grad():
             h = self.embed(inputs)
+        return self.forward_from(h, inputs, tap)
+
+    def forward_from(self, h: Tensor, inputs: Any, tap: Tap) -> Tensor:
         h = h.detach().requires_grad_()
         tap(0, h, h)
         for layer in range(self.depth):

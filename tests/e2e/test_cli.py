@@ -72,10 +72,15 @@ def test_strict_gives_3_for_a_failure_0_for_a_pass_and_4_otherwise(store, capsys
     shutil.copytree(store / "bp", alone / "bp")
     capsys.readouterr()
     line = "VERDICT: incomplete: D3 depth utility not measured (no failure found so far)"
-    assert main(["diagnose", str(alone / "bp"), "--strict", "--github"]) == 4
+    assert main(["diagnose", str(alone / "bp"), "--strict", "--github", "--no-profile"]) == 4
     out = capsys.readouterr().out.splitlines()
     assert out[-1] == line
     assert f"::warning title=creditscope incomplete%3A bp::{line}" in out
+    assert main(["diagnose", str(alone / "bp"), "--json", str(tmp_path / "r.json")]) == 0
+    profile = json.loads((tmp_path / "r.json").read_text())["facts"]["profile"]
+    assert profile == json.loads((store / "bp" / "report.json").read_text())["facts"]["profile"]  # as training wrote it
+    estimate = f"; estimate {profile['margin']['pp']:+.1f} pp from the checkpoint (no failure found so far)"
+    assert capsys.readouterr().out.splitlines()[-1] == line.replace(" (no failure found so far)", estimate)
     assert main(["report", str(alone), "--strict"]) == 4
     assert main(["report", str(alone)]) == 0
     assert main(["diagnose", str(alone / "bp"), "--protocol", "three-check/1.0"]) == 0

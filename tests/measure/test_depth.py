@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from creditscope.errors import CreditscopeError
-from creditscope.measure.depth import accuracies, depth, depth_margin
+from creditscope.measure.depth import accuracies, depth, depth_margin, seeds_to_decide
 
 Z_975 = 1.959964
 ROUNDING_PP = 1 / math.sqrt(6)
@@ -251,3 +251,13 @@ def test_bad_input_to_depth_is_one_line(arguments, message):
         depth(*arguments)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_how_many_more_seeds_would_decide():
+    """Gains of 4, 5 and 9 pp: spread sqrt(7) pp, 4 pp above the threshold of 2: five seeds, by t(3) and t(4) from a table."""
+    margin = depth_margin([0.35, 0.36, 0.40], [0.31, 0.31, 0.31], null_kind="matched")
+    assert 3.182 * 7**0.5 / 4**0.5 > 4 > 2.776 * 7**0.5 / 5**0.5
+    assert seeds_to_decide(margin, 2.0) == 2
+    assert seeds_to_decide(margin, -20.0) == 0
+    assert seeds_to_decide(margin, 6.0) is None  # the margin is the threshold
+    assert seeds_to_decide(depth_margin(0.35, 0.31, null_kind="matched", n_test=1000), 2.0) is None

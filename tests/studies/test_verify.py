@@ -67,7 +67,7 @@ def as_of_schema_1(archive: Path) -> dict[str, Any]:
     facts["concentration"]["deep_mean"] = facts["concentration"].pop("deep_mean_all_layers")
     for fact, name in (("alignment", "counting"), ("alignment", "counting_note")):
         del facts[fact][name]
-    del facts["evaluation"], facts["claim"], report["network_acc"], report["headline_on"]
+    del facts["evaluation"], facts["claim"], facts["profile"], report["network_acc"], report["headline_on"]
     report["verdict"] |= {"policy": "three-check/1.0", "line": "VERDICT: trustworthy (D3 not measured)"}
     path.write_text(json.dumps(content))
     return content
@@ -83,6 +83,32 @@ def test_a_record_from_before_the_layers_that_count_is_reproduced_to_the_bit(arc
     assert run.facts.aggregate.gamma_all_layers == pytest.approx(sum(cosines) / 3)
     assert run.facts.aggregate.headline == pytest.approx(sum(cosines[:2]) / 2)  # a_2 trains nothing
     assert run.facts.aggregate.concat is None
+
+
+def test_a_record_from_before_depth_profiles_is_reproduced_to_the_bit(archive):
+    """Its verdict does not have the estimate; what it does have is still compared."""
+    path = archive / "runs" / f"{spec().hash}.json"
+    content: dict[str, Any] = json.loads(path.read_text())
+    report = content["report"]
+    assert report["facts"].pop("profile")["margin"]
+    line = "VERDICT: incomplete: D3 depth utility not measured (no failure found so far)"
+    assert report["verdict"]["line"] != line
+    report["verdict"]["line"] = line
+    (d3,) = (check for check in report["verdict"]["checks"] if check["id"] == "D3")
+    d3["sentence"] = d3["sentence"].partition("; estimate")[0]
+    path.write_text(json.dumps(content))
+    assert verify(pick(Archive(archive), None)).status == "exact"
+    report["facts"]["scale"]["growth"] *= 1.01
+    path.write_text(json.dumps(content))
+    assert verify(pick(Archive(archive), None)).status == "not reproduced"
+
+
+def test_a_made_up_profile_is_not_reproduced(archive):
+    path = archive / "runs" / f"{spec().hash}.json"
+    content: dict[str, Any] = json.loads(path.read_text())
+    content["report"]["facts"]["profile"]["margin"]["pp"] += 1
+    path.write_text(json.dumps(content))
+    assert verify(pick(Archive(archive), None)).status == "not reproduced"
 
 
 def test_an_old_record_with_a_made_up_gamma_is_not_reproduced(archive):

@@ -547,6 +547,54 @@ CERTIFICATE = [
      LABELLED + "[planted: a peek at a later block]"),
 ]  # fmt: skip
 
+PROFILE = "measure/test_profile.py::"
+RIDGE = PROFILE + "test_the_ridge_is_that_of_an_svd"
+BY_HAND = PROFILE + "test_the_curve_is_that_of_states_taken_by_hand"
+PROJECTS = PROFILE + "test_a_block_that_projects_the_signal_away_takes_all_of_it"
+READOUTS = [
+    ("measure/profile", "self._gram.addr_(mean, mean, alpha=-n)", "self._gram",
+     "columns are centred", RIDGE),
+    ("measure/profile", "vectors.T @ (cross - torch.outer(mean, counts))", "vectors.T @ cross", "targets are centred", RIDGE),
+    ("measure/profile", "free = n - 1 - (values", "free = n - (values", "the intercept is a parameter", RIDGE),
+    ("measure/profile", "residual.clamp(min=0) / free.square()", "residual.clamp(min=0) / free",
+     "generalised cross-validation, not a mean square", RIDGE),
+    ("measure/profile", "(shrunk + strength) / shrunk.square()", "1 / shrunk", "the residual of a shrunk fit", RIDGE),
+    ("measure/profile", "[k : k + step, k:].addmm_(x[:, k : k + step].T, x[:, k:])",
+     "[k : k + step, k : k + step].addmm_(x[:, k : k + step].T, x[:, k : k + step])",
+     "XᵀX is whole where it is wider than a block", RIDGE),
+    ("measure/profile", "share - (self._shift + mean) @ weights", "share - mean @ weights", "the intercept has the shift", RIDGE),
+    ("measure/profile", "    x -= x.mean(1, keepdim=True)", "    pass", "LayerNorm takes the mean of the sample away",
+     PROFILE + "test_layer_norm_without_gain"),
+    ("measure/profile", "torch.where(size <= rounding, 0.0, math.sqrt(d) / size)", "math.sqrt(d) / size",
+     "a constant state is zero", PROFILE + "test_a_constant_state_is_zero_after_the_norm"),
+    ("measure/profile", "margin=_difference(own[-1], twin[-1], n)", "margin=_difference(own[-1], own[0], n)",
+     "the margin is to the twin", PROFILE + "test_the_twin_is_the_network_with_frozen_blocks"),
+    ("measure/profile", "(mine & ~theirs, theirs & ~mine)", "(theirs & ~mine, mine & ~theirs)", "sign of a difference", PROJECTS),
+    ("measure/profile", "step.high_pp < 0)", "step.pp < 0)", "a loss within its interval is none",
+     PROFILE + "test_a_loss_within_its_interval_is_none"),
+    ("measure/profile", "1 - 0.025 / (len(own) - 1)", "1 - 0.025", "the steps hold together",
+     PROFILE + "test_steps_hold_together"),
+    ("measure/profile", "wilson(accuracy, n)", "wilson(accuracy, len(right))", "intervals are over sequences, not tokens",
+     PROFILE + "test_language_models_are_read_token_by_token"),
+    ("measure/profile", ".masked_fill_(y == IGNORED, 2)", "", "tokens that are not scored are not drawn",
+     PROFILE + "test_language_models_are_read_token_by_token"),
+    ("measure/profile", "rest=rest, seed=seed, init", "rest=\"fresh\", seed=seed, init", "the twin keeps the embedding",
+     PROFILE + "test_the_twin_is_the_network_with_frozen_blocks"),
+    ("measure/profile", "    if fit.samples == test.samples:", "    if False:", "fit data do not test",
+     PROFILE + "test_what_makes_no_sense_is_one_line"),
+    ("measure/profile", "            if found.label_note:", "            if False:", "labels of tokens are asked about once",
+     PROFILE + "test_how_a_model_reads_its_labels_is_asked_once"),
+    ("measure/binomial", "gained * n + 0.5, lost * n + 0.5, n + 2", "gained * n, lost * n, n", "equal answers have a width",
+     PROFILE + "test_a_block_that_is_the_identity_changes_nothing"),
+    ("protocol/policies", "(c.id, c.answer) == (\"D3\", \"not measured\")", "False", "the estimate stands in the verdict",
+     "test_diagnose.py::test_data_to_fit_add_the_profile_and_its_estimate"),
+    ("protocol/checks", "        if earned and (estimated :=", "        if (estimated :=", "three-check/1.0 stays as it was",
+     "test_diagnose.py::test_the_trained_null_stays_the_judge"),
+    ("studies/verify", "    elif not recorded.get(\"facts\", {}).get(\"profile\"):", "    elif False:",
+     "records from before profiles are verified",
+     "studies/test_verify.py::test_a_record_from_before_depth_profiles_is_reproduced_to_the_bit"),
+]  # fmt: skip
+
 MUTANTS = [
     Mutant(f"{room}{name}.py", old, new, breaks, test)
     for room, rows in (
@@ -559,6 +607,7 @@ MUTANTS = [
         ("", PLACES),
         ("", PROOFS),
         ("", CERTIFICATE),
+        ("", READOUTS),
         ("studies/", STUDIES),
     )
     for name, old, new, breaks, test in rows

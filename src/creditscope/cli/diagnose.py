@@ -33,6 +33,8 @@ class Diagnose:
     """Also write the report as Markdown to this file."""
     full: bool = False
     """Also measure perturbation correlation, nudging and the fresh-B null."""
+    profile: bool = True
+    """Also fit linear readouts at every depth (the depth profile); of a null never."""
     strict: bool = False
     """Exit with code 3 if the verdict fails, 4 if it neither fails nor passes."""
     github: bool = False
@@ -48,7 +50,7 @@ def run(args: Sequence[str]) -> int:
         "creditscope diagnose runs/dfa --protocol four-diagnostic --json report.json --strict",
     )
     from creditscope.data import load_dataset
-    from creditscope.data.dataset import eval_batches
+    from creditscope.data.dataset import eval_batches, profile_batches
     from creditscope.diagnosis import diagnose
     from creditscope.files import write_atomic
     from creditscope.protocol import get_policy
@@ -81,6 +83,7 @@ def run(args: Sequence[str]) -> int:
         protocol=flags.protocol,
         level="full" if flags.full else "basic",
         run=bundle.spec.hash,
+        **(profile_batches(dataset) if flags.profile and not bundle.spec.frozen else {}),
     )
     if flags.json:
         report.to_json(flags.json)

@@ -23,6 +23,7 @@ from creditscope.errors import CreditscopeError
 
 # The evaluation samples are the same for every run, method and seed: facts of two runs are then paired by sample.
 EVAL_PERMUTATION_SEED = 20260408
+PROFILE_BATCH = 1000
 
 
 @dataclass(frozen=True, eq=False)  # eq=False: tensors have no single truth value, and identity serves as cache key
@@ -93,10 +94,24 @@ def epoch_batches(
 
 def test_batches(ds: Dataset, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
     """All test samples in their order: x float32 [B, *input_shape], y int64 [B]; never augmented."""
+    return _in_order(ds, ds.test_x, ds.test_y, batch_size)
+
+
+def fit_batches(ds: Dataset, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """All training samples in their order, for readouts: as `test_batches`."""
+    return _in_order(ds, ds.train_x, ds.train_y, batch_size)
+
+
+def profile_batches(ds: Dataset) -> dict[str, Any]:
+    """What `diagnose` takes for the depth profile: all training samples to fit, all test samples to test."""
+    return {"fit_batches": fit_batches(ds, PROFILE_BATCH), "test_batches": test_batches(ds, PROFILE_BATCH)}
+
+
+def _in_order(ds: Dataset, x: Tensor, y: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
     _check_batch_size(batch_size)
-    for start in range(0, len(ds.test_y), batch_size):
+    for start in range(0, len(y), batch_size):
         part = slice(start, start + batch_size)
-        yield normalise(ds, ds.test_x[part]), ds.test_y[part]
+        yield normalise(ds, x[part]), y[part]
 
 
 test_batches.__test__ = False  # type: ignore[attr-defined]  # pytest would collect the name where it is imported

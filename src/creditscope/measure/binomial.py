@@ -27,6 +27,17 @@ def newcombe(p: float, q: float, n: float) -> tuple[float, float]:
     return p - q - math.hypot(p - p_low, q_high - q), p - q + math.hypot(p_high - p, q - q_low)
 
 
+def paired(gained: float, lost: float, n: float, z: float = Z_95) -> tuple[float, float]:
+    """Interval of gained - lost, shares of n samples that only one of two answers gets right, and only the other.
+
+    Wald after half a sample is added to each cell of the 2 x 2 table (Agresti and Min 2005): it has a width where the two
+    never differ.
+    """
+    b, c, m = gained * n + 0.5, lost * n + 0.5, n + 2
+    centre, half = (b - c) / m, z * math.sqrt(b + c - (b - c) ** 2 / m) / m
+    return max(centre - half, -1.0), min(centre + half, 1.0)
+
+
 def clopper_pearson(right: int, n: int, level: float) -> tuple[float, float]:
     """Exact interval of a share of `right` of n samples: covers with at least `level`."""
     from scipy import special  # here: it takes its time to load

@@ -35,6 +35,9 @@ Accuracy: TypeAlias = float | Sequence[float]
 DECIMALS = range(2, 12)
 """Decimals to which a stated accuracy may have been rounded: .5 is read as .50, and one with more was not rounded."""
 
+PAIRED = "paired t over"
+MOST_SEEDS = 1000
+
 MATCHED, BP, UNSTATED = "matched", "bp", "kind unstated"
 """Kinds of null. A bare number or list given by a user is `kind unstated`."""
 
@@ -108,7 +111,7 @@ def depth_margin(
         least = resolution((*trained, *frozen), samples) ** 2 / 12
         if len(trained) == len(frozen):
             half = _paired_half_width(trained, frozen, 2 * least)
-            label = f"paired t over {len(trained)} seeds"
+            label = f"{PAIRED} {len(trained)} seeds"
         else:
             half = _welch_half_width(trained, frozen, least)
             label = f"Welch t, {len(trained)} against {len(frozen)} seeds (not paired)"
@@ -132,6 +135,22 @@ def depth_margin(
         n=len(trained),
         binomial_se_pp=None if binomial_se is None else _pp(binomial_se),
     )
+
+
+def more_seeds(distance: float, spread: float, n: int) -> int | None:
+    """Seeds beyond n until the half width of a paired t interval is below |distance|, the standard deviation over seeds staying
+    at `spread`; None: more than a thousand."""
+    sizes = range(n, MOST_SEEDS + 1)
+    found = next((m for m in sizes if t_975(m - 1) * spread / math.sqrt(m) < abs(distance)), None)
+    return None if found is None else found - n
+
+
+def seeds_to_decide(margin: DepthMargin, needed_pp: float) -> int | None:
+    """How many more seeds would put the interval of a paired margin on one side of `needed_pp`; None: not known."""
+    if margin.low_pp is None or margin.high_pp is None or not margin.interval.startswith(PAIRED):
+        return None
+    spread = (margin.high_pp - margin.low_pp) / 2 * math.sqrt(margin.n) / t_975(margin.n - 1)
+    return more_seeds(margin.margin_pp - needed_pp, spread, margin.n)
 
 
 def resolution(values: Sequence[float], samples: int | None) -> float:

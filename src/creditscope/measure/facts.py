@@ -7,6 +7,9 @@ Non-finite numbers are kept (and written to JSON as the strings "NaN", "Infinity
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, model_validator
 
 GROUP = 128
@@ -216,6 +219,66 @@ class Depth(Fact):
     """Margin of backpropagation itself over its null (the `bp` null), where known."""
 
 
+class Readout(Fact):
+    """Accuracy of a linear readout of one state on held-out samples; None where the state is not finite."""
+
+    accuracy: float | None
+    low: float | None
+    high: float | None
+    """95 % interval (Wilson) over the test samples."""
+    width: int
+    """Numbers per sample that were read."""
+    strength: float | None
+    """Ridge strength over the largest eigenvalue of the centred XᵀX; None where the state is the same for every sample."""
+
+
+class Paired(Fact):
+    """Difference of two readouts on the same test samples, in percentage points."""
+
+    pp: float
+    low_pp: float
+    high_pp: float
+    """95 % interval from the samples on which the two differ (Agresti and Min)."""
+
+
+class DepthProfile(Fact):
+    """What a linear readout finds at each depth, in the network and in its twin: the same network with random blocks."""
+
+    raw: Readout | None = None
+    """Of the raw input."""
+    raw_reason: str = ""
+    """Why the raw input was not read."""
+    curve: tuple[Readout, ...]
+    """Of h_0 to h_L."""
+    twin: tuple[Readout, ...]
+    """The same for the twin."""
+    margin: Paired | None
+    """Readout of h_L minus the twin's: the estimate of the depth margin. None where one of them is not finite."""
+    steps: tuple[Paired | None, ...]
+    """Per block: readout of h_{l+1} minus that of h_l; the L intervals hold together (Bonferroni)."""
+    first_loss: int | None
+    """The first block whose step lies below zero."""
+    n_fit: int
+    n_test: int
+    """Samples (language models: sequences, which is what the intervals are over)."""
+    fit_rows: int
+    test_rows: int
+    """What was fitted and scored: the samples, or the sampled tokens."""
+    fit_samples: str
+    test_samples: str
+    """Hashes of inputs and labels."""
+    seed: int
+    """Of the twin's blocks."""
+    rest: str
+    """The twin's embedding: `keep` (the network's own) or `fresh`."""
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        data: dict[str, Any] = json.loads(self.model_dump_json())
+        return data
+
+
 class Evaluation(Fact):
     """How many of the evaluation samples the network answers rightly."""
 
@@ -373,6 +436,8 @@ class Facts(Fact):
     concentration: Concentration | None = None
     stability: Stability
     depth: Depth | None = None
+    profile: DepthProfile | None = None
+    """Where data to fit the readouts were given."""
     perturbation: Perturbation | None = None
     nudging: Nudging | None = None
     fresh_b: FreshB | None = None
@@ -396,6 +461,7 @@ class Facts(Fact):
             ),
             **_per_layer("alignment", self.alignment, "mean", "std", "measurable", "under_floor", "credit_norm"),
             **_per_layer("concentration", self.concentration, "share"),
+            **_per_layer("profile", self.profile, "curve", "twin"),
         }
         for name, fact in (("perturbation", self.perturbation), ("nudging", self.nudging)):
             for whose in ("credit", "reference", "random"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from creditscope.batch import Batches, as_batches, cannot_run, tensors_of
+from creditscope.batch import Batches, SampleHash, as_batches, cannot_run, tensors_of
 from creditscope.credit.base import CallableRule, CreditBatch, CreditRule, as_rule, descent_of, is_finite
 from creditscope.eager import original
 from creditscope.errors import CreditscopeError
@@ -87,7 +86,7 @@ class Collected:
     loss: float = 0.0
     batch_sizes: set[int] = field(default_factory=set)
     non_finite: dict[str, None] = field(default_factory=dict)
-    digest: Any = field(default_factory=lambda: (hashlib.sha256(), hashlib.sha256()))
+    digest: SampleHash = field(default_factory=SampleHash)
 
     def __post_init__(self) -> None:
         for name in ("h", "g", "dot", "aa", "clamped"):
@@ -102,13 +101,6 @@ class Collected:
         ok = is_finite(t) if isinstance(t, Tensor) else bool(np.isfinite(t).all())
         if not ok:
             self.non_finite[place] = None
-
-    def hash_samples(self, inputs: Any, y: Tensor) -> None:
-        """Two running digests (inputs, labels): the same whatever the batch boundaries are."""
-        for t in (tensors_of(inputs) or [y])[:1]:
-            self.digest[0].update(t.detach().cpu().contiguous().view(torch.uint8).numpy())
-        y = y.detach().cpu()
-        self.digest[1].update((y.double() if y.is_floating_point() else y.to(torch.int64)).contiguous().numpy())
 
     def score(self, logits: Tensor, y: Tensor) -> None:
         if y.is_floating_point() or y.shape != logits.shape[:-1]:
@@ -126,10 +118,6 @@ class Collected:
         return evaluation(
             self.correct / self.scored, self.n, self.classes, int(self.labels.max()) / int(self.labels.sum())
         )
-
-    @property
-    def samples(self) -> str:
-        return hashlib.sha256(self.digest[0].digest() + self.digest[1].digest()).hexdigest()[:16]
 
 
 def collect(
@@ -149,7 +137,7 @@ def collect(
     for inputs, y in batches:
         _one_batch(stream, inputs, y, credit, loss_fn, got, watch, weights)
         if hashed:
-            got.hash_samples(inputs, y)
+            got.digest.add(inputs, y)
     if credit is not None:
         weights.require_unchanged(credit, values=True)
     return got
@@ -365,7 +353,7 @@ def facts_from(
     return Facts(
         convention=Convention(
             n_samples=got.n,
-            samples=got.samples,
+            samples=str(got.digest),
             batch_sizes=tuple(sorted(got.batch_sizes)),
             loss=loss_name,
             dtype=dtype_of(stream.model),

@@ -12,9 +12,10 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from creditscope.measure.depth import BP, MATCHED, UNSTATED
+from creditscope.measure.depth import BP, MATCHED, UNSTATED, seeds_to_decide
 from creditscope.measure.facts import GROUP, DepthMargin, Facts
 from creditscope.protocol.consistency import inconsistent, reaches_chance
+from creditscope.protocol.estimate import estimate
 from creditscope.protocol.intervals import t_interval
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.protocol.wording import between, compared, number
@@ -166,7 +167,8 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
     """D3, raised if the depth margin < `frozen_acc_margin_pp`; not measurable where BP itself does not clear it.
 
     `earned` (three-check/1.1): not judged where the stated accuracy does not fit the evaluation batches, inconclusive where
-    it reaches chance, and the evaluation samples give an interval where no test set does. Without it a margin whose interval
+    it reaches chance, and the evaluation samples give an interval where no test set does; where no null was trained, the
+    estimate from the checkpoint stands in the sentence. Without it a margin whose interval
     comes from the evaluation samples is a point comparison, as in three-check/1.0.
     """
     needed = thresholds.frozen_acc_margin_pp
@@ -179,6 +181,8 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
         value, interval, kind, convention = None, None, "none", "no frozen-blocks null"
         answer, reason = "not measured", "no frozen-blocks accuracy was given"
         sentence = f"depth margin not measured (threshold {number(needed)} pp): {reason}"
+        if earned and (estimated := estimate(facts)):
+            sentence += f"; {estimated}"
     elif earned and (contradiction := inconsistent(facts)):
         value, interval, kind, convention = None, None, "none", f"null: {margin.null}"
         answer, reason = "not measurable", "not judged: the accuracies are inconsistent"
@@ -209,6 +213,8 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
                 "fail": ("the trained blocks do not beat random blocks", "margin below the threshold"),
             }.get(answer, _straddles(interval))
             sentence = f"{difference} = {compared(value, needed)} pp ({convention}): {finding}"
+            if earned and answer == "inconclusive" and (more := seeds_to_decide(margin, needed)):
+                sentence += f"; {more} more seed{'s' if more > 1 else ''} of this spread would"
     return Check(
         id="D3",
         name="depth utility",

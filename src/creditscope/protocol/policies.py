@@ -17,6 +17,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import DIVERGED, Check, Judgement, non_finite, run_checks
 from creditscope.protocol.consistency import inconsistent
+from creditscope.protocol.estimate import estimate
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.protocol.warnings import warnings_for
 
@@ -224,13 +225,21 @@ def _conclude(findings: Findings, checks: Sequence[Check]) -> tuple[Status, str]
 
 
 def _conclude_earned(findings: Findings, checks: Sequence[Check], facts: Facts) -> tuple[Status, str]:
-    """The same for a policy under which `trustworthy` must be earned."""
-    contradiction, claim = inconsistent(facts), facts.claim
+    """The same for a policy under which `trustworthy` must be earned.
+
+    What the checkpoint says about D3 stands beside a D3 that was not measured, and changes no status.
+    """
+    contradiction, claim, estimated = inconsistent(facts), facts.claim, estimate(facts)
     if findings.failed:
         return "fail", f"needs walk-back: {', '.join(findings.failed)}"
     if contradiction:
         return "inconsistent", f"inconsistent: {contradiction}"
-    missing = [f"{_d_name(c)} {c.answer}" for c in checks if c.answer in ("not measured", "not measurable")]
+    missing = [
+        f"{_d_name(c)} {c.answer}"
+        + (f"; {estimated}" if estimated and (c.id, c.answer) == ("D3", "not measured") else "")
+        for c in checks
+        if c.answer in ("not measured", "not measurable")
+    ]
     missing += [f"{_d_name(c)} without an interval" for c in checks if c.id == "D3" and _point_only(c)]
     own_loss = not facts.convention.loss.startswith("cross-entropy")  # labels need not be classes then
     if claim is not None and not claim.other_data and own_loss and facts.accuracy is None:

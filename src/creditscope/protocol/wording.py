@@ -31,6 +31,11 @@ def between(interval: tuple[float, float]) -> str:
     return f"[{number(interval[0])}, {number(interval[1])}]"
 
 
+def signed_pp(value: float) -> str:
+    """Percentage points with their sign and one decimal: -5.6."""
+    return f"{value:+.1f}"
+
+
 def signed(value: float) -> str:
     """`value` with its sign and three decimals: +0.100."""
     return f"{value:+.3f}"

@@ -7,6 +7,8 @@ import re
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.numbers import accuracy, mark, num, printable, signed
+from creditscope.render.profile import HEADER as PROFILE_HEADER
+from creditscope.render.profile import profile_lines, profile_rows
 from creditscope.render.text import counting_text, gamma_text, headline_text, margin_lines
 
 LONGEST = 500
@@ -63,6 +65,9 @@ def report_markdown(report: DiagnosticReport) -> str:
     if rows:
         lines += [*table(header, rows), ""]
     lines += [f"- {escape(line)}" for line in functional_lines(facts)]
+    if facts.profile is not None:
+        lines += ["", *table(PROFILE_HEADER, [[*map(escape, row)] for row in profile_rows(facts.profile)]), ""]
+        lines += [f"- {escape(line)}" for line in profile_lines(facts.profile)]
     lines += [f"- margin {escape(line)}" for line in margin_lines(facts)]
     lines += [f"- warning: {escape(w)}" for w in report.verdict.warnings]
     if report.verdict.alternative:

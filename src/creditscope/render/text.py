@@ -17,6 +17,9 @@ from creditscope.protocol.wording import other_reading, over_all_layers
 from creditscope.render.certificate import certificate_lines
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.numbers import STYLES, accuracy, mark, num, printable, signed
+from creditscope.render.profile import HEADER as PROFILE_HEADER
+from creditscope.render.profile import TITLE as PROFILE
+from creditscope.render.profile import profile_lines, profile_rows
 from creditscope.render.sheet import Sheet
 
 WIDTH = 118
@@ -61,6 +64,9 @@ def report_renderable(report: DiagnosticReport) -> Group:
     parts += [Text(), _claimed(report), Text(), _checks(report), Text(), _layers(facts)]
     parts += [Text(line) for line in _below_layers(facts)]
     parts += _functional(facts)
+    if facts.profile is not None:
+        parts += [Text(), _sheet(PROFILE, PROFILE_HEADER, profile_rows(facts.profile), right=range(1, 5))]
+        parts += [Text(line) for line in profile_lines(facts.profile)]
     if facts.depth is not None:
         parts += [Text(), Text("Depth margin (accuracy of the trained network minus frozen-blocks null)", style="bold")]
         parts += [Text(f"  {line}") for line in margin_lines(facts)]

@@ -18,7 +18,9 @@ from typing import Any
 
 from creditscope.errors import CreditscopeError
 from creditscope.files import plain
+from creditscope.protocol.policies import judge
 from creditscope.protocol.report import DiagnosticReport
+from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.studies.archive import Archive
 from creditscope.studies.result import Run, runs_of
 from creditscope.studies.store import Store
@@ -143,12 +145,24 @@ def _of_report(recorded: dict[str, Any], here: dict[str, Any], epoch: int) -> li
     """Facts, accuracy and verdict of the final report that differ (`run` and wording aside)."""
     if recorded.get("schema_version") != here.get("schema_version"):
         recorded, here = _of_both(recorded), _of_both(here)
+    elif not recorded.get("facts", {}).get("profile"):  # from before profiles, or a null
+        recorded, here = _without_profile(recorded), _without_profile(here)
     shown = ("facts", "headline_acc", "n_test", "verdict")
     return [
         Difference(epoch, f"{name} of the report", "as it is", "another")
         for name in shown
         if plain(recorded.get(name)) != plain(here.get(name))
     ]
+
+
+def _without_profile(data: dict[str, Any]) -> dict[str, Any]:
+    """A report as it would be without its depth profile."""
+    report = DiagnosticReport.from_dict(data)
+    if report.facts.profile is None:
+        return report.to_dict()
+    facts = report.facts.model_copy(update={"profile": None})
+    verdict = judge(facts, DiagnosticThresholds(), report.protocol)
+    return report.model_copy(update={"facts": facts, "verdict": verdict}).to_dict()
 
 
 def _of_both(data: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from creditscope.credit.base import CreditRule
 from creditscope.credit.registry import make_rule
 from creditscope.credit.round_trip import check_round_trip
 from creditscope.data import Dataset, load_dataset
-from creditscope.data.dataset import epoch_batches, eval_batches, normalise, test_batches
+from creditscope.data.dataset import epoch_batches, eval_batches, normalise, profile_batches, test_batches
 from creditscope.diagnosis import diagnose
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_line, is_locked, locked, read_metadata, read_tensors, write_atomic, write_tensors
@@ -251,6 +251,7 @@ class _Run:
             n_test=len(self.dataset.test_y),
             method_name=spec.label,
             credit=self.rule,
+            **({} if spec.frozen else profile_batches(self.dataset)),
         )
         report.to_json(directory / bundles.REPORT)
         bundles.write_spec(directory, spec, with_files=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from creditscope.measure.facts import Facts, LayerMeans
+from creditscope.measure.facts import Facts, LayerMeans, Readout
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.render.charts import Band, Chart, Dots, Event, Level, Row, Series
 from creditscope.render.html.network import Network, trajectory_columns
@@ -83,6 +84,19 @@ def _layer_charts(facts: Facts, limits: DiagnosticThresholds) -> list[Chart | Do
                 row_name="",
             )
         )
+    if (p := facts.profile) is not None:
+        raw = p.raw.accuracy if p.raw else None
+        charts.append(
+            Chart(
+                "profile",
+                "Depth profile: accuracy of a linear readout of h_l",
+                f"ridge fitted on {p.fit_rows:,}, tested on {p.test_rows:,}; whiskers: 95 %; twin: random blocks",
+                "accuracy",
+                layers,
+                [_readouts("network", p.curve), _readouts("twin", p.twin)],
+                levels=() if raw is None else (Level(raw, f"raw input {raw:.3f}"),),
+            )
+        )
     if any(v is not None for v in facts.stability.per_layer):
         charts.append(
             Chart(
@@ -97,6 +111,11 @@ def _layer_charts(facts: Facts, limits: DiagnosticThresholds) -> list[Chart | Do
             )
         )
     return charts
+
+
+def _readouts(name: str, readouts: Sequence[Readout]) -> Series:
+    halves = [None if r.low is None or r.high is None else (r.high - r.low) / 2 for r in readouts]
+    return Series(name, [r.accuracy for r in readouts], halves)
 
 
 def _null_band(facts: Facts) -> Band | None:

@@ -1,0 +1,501 @@
+"""Depth profile: how much of the task a linear readout finds at each depth, in the network and in its twin.
+
+For the raw input and h_0..h_L: ridge regression of centred one-hot labels on the state, fitted in closed form on one set of
+samples and scored on another. The *twin* is the same network with its blocks re-initialised and its embedding kept. Profile
+margin = accuracy of the readout of h_L minus that of the twin's h_L: an estimate of the depth margin without training.
+
+Each state goes through a LayerNorm without gain and eps per sample (a constant state gives zeros), its columns are centred by
+the means of the fit data. Only the sums XᵀX [d, d] and XᵀY [d, C] are kept, in float64; the strength is chosen by generalised
+cross-validation from one eigen-factorisation of XᵀX. One pass over the data per network.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from creditscope.batch import Batches, SampleHash, as_batches, few_samples, tensors_of
+from creditscope.eager import original
+from creditscope.errors import CreditscopeError
+from creditscope.frozen import KEEP, frozen_blocks
+from creditscope.measure.binomial import paired, wilson
+from creditscope.measure.facts import DepthProfile, Paired, Readout
+from creditscope.stream import Stream, make_stream
+from creditscope.token_labels import IGNORED, NEXT
+from creditscope.untouched import generators_kept, untouched
+
+MAX_WIDTH = 1024
+"""Images and token sequences of more numbers per sample are averaged down to at most as many; XᵀX has the square of it."""
+TOKENS = 16
+"""Scored tokens that are drawn from each sequence of a language model."""
+STRENGTHS = 10.0 ** (np.arange(-24, 9) / 4)
+"""Ridge strengths over the largest eigenvalue of XᵀX: 1e-6 to 100, four per decade."""
+BLOCK = 64
+"""Rows of XᵀX that are added to at a time, at least."""
+AT_ONCE = 4
+"""Batches that are held in memory at a time."""
+
+
+def depth_profile(
+    model: nn.Module,
+    fit_batches: Iterable[Any],
+    test_batches: Iterable[Any],
+    blocks: Any = None,
+    *,
+    read: str | None = None,
+    max_width: int = MAX_WIDTH,
+    tokens: int = TOKENS,
+    seed: int = 0,
+    rest: str = KEEP,
+    init: Callable[[nn.Module], None] | None = None,
+    build: Callable[[], nn.Module] | None = None,
+    forward_kwargs: Mapping[str, Any] | None = None,
+    shift_labels: bool | None = None,
+) -> DepthProfile:
+    """Fit a linear readout of every h_l on `fit_batches`, score it on `test_batches`; the same for the network's twin.
+
+    fit_batches, test_batches: batches as for `diagnose`, of disjoint samples; read once, a few at a time. Thousands of
+        samples to fit (the training data) and to test are advised. Labels are classes, or classes per token.
+    blocks, read, forward_kwargs, shift_labels: as for `diagnose`.
+    max_width: states and inputs [C, H, W] or [T, d] that would be flattened to more numbers are averaged over space; a raw
+        input that is a longer vector is left out. What was done is in `notes`.
+    tokens: how many scored tokens are drawn from each sequence of a language model.
+    seed, rest, init, build: how the twin's blocks start, as for `frozen_blocks`; rest="fresh" draws its embedding anew too.
+
+    The model, its gradients, modes and every RNG are left as found, also after an error.
+    """
+    if not isinstance(model, nn.Module):
+        raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+    for name, value in (("max_width", max_width), ("tokens", tokens)):
+        if type(value) is not int or value < 1:
+            raise CreditscopeError(f"{name} is {value!r}; give a whole number from 1")
+    model = original(model)
+    with untouched(model, reads=fit_batches), untouched(model, reads=test_batches):
+        fit = _Source(model, fit_batches, "fit_batches", forward_kwargs, shift_labels)
+        inputs, y = fit.first
+        example, _ = few_samples(model, inputs, len(y))
+        stream = make_stream(model, inputs, len(y), blocks, read)
+    with generators_kept(model):
+        names = list(dict.fromkeys(stream.names)) or None
+        twin = frozen_blocks(model, names, rest=rest, seed=seed, init=init, build=build)
+    with (
+        untouched(model, reads=fit_batches),
+        untouched(model, reads=test_batches),
+        untouched(twin),
+        torch.no_grad(),
+    ):
+        reader = _Reader(stream, max_width, tokens)
+        networks = _Networks(stream, stream.on(twin, example), reader, shared=rest == KEEP)
+        classes = _Classes()
+        raw = None if reader.refuses(inputs) else _Layer()
+        for inputs, y in fit:
+            rows = reader.rows(y)
+            columns = classes.add(rows.labels)
+            if raw is not None:
+                raw.fit(reader.raw(inputs), columns)
+            networks.run(inputs, rows, columns, _Layer.fit)
+        for layer in {id(x): x for x in (*networks.own, *networks.twin, *([raw] if raw else []))}.values():
+            layer.solve(classes)
+        test = _Source(model, test_batches, "test_batches", forward_kwargs, fit.shift)
+        for inputs, y in test:
+            rows = reader.rows(y)
+            columns = classes.known(rows.labels)
+            if raw is not None:
+                raw.score(reader.raw(inputs), columns)
+            networks.run(inputs, rows, columns, _Layer.score)
+        _require_apart(fit, test, classes)
+    return _profile(networks, raw, reader, fit, test, sum(classes.counts), seed, rest)
+
+
+# ---- closed form ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Solution:
+    """scores = x @ weights + offset; the label is the largest."""
+
+    weights: Tensor
+    """[d, C]"""
+    offset: Tensor
+    """[C]"""
+    strength: float | None
+    """Over the largest eigenvalue; None: the state is the same for every sample, and the most frequent label is given."""
+
+
+class Ridge:
+    """The sums of a ridge regression of centred one-hots on centred columns, and its solution."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self._shift: Tensor | None = None
+
+    def add(self, x: Tensor, columns: Tensor) -> None:
+        """x: float64 [n, d]; columns: the class of each row."""
+        if (
+            self._shift is None
+        ):  # states of a stream that explodes are alike but for a little: subtracted before it is squared
+            self._shift = x.mean(0)
+            self._gram = x.new_zeros(x.shape[1], x.shape[1])
+            self._sum = x.new_zeros(x.shape[1])
+            self._cross = x.new_zeros(0, x.shape[1])
+        x = x - self._shift
+        self._sum += x.sum(0)
+        missing = int(columns.max()) + 1 - len(self._cross) if len(columns) else 0
+        if missing > 0:
+            self._cross = torch.cat([self._cross, x.new_zeros(missing, x.shape[1])])
+        step = max(BLOCK, x.shape[1] // 6)
+        for k in range(0, x.shape[1], step):  # XᵀX is symmetric, and two thirds of it cost two thirds
+            self._gram[k : k + step, k:].addmm_(x[:, k : k + step].T, x[:, k:])
+        self._cross.index_add_(0, columns, x)
+        self.n += len(x)
+
+    def solve(self, counts: Tensor) -> Solution:
+        """counts: rows of each class, float64 [C]. The sums are used up."""
+        assert self._shift is not None
+        counts = counts.to(self._sum)
+        n, mean, share = self.n, self._sum / self.n, counts / self.n
+        cross = torch.cat([self._cross, self._cross.new_zeros(len(counts) - len(self._cross), len(mean))]).T
+        values, vectors = torch.linalg.eigh(self._gram.addr_(mean, mean, alpha=-n), UPLO="U")
+        values = values.clamp(min=0)
+        rotated = vectors.T @ (cross - torch.outer(mean, counts))
+        largest = float(values[-1])
+        if largest <= n * len(mean) * torch.finfo(torch.float64).eps ** 2:
+            return Solution(torch.zeros_like(cross), share, None)
+        strength = _by_cross_validation(values / largest, rotated.square().sum(1) / largest, n - n * share @ share, n)
+        weights = vectors @ (rotated / (values + strength * largest).unsqueeze(1))
+        return Solution(weights, share - (self._shift + mean) @ weights, strength)
+
+
+def _by_cross_validation(values: Tensor, squares: Tensor, total: Tensor, n: int) -> float:
+    """The strength with the least RSS / (n - 1 - df)²: Golub, Heath and Wahba's, the intercept being one more parameter.
+
+    values: eigenvalues over the largest one; squares: ‖projection of XᵀY on each eigenvector‖² over the largest eigenvalue;
+    total: ‖Y‖² of the centred one-hots.
+    """
+    strength = torch.from_numpy(STRENGTHS).to(values).unsqueeze(1)
+    shrunk = values + strength
+    residual = total - (squares * (shrunk + strength) / shrunk.square()).sum(1)
+    free = n - 1 - (values / shrunk).sum(1)
+    score = residual.clamp(min=0) / free.square()
+    score[free <= 0] = math.inf
+    best = int(score.flip(0).argmin())  # of equal ones the strongest
+    return float(STRENGTHS[len(STRENGTHS) - 1 - best])
+
+
+def normalised(h: Tensor) -> Tensor:
+    """[n, d] -> float64, each row with mean 0 and mean square 1; zeros where a row is constant up to its own rounding."""
+    d, exact = h.shape[1], torch.finfo(torch.float64)
+    largest = h.abs().amax(1, keepdim=True).double()
+    x = h.double() / largest.clamp(min=exact.tiny)  # by the largest first: squares may overflow
+    x -= x.mean(1, keepdim=True)
+    size = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    rounding = 4 * torch.finfo(h.dtype).eps * math.sqrt(d)
+    return x.mul_(torch.where(size <= rounding, 0.0, math.sqrt(d) / size))
+
+
+# ---- reading -------------------------------------------------------------------------------------------------------
+
+
+class _Source:
+    """The batches of one argument, a few at a time, with their number and hash."""
+
+    def __init__(self, model: nn.Module, batches: Any, name: str, kwargs: Any, shift: bool | None) -> None:
+        self.n = 0
+        self._hash = SampleHash()
+        self._model, self._kwargs, self.shift = model, kwargs, shift
+        if isinstance(batches, Batches):
+            self._chunks: Iterator[Batches] = iter([batches])
+        else:
+            try:
+                items = iter(batches)
+            except TypeError:
+                raise CreditscopeError(
+                    f"{name} is a {type(batches).__name__}; give a list of (x, y) batches or a DataLoader"
+                ) from None
+            self._chunks = self._prepared(items)
+        try:
+            self._held = next(self._chunks)
+        except StopIteration:
+            raise CreditscopeError(f"{name} is empty; give batches of (x, y)") from None
+        self.first = self._held[0]
+
+    def _prepared(self, items: Iterator[Any]) -> Iterator[Batches]:
+        while chunk := list(itertools.islice(items, AT_ONCE)):
+            found = as_batches(self._model, chunk, self._kwargs, shift_labels=self.shift)
+            if found.label_note:  # how the model reads its labels is asked once
+                self.shift = found.label_note.startswith(NEXT)
+            yield found
+
+    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
+        for chunk in itertools.chain([self._held], self._chunks):
+            for inputs, y in chunk:
+                self.n += len(y)
+                self._hash.add(inputs, y)
+                yield inputs, y
+
+    @property
+    def samples(self) -> str:
+        return str(self._hash)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The labels that are fitted or scored, and where they stand: None for one per sample, else (samples, tokens)."""
+
+    labels: Tensor
+    where: tuple[Tensor, Tensor] | None = None
+
+
+class _Reader:
+    """How a native state becomes rows."""
+
+    def __init__(self, stream: Stream, max_width: int, tokens: int) -> None:
+        self.stream, self.max_width, self.tokens = stream, max_width, tokens
+        self.notes: dict[str, None] = {}
+        self.reason = ""
+        self._draws = torch.Generator().manual_seed(0)
+
+    def rows(self, y: Tensor) -> _Rows:
+        if y.is_floating_point() or y.dtype == torch.bool:
+            raise CreditscopeError(f"labels have dtype {y.dtype}; a depth profile needs integer class indices")
+        if y.dim() == 1:
+            if bool((y < 0).any()):
+                raise CreditscopeError(f"label {int(y.min())} is no class; give class indices from 0")
+            return _Rows(y)
+        if y.dim() != 2 or not self.stream.scores_tokens:
+            raise CreditscopeError(
+                f"labels have shape {list(y.shape)}; a depth profile needs one class per sample, or one per token of a model "
+                "with logits [B, T, C] and states [B, T, d]"
+            )
+        # scored tokens first, in random order
+        order = torch.rand(y.shape, generator=self._draws).to(y.device).masked_fill_(y == IGNORED, 2)
+        order = order.argsort(1)[:, : self.tokens].sort(1).values
+        sample = torch.arange(len(y), device=y.device).unsqueeze(1).expand_as(order)
+        scored = y.gather(1, order) != IGNORED
+        if y.shape[1] > self.tokens:
+            self.notes[f"{self.tokens} scored tokens drawn from each sequence"] = None
+        where = sample[scored], order[scored]
+        return _Rows(y[where], where)
+
+    def state(self, layer: int, h: Tensor, rows: _Rows) -> Tensor:
+        """Native h_l -> [rows, d]."""
+        h = h.detach()
+        if rows.where is not None:
+            h = h.transpose(0, 1) if self.stream.batch_dim else h
+            return h[rows.where]
+        if self.stream.widths[layer] > self.max_width and len(self.stream.shapes[layer]) > 1:  # a vector stays as it is
+            return self._averaged(h.transpose(0, 1) if self.stream.batch_dim else h, f"h_{layer}")
+        return self.stream.read_state(h)
+
+    def refuses(self, inputs: Any) -> str:
+        """Why the raw input is not read; "" where it is."""
+        found = tensors_of(inputs)
+        if self.stream.scores_tokens:
+            self.reason = "labels of tokens"
+        elif len(found) != 1:
+            self.reason = f"the inputs are {len(found)} tensors"
+        elif not found[0].is_floating_point():
+            self.reason = f"the input is {str(found[0].dtype).removeprefix('torch.')}, no vector"
+        elif found[0].dim() == 2 and found[0].shape[1] > self.max_width:
+            self.reason = f"it has {found[0].shape[1]:,} numbers per sample, more than max_width = {self.max_width:,}"
+        return self.reason
+
+    def raw(self, inputs: Any) -> Tensor:
+        x = tensors_of(inputs)[0].detach()
+        if x.dim() > 2 and x[0].numel() > self.max_width:
+            return self._averaged(x, "the raw input")
+        return x.flatten(1)
+
+    def _averaged(self, h: Tensor, what: str) -> Tensor:
+        """[B, C, H, W] over windows of an even grid, [B, T, d] over all tokens; flattened."""
+        if h.dim() == 3:
+            self.notes[f"{what} averaged over its {h.shape[1]} tokens"] = None
+            return h.mean(1)
+        if h.dim() != 4:
+            raise CreditscopeError(
+                f"{what} has shape {list(h.shape[1:])}, {h[0].numel():,} numbers per sample; raise max_width ({self.max_width})"
+            )
+        if h.shape[1] == h.shape[2] != h.shape[3]:  # channels last
+            h = h.permute(0, 3, 1, 2)
+        most = max(1, min(math.isqrt(self.max_width // h.shape[1]), *h.shape[2:]))
+        side = next((k for k in range(most, most // 2, -1) if not (h.shape[2] % k or h.shape[3] % k)), most)
+        self.notes[f"{what} averaged over space: {h.shape[2]} x {h.shape[3]} to {side} x {side}"] = None
+        if h.shape[2] % side or h.shape[3] % side:
+            return F.adaptive_avg_pool2d(h, side).flatten(1)
+        high, wide = h.shape[2] // side, h.shape[3] // side
+        h = sum(h[:, :, k::high] for k in range(high))  # type: ignore[assignment]  # ten times as fast as torch's pooling
+        h = sum(h[:, :, :, k::wide] for k in range(wide))  # type: ignore[assignment]
+        return (h / (high * wide)).flatten(1)
+
+
+class _Classes:
+    """Labels as columns, in the order in which they appear.
+
+    A class that the fit data do not have needs no column: its one-hot is zero throughout, its score is 0, and the scores of
+    the others sum to 1.
+    """
+
+    def __init__(self) -> None:
+        self._column: dict[int, int] = {}
+        self.counts: list[int] = []
+        self.met = False
+
+    def add(self, labels: Tensor) -> Tensor:
+        values, which, counts = labels.unique(return_inverse=True, return_counts=True)
+        columns = [self._column.setdefault(value, len(self._column)) for value in values.tolist()]
+        self.counts += [0] * (len(self._column) - len(self.counts))
+        for column, count in zip(columns, counts.tolist(), strict=True):
+            self.counts[column] += count
+        return torch.tensor(columns, dtype=torch.long, device=labels.device)[which]
+
+    def known(self, labels: Tensor) -> Tensor:
+        """-1 for a class that was not fitted."""
+        values, which = labels.unique(return_inverse=True)
+        columns = torch.tensor(
+            [self._column.get(value, -1) for value in values.tolist()], dtype=torch.long, device=labels.device
+        )
+        self.met = self.met or bool((columns >= 0).any())
+        return columns[which]
+
+
+class _Layer:
+    """The readout of one state: fitted, then scored."""
+
+    def __init__(self) -> None:
+        self.ridge = Ridge()
+        self.finite = True
+        self.solution: Solution | None = None
+        self.width = 0
+        self._right: list[Tensor] = []
+
+    def fit(self, h: Tensor, columns: Tensor) -> None:
+        x = self._rows(h)
+        if self.finite and len(x):
+            self.ridge.add(x, columns)
+
+    def solve(self, classes: _Classes) -> None:
+        if self.finite and self.ridge.n:
+            self.solution = self.ridge.solve(torch.tensor(classes.counts, dtype=torch.float64))
+        self.ridge = Ridge()  # its sums are not needed any more
+
+    def score(self, h: Tensor, columns: Tensor) -> None:
+        x = self._rows(h)
+        if self.finite and self.solution is not None:
+            scores = x @ self.solution.weights + self.solution.offset
+            self._right.append((scores.argmax(1) == columns).cpu())
+
+    def _rows(self, h: Tensor) -> Tensor:
+        if self.width and h.shape[1] != self.width:
+            raise CreditscopeError(
+                f"a state has {h.shape[1]} numbers per sample in one batch and {self.width} in the first; give batches of one "
+                "shape (pad sequences to one length)"
+            )
+        self.width = h.shape[1]
+        x = normalised(h) if self.finite else h
+        self.finite = self.finite and bool(x.sum().isfinite())  # of one number that is not finite comes a row of NaN
+        return x
+
+    @property
+    def right(self) -> Tensor | None:
+        """Per row: is the answer right? None where the state is not finite."""
+        return torch.cat(self._right) if self.finite and self.solution is not None else None
+
+
+class _Networks:
+    """The network and its twin, run side by side on each batch."""
+
+    def __init__(self, stream: Stream, twin: Stream, reader: _Reader, shared: bool) -> None:
+        self._streams, self._reader, self._shared = (stream, twin), reader, shared
+        self.own = [_Layer() for _ in range(stream.depth + 1)]
+        self.twin = [self.own[0] if shared and not k else _Layer() for k in range(stream.depth + 1)]
+
+    def run(self, inputs: Any, rows: _Rows, columns: Tensor, use: Callable[[_Layer, Tensor, Tensor], None]) -> None:
+        """Hands each state of each network to `use`, once; h_0 is one state where they share the embedding."""
+        first: list[Tensor] = []
+
+        def own(layer: int, value: Tensor, handle: Tensor) -> None:
+            if layer == 0 and self._shared:
+                first.append(value.detach())
+            use(self.own[layer], self._reader.state(layer, value, rows), columns)
+
+        def twin(layer: int, value: Tensor, handle: Tensor) -> None:
+            if layer or not self._shared:
+                use(self.twin[layer], self._reader.state(layer, value, rows), columns)
+
+        stream, other = self._streams
+        stream.forward(inputs, own)
+        if self._shared:
+            other.forward_from(first[0], inputs, twin)
+        else:
+            other.forward(inputs, twin)
+
+
+# ---- result --------------------------------------------------------------------------------------------------------
+
+
+def _require_apart(fit: _Source, test: _Source, classes: _Classes) -> None:
+    if fit.samples == test.samples:
+        raise CreditscopeError("fit_batches and test_batches hold the same samples; test the readouts on held-out ones")
+    if not classes.met:
+        raise CreditscopeError("no label of test_batches is one of fit_batches; give data of one task")
+
+
+def _profile(
+    networks: _Networks,
+    raw: _Layer | None,
+    reader: _Reader,
+    fit: _Source,
+    test: _Source,
+    fit_rows: int,
+    seed: int,
+    rest: str,
+) -> DepthProfile:
+    own, twin, n = networks.own, networks.twin, test.n
+    z = NormalDist().inv_cdf(1 - 0.025 / (len(own) - 1))
+    steps = [_difference(after, before, n, z) for before, after in itertools.pairwise(own)]
+    rows = next((len(r) for r in (layer.right for layer in (*own, *twin)) if r is not None), 0)
+    return DepthProfile(
+        raw=None if raw is None else _readout(raw, n),
+        raw_reason=reader.reason,
+        curve=tuple(_readout(layer, n) for layer in own),
+        twin=tuple(_readout(layer, n) for layer in twin),
+        margin=_difference(own[-1], twin[-1], n),
+        steps=tuple(steps),
+        first_loss=next((k for k, step in enumerate(steps) if step is not None and step.high_pp < 0), None),
+        n_fit=fit.n,
+        n_test=n,
+        fit_rows=fit_rows,
+        test_rows=rows,
+        fit_samples=fit.samples,
+        test_samples=test.samples,
+        seed=seed,
+        rest=rest,
+        notes=tuple(reader.notes),
+    )
+
+
+def _readout(layer: _Layer, n: int) -> Readout:
+    right = layer.right
+    if right is None or layer.solution is None:
+        return Readout(accuracy=None, low=None, high=None, width=layer.width, strength=None)
+    accuracy = float(right.double().mean())
+    low, high = wilson(accuracy, n)
+    return Readout(accuracy=accuracy, low=low, high=high, width=layer.width, strength=layer.solution.strength)
+
+
+def _difference(a: _Layer, b: _Layer, n: int, z: float | None = None) -> Paired | None:
+    """Accuracy of `a` minus that of `b`; n: independent samples behind the rows."""
+    if (mine := a.right) is None or (theirs := b.right) is None:
+        return None
+    gained, lost = (float(only.double().mean()) for only in (mine & ~theirs, theirs & ~mine))
+    low, high = paired(gained, lost, n) if z is None else paired(gained, lost, n, z)
+    return Paired(pp=round(100 * (gained - lost), 9), low_pp=100 * low, high_pp=100 * high)
