@@ -32,7 +32,7 @@ class HookedStream(Stream):
         self._blocks = list(blocks.items()) if isinstance(blocks, dict) else resolve_blocks(model, blocks)
         self._recognise(inputs, batch_size, read)
 
-    def on(self, model: nn.Module) -> HookedStream:
+    def on(self, model: nn.Module, example: Any = None) -> HookedStream:
         """The same stream on a copy of the model."""
         other = copy.copy(self)
         other.model = model

@@ -73,6 +73,10 @@ class Stream(ABC):
         states: (layer, h), layers in ascending order; inputs: of the n samples.
         """
 
+    @abstractmethod
+    def on(self, model: nn.Module, example: Any) -> Stream:
+        """The same stream on a copy of the model; `example`: a few samples for it."""
+
     def own_logits(self, inputs: Any) -> Tensor | None:
         """The model's own logits, where `forward` is not itself a run of the model and has to be held against them."""
         return None
@@ -157,6 +161,9 @@ class InterfaceStream(Stream):
         self._norm, self._head = self._readout = readout_parts(model)
         self._embed = getattr(model, "embed", None) or getattr(model, "patch_embed", None)
         self._verify(example, read)
+
+    def on(self, model: nn.Module, example: Any) -> InterfaceStream:
+        return InterfaceStream(model, example, self.read if len(self.shapes[-1]) == 2 else None)
 
     def doubled(self) -> InterfaceStream:
         """The same stream in float64, part by part: the weights of a part are lifted while it runs, so that no whole copy
