@@ -8,8 +8,8 @@ from creditscope.protocol.wording import signed_pp
 NETWORKS, WRONG_SIDE = 10, 0
 """Networks with a trained matched null, and those where estimate and margin lie on different sides of 2 pp.
 
-The embedded data set, ResMLP, 10 epochs: BP, FA (none, rms), DFA (none, rms), seeds 42 and 123; mean of estimate minus margin +1.3 pp, standard
-deviation 2.9 pp (`tests/trust/calibration.py`). Ten networks of one data set settle little: docs/depth-profile.md.
+The embedded data set, ResMLP, 10 epochs: BP, FA (none, rms), DFA (none, rms), seeds 42 and 123; estimate minus margin has the
+mean +1.3 pp and the standard deviation 2.9 pp (`tests/trust/calibration.py`). Ten networks of one data set settle little.
 """
 CALIBRATION = (
     f"in {WRONG_SIDE} of {NETWORKS} networks with a trained null the estimate was on the wrong side of the threshold"
