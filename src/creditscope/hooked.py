@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -285,27 +286,22 @@ class HookedStream(Stream):
     def variants(self, states: Sequence[tuple[int, Tensor]], inputs: Any) -> Tensor:
         n = states[0][1].shape[self.batch_dim]
         many = map_samples(inputs, n, lambda t: t.repeat(len(states), *[1] * (t.dim() - 1)))
-        put = _Puts(self, states)
-        layers = {layer for layer, _ in states}
-        if any(self._places[layer].how == "input" for layer in layers):
-            index = int(self._places[0].path[0])
-            many = with_input(many, index, put.changed(0, tree_flatten(many)[0][index]))
-        watched = any(self._places[layer].how == "operation" for layer in layers)
-        with hooks_on(self._blocks, put.before, put.after, put.first), put.watching(watched):
-            logits = logits_of(call_model(self.model, many))
-        put.require_complete()
-        return logits
+        return self._with(_Puts(self, states), many)
 
     def logits_from(self, layer: int, h: Tensor, inputs: Any, beside: Beside | None = None) -> Tensor:
         """Logits when h_l is replaced by `h` for everybody who uses it.
 
         beside: replaces what the blocks are given beside the stream, from this layer on.
         """
-        put = _Puts(self, [(layer, h)], beside)
-        place = self._places[layer]
-        if place.how == "input":
-            inputs = with_input(inputs, int(place.path[0]), put.changed(0, h))
-        with hooks_on(self._blocks, put.before, put.after, put.first), put.watching(place.how == "operation"):
+        return self._with(_Puts(self, [(layer, h)], beside), inputs)
+
+    def _with(self, put: _Puts, inputs: Any) -> Tensor:
+        """Logits of a run in which states are put in where they are made."""
+        how = {self._places[layer].how for layer, _ in put.states}
+        if "input" in how:
+            index = int(self._places[0].path[0])
+            inputs = with_input(inputs, index, put.changed(0, tree_flatten(inputs)[0][index]))
+        with hooks_on(self._blocks, put.before, put.after, put.first), put.watching("operation" in how):
             logits = logits_of(call_model(self.model, inputs))
         put.require_complete()
         return logits
@@ -316,7 +312,7 @@ Beside = Callable[[int, dict[int | str, Any]], dict[int | str, Any]]
 ADDED = tuple((name,) for name in ("add", "add_", "__add__", "__radd__", "__iadd__"))
 
 
-class _Calls:
+class _Calls(ABC):
     """What a measuring and a replacing run share: they count the calls of blocks and the operations after each."""
 
     def __init__(self, stream: HookedStream) -> None:
@@ -330,8 +326,9 @@ class _Calls:
             return self.watch
         return nullcontext()
 
+    @abstractmethod
     def operation(self, segment: int, index: int, operation: Operation) -> Any:
-        raise NotImplementedError
+        """Sees what the model does outside of the blocks; may give another result back."""
 
     def entered(self, name: str, args: Any, kwargs: Any) -> Tensor:
         if self.calls >= self.stream.depth:
