@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from benchmarks.harness import Row, interleaved, ratio
 from benchmarks.products import Product, back, products_alone, weights
-from creditscope.adamw import AdamW
+from creditscope.credit.adamw import AdamW
 from creditscope.credit.registry import make_rule
 from creditscope.models.parts import FlatLinear, StreamModel
 from creditscope.training.build import build_stream

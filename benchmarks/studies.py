@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Row
-from creditscope.studies.executors.local import LocalExecutor
-from creditscope.studies.run import run_store, train_one
-from creditscope.studies.store import Store
+from creditscope.runs.execute import run_store, train_one
+from creditscope.runs.executors.local import LocalExecutor
+from creditscope.runs.store import Store
 from creditscope.training.spec import make_spec
 
 TINY: dict[str, Any] = {"dataset": "quadratic", "width": 8, "depth": 1, "epochs": 1, "batch_size": 4000}

@@ -12,7 +12,7 @@ import pytest
 
 from creditscope import CreditscopeError
 from creditscope.files import claim_directory, is_locked, locked, write_atomic, write_new
-from creditscope.studies.store import Store
+from creditscope.runs.store import Store
 
 
 def claim(root: Path) -> None:

@@ -6,22 +6,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from creditscope.certificate import certify
     from creditscope.credit.base import CreditBatch, CreditRule
     from creditscope.credit.foreign import credit_from_grads
     from creditscope.credit.registry import credit_rule, register
-    from creditscope.diagnosis import diagnose
     from creditscope.errors import CreditscopeError
-    from creditscope.find import find_blocks
-    from creditscope.frozen import frozen_blocks
     from creditscope.measure.certificate import Certificate
     from creditscope.measure.facts import DepthProfile
+    from creditscope.measure.null_run import NullRun, run_null
     from creditscope.measure.profile import depth_profile
     from creditscope.monitor import Monitor
-    from creditscope.null import NullRun, run_null
+    from creditscope.protocol.diagnosis import diagnose
     from creditscope.protocol.report import DiagnosticReport
     from creditscope.protocol.thresholds import DiagnosticThresholds
+    from creditscope.stream.find import find_blocks
+    from creditscope.stream.twins import frozen_blocks
     from creditscope.training.bundle import Bundle, load_bundle
+    from creditscope.training.certify import certify
     from creditscope.training.loop import train
     from creditscope.training.spec import RunSpec
 
@@ -51,17 +51,17 @@ __all__ = [
 ]
 
 _HOME = {
-    "diagnose": "creditscope.diagnosis",
+    "diagnose": "creditscope.protocol.diagnosis",
     "DiagnosticReport": "creditscope.protocol.report",
     "DiagnosticThresholds": "creditscope.protocol.thresholds",
-    "certify": "creditscope.certificate",
+    "certify": "creditscope.training.certify",
     "Certificate": "creditscope.measure.certificate",
     "depth_profile": "creditscope.measure.profile",
     "DepthProfile": "creditscope.measure.facts",
-    "frozen_blocks": "creditscope.frozen",
-    "run_null": "creditscope.null",
-    "NullRun": "creditscope.null",
-    "find_blocks": "creditscope.find",
+    "frozen_blocks": "creditscope.stream.twins",
+    "run_null": "creditscope.measure.null_run",
+    "NullRun": "creditscope.measure.null_run",
+    "find_blocks": "creditscope.stream.find",
     "Monitor": "creditscope.monitor",
     "credit_from_grads": "creditscope.credit.foreign",
     "CreditRule": "creditscope.credit.base",

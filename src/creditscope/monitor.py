@@ -6,18 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from torch import Tensor, nn
+from torch import nn
 
-from creditscope.batch import as_batches, device_of
-from creditscope.credit.base import CreditRule, as_rule
-from creditscope.eager import original
+from creditscope.credit.base import as_rule
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_line, write_atomic, write_new
 from creditscope.measure.facts import Facts
-from creditscope.measure.sweep import LossFn, collect, cross_entropy, dtype_of, facts_from, measured
-from creditscope.protocol import DiagnosticThresholds, run_checks
-from creditscope.stream import Stream, make_stream
-from creditscope.untouched import untouched
+from creditscope.measure.sweep import LossFn, cross_entropy, dtype_of, facts_from, measured
+from creditscope.protocol import DiagnosticThresholds
+from creditscope.protocol.trajectory import trajectory_line
+from creditscope.stream.batches import as_batches, device_of
+from creditscope.stream.eager import original
+from creditscope.stream.interface import make_stream
+from creditscope.stream.untouched import untouched
 
 TRAJECTORY = "trajectory.jsonl"
 LIVE_CHECKS = ("D1", "D2", "C")
@@ -29,37 +30,6 @@ class Writer(Protocol):
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Take one line of the trajectory; `line["epoch"]` is its place."""
-
-
-def snapshot(
-    model: nn.Module,
-    batches: Sequence[tuple[Any, Tensor]],
-    credit: CreditRule | None,
-    *,
-    stream: Stream,
-    thresholds: DiagnosticThresholds | None = None,
-) -> dict[str, Any]:
-    """One line of a trajectory: norms, cosines, growth, stability and the checks that fire (D3 needs a null: never here).
-
-    stream: of one of our own networks, which needs no proof.
-    """
-    thresholds = thresholds or DiagnosticThresholds()
-    with untouched(model):
-        got = collect(stream, batches, credit, cross_entropy, hashed=False)
-    return _line(facts_from(got, stream, credit, thresholds.floor_for(dtype_of(model))), thresholds)
-
-
-def _line(facts: Facts, thresholds: DiagnosticThresholds) -> dict[str, Any]:
-    return {
-        "h": list(facts.scale.mean),
-        "g_per_sample": list(facts.reference.per_sample),
-        "cosine": list(facts.alignment.mean) if facts.alignment else None,
-        "gamma": facts.aggregate.headline if facts.aggregate else None,
-        "growth": facts.scale.growth,
-        "stability": facts.stability.deepest,
-        "fired": [check.id for check in run_checks(facts, thresholds) if check.answer == "fail"],
-        "diverged": bool(facts.non_finite),
-    }
 
 
 class Monitor:
@@ -158,7 +128,7 @@ class Monitor:
             )
         facts = self._facts()
         line: dict[str, Any] = {"epoch": epoch, "eval_accuracy": facts.accuracy, "eval_loss": facts.loss}
-        line |= _line(facts, self.thresholds)
+        line |= trajectory_line(facts, self.thresholds)
         self.history.append(line)
         if self.path is not None:
             write = write_atomic if len(self.history) > 1 else write_new  # never over what another Monitor wrote

@@ -19,12 +19,12 @@ from creditscope.errors import CreditscopeError
 from creditscope.measure.sweep import sweep
 from creditscope.models import ResMLP, SmallCNN, ViTMini
 from creditscope.models.parts import StreamModel
-from creditscope.stream import InterfaceStream
+from creditscope.stream.interface import InterfaceStream
+from creditscope.stream.untouched import untouched
 from creditscope.training import loop
 from creditscope.training.loop import train
 from creditscope.training.objective import Objective
 from creditscope.training.spec import make_spec
-from creditscope.untouched import untouched
 
 TINY: dict[str, dict[str, Any]] = {"sb": {"width": 16}, "cb": {"width": 16, "warmup": 0.0}}
 

@@ -17,7 +17,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.measure.sweep import sweep
 from creditscope.models import ResMLP, SmallCNN, ViTMini
 from creditscope.models.parts import FlatLinear, StreamModel
-from creditscope.stream import InterfaceStream
+from creditscope.stream.interface import InterfaceStream
 from creditscope.training.loop import train
 from creditscope.training.objective import Objective, freeze_first
 from creditscope.training.spec import make_spec

@@ -16,7 +16,7 @@ from creditscope import CreditscopeError, diagnose
 from creditscope.credit import BP, DFA, FA, CreditBatch, CreditRule, make_rule
 from creditscope.credit.base import as_rule, checked, credit_of, descent_of, rms_normalised
 from creditscope.models import ResMLP, SmallCNN, ViTMini
-from creditscope.stream import InterfaceStream
+from creditscope.stream.interface import InterfaceStream
 
 from ..stream.nets import D_IN, Array, C, D, batch, shaken
 

@@ -15,7 +15,7 @@ from creditscope.credit.base import CallableRule, CreditBatch, CreditRule, train
 from creditscope.measure.alignment import aggregate, alignment, concentration
 from creditscope.measure.nulls import FreshNull
 from creditscope.models import ResMLP, SmallCNN
-from creditscope.stream import InterfaceStream
+from creditscope.stream.interface import InterfaceStream
 from creditscope.training.objective import Objective, freeze_first
 
 

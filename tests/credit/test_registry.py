@@ -107,7 +107,7 @@ def test_the_documented_example_is_short_and_matches_its_formula():
     registry.load_rule_file(EXAMPLE)
     from creditscope.credit.base import CreditBatch
     from creditscope.models import ResMLP
-    from creditscope.stream import InterfaceStream
+    from creditscope.stream.interface import InterfaceStream
 
     torch.manual_seed(0)
     model = ResMLP(6, 3, width=5, depth=2).double()

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 from creditscope import Certificate, DiagnosticReport, load_bundle
-from creditscope.certificate import certify_bundle
 from creditscope.cli import main
 from creditscope.data import load_dataset
 from creditscope.render.html import Network, html_page
+from creditscope.training.certify import certify_bundle
 
 from .test_cli import one_line_error
 

@@ -135,7 +135,8 @@ def test_a_missing_extra_is_one_line_with_the_command(module, extra, monkeypatch
 
 def test_no_framework_is_imported_unless_used():
     code = (
-        "import sys, creditscope.monitor, creditscope.find, creditscope.integrations.base, creditscope.integrations.wandb\n"
+        "import sys, creditscope.monitor, creditscope.stream.find\n"
+        "import creditscope.integrations.base, creditscope.integrations.wandb\n"
         "foreign = {'lightning', 'transformers', 'tensorboard', 'wandb', 'trackio', 'timm'} & set(sys.modules)\n"
         "assert not foreign, foreign"
     )

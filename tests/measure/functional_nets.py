@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from creditscope.measure.functional import Probe, double_stream, make_probe
 from creditscope.measure.sweep import cross_entropy
-from creditscope.stream import Stream
+from creditscope.stream.interface import Stream
 
 
 class Zero(nn.Module):

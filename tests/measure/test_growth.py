@@ -5,9 +5,9 @@ import pytest
 import torch
 from tests.measure.functional_nets import samples, tanh_net
 
-from creditscope.diagnosis import diagnose
 from creditscope.errors import CreditscopeError
 from creditscope.measure.growth import growth_by_block, loss_decrease, parameter_growth, training_facts, weight_products
+from creditscope.protocol.diagnosis import diagnose
 
 LINES: list[dict[str, Any]] = [
     {"epoch": 0, "accuracy": 0.1, "train_loss": "NaN"},

@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from creditscope.certificate import certify
 from creditscope.credit.base import CreditRule
 from creditscope.credit.registry import make_rule
 from creditscope.errors import CreditscopeError
@@ -30,8 +29,9 @@ from creditscope.measure.null_space import Use, null_space
 from creditscope.models import ResMLP, SmallCNN, ViTMini
 from creditscope.protocol.report import DiagnosticReport, make_report
 from creditscope.render.certificate import certificate_matrix, drawn
-from creditscope.stream import InterfaceStream
-from creditscope.untouched import fingerprint
+from creditscope.stream.interface import InterfaceStream
+from creditscope.stream.untouched import fingerprint
+from creditscope.training.certify import certify
 
 from ..protocol.factory import make_facts
 from . import update_rules as rules

@@ -9,11 +9,11 @@ from creditscope.credit.dfa import DFA
 from creditscope.credit.fa import FA
 from creditscope.credit.random import RandomCredit
 from creditscope.credit.registry import make_rule
-from creditscope.diagnosis import diagnose
 from creditscope.errors import CreditscopeError
 from creditscope.measure.nulls import SEED, FreshNull
-from creditscope.stream import make_stream
-from creditscope.untouched import untouched
+from creditscope.protocol.diagnosis import diagnose
+from creditscope.stream.interface import make_stream
+from creditscope.stream.untouched import untouched
 
 
 def ready(rule, model, x):

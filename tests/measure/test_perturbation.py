@@ -8,15 +8,15 @@ from torch import nn
 
 from creditscope.credit.dfa import DFA
 from creditscope.credit.fa import FA
-from creditscope.diagnosis import diagnose
 from creditscope.errors import CreditscopeError
 from creditscope.measure import functional
 from creditscope.measure.functional import displaced, double_stream, first_samples, resolution
 from creditscope.measure.perturbation import SEED, pearson, perturbation
 from creditscope.measure.sweep import cross_entropy
 from creditscope.models import ResMLP, ViTMini
-from creditscope.stream import make_stream
-from creditscope.untouched import untouched
+from creditscope.protocol.diagnosis import diagnose
+from creditscope.stream.interface import make_stream
+from creditscope.stream.untouched import untouched
 
 
 def test_a_loss_that_is_linear_in_h_gives_exactly_one_for_the_gradient():

@@ -16,7 +16,7 @@ from creditscope.measure.binomial import paired
 from creditscope.measure.facts import DepthProfile
 from creditscope.measure.profile import STRENGTHS, Ridge, normalised
 from creditscope.models import ResMLP, SmallCNN
-from creditscope.untouched import fingerprint
+from creditscope.stream.untouched import fingerprint
 
 # ---- the ridge, by a singular value decomposition of all rows at once ----------------------------------------------
 

@@ -9,8 +9,8 @@ import torch
 from creditscope import DiagnosticThresholds, diagnose
 from creditscope.credit import DFA
 from creditscope.models import ResMLP
-from creditscope.monitor import snapshot
-from creditscope.stream import InterfaceStream
+from creditscope.protocol.trajectory import snapshot
+from creditscope.stream.interface import InterfaceStream
 
 from ..stream.nets import D_IN, C, D, batch, shaken
 

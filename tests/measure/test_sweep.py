@@ -20,7 +20,7 @@ from creditscope.measure.scale import growth_of, scale
 from creditscope.measure.stability import GroupMeans, mean_pairwise_cosine, stability
 from creditscope.measure.sweep import sweep
 from creditscope.models import ResMLP
-from creditscope.stream import InterfaceStream
+from creditscope.stream.interface import InterfaceStream
 
 from ..stream.nets import D_IN, Array, C, D, batch, by_hand, floats, shaken
 

@@ -19,7 +19,7 @@ from creditscope.measure.sweep import sweep
 from creditscope.models.resmlp import ResMLP
 from creditscope.pitfalls.audit import audit_bundles
 from creditscope.protocol.report import DiagnosticReport, make_report
-from creditscope.stream import make_stream
+from creditscope.stream.interface import make_stream
 from creditscope.training.bundle import write_spec
 from creditscope.training.spec import RunSpec
 

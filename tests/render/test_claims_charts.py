@@ -55,7 +55,7 @@ def test_what_cannot_be_compared_or_was_not_run_has_no_row():
 
 
 def test_every_testable_claim_of_the_kept_results_is_drawn():
-    from creditscope.studies.archive import Archive
+    from creditscope.runs.archive import Archive
 
     held = outcomes(Archive(ROOT / "results").runs())
     made = claims_charts(held)

@@ -20,7 +20,7 @@ from creditscope.render.html.network import Network
 from creditscope.render.html.page import html_page
 from creditscope.render.markdown import escape
 from creditscope.render.numbers import accuracy, num, signed
-from creditscope.stream import InterfaceStream
+from creditscope.stream.interface import InterfaceStream
 
 from ..protocol.factory import make_aggregate, make_facts
 from ..stream.nets import D_IN, C, D, batch, shaken

@@ -21,8 +21,8 @@ from creditscope.protocol.report import make_report
 from creditscope.render.checklist import QUESTIONS, Audited, checklist, checklist_document
 from creditscope.render.document import Block, Heading, Items, Paragraph, Table, to_latex, to_markdown
 from creditscope.render.template import Entry, Null, reporting_section
+from creditscope.runs.store import Store
 from creditscope.studies.catalogue import get_study
-from creditscope.studies.store import Store
 from creditscope.studies.stored import full_reports, stored_studies
 from creditscope.training.loop import train
 

@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 from creditscope import CreditscopeError, Monitor, diagnose, find_blocks
 from creditscope.credit import BP, DFA, FA
-from creditscope.stream import make_stream
-from creditscope.untouched import untouched
+from creditscope.stream.interface import make_stream
+from creditscope.stream.untouched import untouched
 
 from .nets import D_IN, BranchModel, C, D, EncoderClassifier, T, batch, norms, shaken
 from .test_find import CASES, IMAGE, Residual, ResNet, gpt2, ladder, vit

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from creditscope import diagnose
 from creditscope.models import ResMLP, SmallCNN, StudentNet, ViTMini
-from creditscope.stream import Stream, make_stream
-from creditscope.untouched import untouched
+from creditscope.stream.interface import Stream, make_stream
+from creditscope.stream.untouched import untouched
 
 from .nets import D_IN, Array, C, EncoderClassifier, T, batch, floats, norms, shaken
 

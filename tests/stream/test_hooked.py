@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from creditscope import diagnose
 from creditscope.errors import CreditscopeError
-from creditscope.graph import edge_of, has_skip
-from creditscope.hooked import HookedStream
 from creditscope.models import ResMLP
-from creditscope.stream import make_stream
-from creditscope.untouched import untouched
+from creditscope.stream.graph import edge_of, has_skip
+from creditscope.stream.hooks import HookedStream
+from creditscope.stream.interface import make_stream
+from creditscope.stream.untouched import untouched
 
 from .nets import (
     D_IN,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from creditscope import CreditscopeError, diagnose
 from creditscope.models import ResMLP, SmallCNN, ViTMini
 from creditscope.models.parts import StreamModel
-from creditscope.stream import InterfaceStream, make_stream
+from creditscope.stream.interface import InterfaceStream, make_stream
 
 from .nets import D_IN, C, D, batch, shaken
 

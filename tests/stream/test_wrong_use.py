@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from creditscope import CreditscopeError, Monitor, credit_from_grads, diagnose, find_blocks
 from creditscope.credit import BP, DFA
-from creditscope.stream import make_stream
-from creditscope.untouched import untouched
+from creditscope.stream.interface import make_stream
+from creditscope.stream.untouched import untouched
 
 from .nets import D_IN, C, D, PlainMLP, batch, shaken
 from .test_find import Residual, ladder

@@ -10,11 +10,11 @@ import sys
 import urllib.error
 
 import pytest
-from tests.studies.driver import TINY
+from tests.runs.driver import TINY
 
 from creditscope.cli import main
+from creditscope.runs.store import Store
 from creditscope.studies import grid
-from creditscope.studies.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,8 @@ def test_runs_measure_adds_what_a_run_lacks_and_leaves_the_rest_alone(store, cap
 
 
 def test_runs_measure_refuses_weights_that_do_not_give_the_recorded_report(store, capsys, monkeypatch):
-    from creditscope.studies import measured, result
+    from creditscope.runs import measured
+    from creditscope.studies import result
 
     key = Store(store).rows()[0]["hash"]
     original = result.measure_full

@@ -15,7 +15,7 @@ from creditscope.cli.study import END, START
 from creditscope.render.claims_charts import claims_charts
 from creditscope.render.reproduction import audit_page, headline
 from creditscope.render.study_charts import study_charts
-from creditscope.studies.archive import Archive
+from creditscope.runs.archive import Archive
 from creditscope.studies.reproduction import outcomes
 from creditscope.studies.result import Run, StudyResult
 from creditscope.studies.show import everything, planned

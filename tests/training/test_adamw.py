@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from creditscope.adamw import AdamW
+from creditscope.credit.adamw import AdamW
 
 
 def weights(seed: int = 0) -> dict[str, Tensor]:

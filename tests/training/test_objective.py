@@ -13,7 +13,7 @@ from torch import Tensor
 
 from creditscope.credit import BP, EP, FA, CreditBatch, CreditRule
 from creditscope.models import ResMLP, SmallCNN, StudentNet, ViTMini
-from creditscope.stream import InterfaceStream
+from creditscope.stream.interface import InterfaceStream
 from creditscope.training.objective import Objective, freeze_first
 
 from ..stream.nets import D_IN, C, batch, shaken

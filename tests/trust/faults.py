@@ -36,11 +36,11 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.studies.driver import tiny_specs
-from tests.studies.kills import result_hashes
+from tests.runs.driver import tiny_specs
+from tests.runs.kills import result_hashes
 
-from creditscope.studies.run import run_store
-from creditscope.studies.store import Store
+from creditscope.runs.execute import run_store
+from creditscope.runs.store import Store
 
 PER_ROUND = 5
 LIMIT = 120

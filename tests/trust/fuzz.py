@@ -52,7 +52,7 @@ class Good:
 
     def __post_init__(self) -> None:
         from creditscope.data import load_dataset
-        from creditscope.studies.store import Store
+        from creditscope.runs.store import Store
         from creditscope.training.loop import train
         from creditscope.training.spec import make_spec
 
@@ -219,7 +219,7 @@ def fuzz_report(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]
 
 
 def fuzz_store(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]:
-    from creditscope.studies.store import Store
+    from creditscope.runs.store import Store
 
     target = work / "store"
     shutil.copytree(good.root / "store", target)

@@ -19,11 +19,11 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.studies.driver import tiny_specs
+from tests.runs.driver import tiny_specs
 from tests.trust.faults import Inline, end, kill, preload, publish
 
-from creditscope.studies.run import run_store
-from creditscope.studies.store import Store
+from creditscope.runs.execute import run_store
+from creditscope.runs.store import Store
 
 CORES = 2
 

@@ -133,7 +133,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path, 
 
 def test_links_in_a_store_lead_nothing_out_of_it(tmp_path):
     """A lock, a temporary file or a run in progress that is a link: what it points to stays as it is."""
-    from tests.studies.driver import tiny_specs
+    from tests.runs.driver import tiny_specs
 
     from creditscope.training.loop import train
 
@@ -157,7 +157,7 @@ def test_links_in_a_store_lead_nothing_out_of_it(tmp_path):
 
 
 def test_a_link_as_a_run_is_removed_and_not_what_it_points_to(tmp_path):
-    from creditscope.studies.store import Store
+    from creditscope.runs.store import Store
 
     store = Store(tmp_path / "store", create=True)
     outside = tmp_path / "outside"

@@ -21,8 +21,8 @@ sys.modules["fcntl"] = None  # as on Windows
 warnings.simplefilter("ignore")
 import creditscope
 from pathlib import Path
-from creditscope.studies.run import run_store
-from creditscope.studies.store import Store
+from creditscope.runs.execute import run_store
+from creditscope.runs.store import Store
 from creditscope.training.loop import is_busy, train
 from creditscope.training.spec import RunSpec
 from tests.trust.faults import Inline
@@ -51,7 +51,7 @@ def test_without_fcntl_training_and_stores_work(tmp_path):
 
 
 def test_without_a_fork_server_workers_are_spawned(monkeypatch):
-    from creditscope.studies.executors import worker
+    from creditscope.runs.executors import worker
 
     monkeypatch.setattr(worker, "_START", "spawn")
     made = worker.Worker()

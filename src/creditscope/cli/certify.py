@@ -35,12 +35,12 @@ def run(args: Sequence[str]) -> int:
         "samples. The rule of the bundle is called as a black box, with one thing changed at a time.",
         "creditscope certify runs/dfa --json certificate.json --figure certificate.svg",
     )
-    from creditscope.certificate import certify_bundle
     from creditscope.data import load_dataset
     from creditscope.errors import CreditscopeError
     from creditscope.files import dump_json, write_atomic
     from creditscope.render.certificate import FORMATS, certificate_lines, drawn
     from creditscope.training.bundle import load_bundle
+    from creditscope.training.certify import certify_bundle
 
     if flags.samples < 1:
         raise CreditscopeError(f"--samples is {flags.samples}; give at least 1")

@@ -42,10 +42,10 @@ def run(args: Sequence[str]) -> int:
     from creditscope.render.audit import audit_markdown, audit_renderable
     from creditscope.render.html import html_page, networks
     from creditscope.render.text import to_text
+    from creditscope.runs.execute import run_specs
+    from creditscope.runs.executors.local import LocalExecutor
     from creditscope.studies.audit import audit
     from creditscope.studies.demo import METHODS, demo_specs
-    from creditscope.studies.executors.local import LocalExecutor
-    from creditscope.studies.run import run_specs
 
     specs = demo_specs(
         flags.seeds, METHODS + tuple(_method(m) for m in flags.method), epochs=flags.epochs, precision=flags.precision

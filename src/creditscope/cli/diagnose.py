@@ -51,9 +51,9 @@ def run(args: Sequence[str]) -> int:
     )
     from creditscope.data import load_dataset
     from creditscope.data.dataset import eval_batches, profile_batches
-    from creditscope.diagnosis import diagnose
     from creditscope.files import write_atomic
     from creditscope.protocol import get_policy
+    from creditscope.protocol.diagnosis import diagnose
     from creditscope.studies.audit import find_bundles, network_and_seed, nulls_for
     from creditscope.training.bundle import load_bundle
 

@@ -16,7 +16,7 @@ import tyro
 from creditscope.cli.parse import parse
 
 if TYPE_CHECKING:
-    from creditscope.studies.store import Row, Store
+    from creditscope.runs.store import Row, Store
 
 USAGE = """\
 creditscope runs: the runs of a store, or of an archive without weights (such as results/)
@@ -116,8 +116,8 @@ def run(args: Sequence[str]) -> int:
 def run_list(args: Sequence[str]) -> int:
     flags = parse(List, args, "runs list", "One line per run of a store.", "creditscope runs list --store runs/store")
     from creditscope.render.numbers import num, printable
-    from creditscope.studies.archive import open_source
-    from creditscope.studies.store import Store
+    from creditscope.runs.archive import open_source
+    from creditscope.runs.store import Store
     from creditscope.training.spec import bare
 
     if flags.rebuild:
@@ -170,7 +170,7 @@ def run_show(args: Sequence[str]) -> int:
         "creditscope runs show 3fa9 --store runs/store",
     )
     from creditscope.render.numbers import printable
-    from creditscope.studies.archive import Archive, command, open_source
+    from creditscope.runs.archive import Archive, command, open_source
     from creditscope.studies.kin import judged
 
     store = open_source(flags.store)
@@ -218,8 +218,8 @@ def run_export(args: Sequence[str]) -> int:
     )
     from creditscope.errors import CreditscopeError
     from creditscope.files import plain, write_atomic
-    from creditscope.studies.archive import open_source, write_archive
-    from creditscope.studies.store import SHOWN
+    from creditscope.runs.archive import open_source, write_archive
+    from creditscope.runs.store import SHOWN
 
     if flags.format == "archive":
         if flags.out is None:
@@ -266,7 +266,7 @@ def run_measure(args: Sequence[str]) -> int:
         "creditscope runs measure runs/store",
     )
     from creditscope.errors import CreditscopeError
-    from creditscope.studies.measured import lacking, measure
+    from creditscope.runs.measured import lacking, measure
 
     store = _store(flags.store)
     store.check_writable()
@@ -301,8 +301,8 @@ def run_verify(args: Sequence[str]) -> int:
     from rich.console import Console
 
     from creditscope.cli.bar import epoch_bar
-    from creditscope.studies.archive import open_source
-    from creditscope.studies.verify import TOLERANCE, pick, shortened, verify
+    from creditscope.runs.archive import open_source
+    from creditscope.runs.verify import TOLERANCE, pick, shortened, verify
 
     run = pick(open_source(flags.store), flags.run)
     epochs = shortened(run.spec, flags.epochs).epochs
@@ -331,8 +331,8 @@ def run_verify(args: Sequence[str]) -> int:
 
 def _store(path: Path) -> Store:
     from creditscope.errors import CreditscopeError
-    from creditscope.studies.archive import open_source
-    from creditscope.studies.store import Store
+    from creditscope.runs.archive import open_source
+    from creditscope.runs.store import Store
 
     source = open_source(path)
     if not isinstance(source, Store):

@@ -27,8 +27,8 @@ def run(args: Sequence[str]) -> int:
         "creditscope smoke --out runs/smoke",
     )
     from creditscope.render.numbers import num
-    from creditscope.studies.executors.local import LocalExecutor
-    from creditscope.studies.run import run_specs
+    from creditscope.runs.execute import run_specs
+    from creditscope.runs.executors.local import LocalExecutor
     from creditscope.studies.smoke import expectations, judge_all
 
     executor = LocalExecutor(flags.workers)

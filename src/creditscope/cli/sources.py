@@ -49,7 +49,7 @@ def find_sources(paths: Iterable[Path], beside: bool = False) -> Sources:
 
     `beside`: a bundle that is named itself also brings the other bundles of its directory (its nulls, its other seeds).
     """
-    from creditscope.studies.archive import Archive, is_archive
+    from creditscope.runs.archive import Archive, is_archive
     from creditscope.training.bundle import is_bundle, load_bundle
 
     found = Sources()

@@ -16,9 +16,9 @@ import tyro
 from creditscope.cli.parse import parse
 
 if TYPE_CHECKING:
+    from creditscope.runs.store import Store
     from creditscope.studies.result import Run as Finished
     from creditscope.studies.result import StudyResult
-    from creditscope.studies.store import Store
     from creditscope.training.spec import RunSpec
 
 FAILED = 1
@@ -181,7 +181,7 @@ def _lacking(archive: Path | None, specs: list[RunSpec]) -> list[RunSpec]:
     """The specs that an archive does not have; a file of it that cannot be read does not count, and is named."""
     if archive is None:
         return specs
-    from creditscope.studies.archive import Archive
+    from creditscope.runs.archive import Archive
 
     runs, problems = Archive(archive).runs_of(specs)
     for problem in problems:
@@ -210,8 +210,8 @@ def run_plan(args: Sequence[str]) -> int:
         "What a study would cost here, from a short calibration of every kind of run that is not done yet.",
         "creditscope study plan audit --preset paper",
     )
-    from creditscope.studies.plan import plan
-    from creditscope.studies.store import Store
+    from creditscope.runs.plan import plan
+    from creditscope.runs.store import Store
 
     specs = _chosen(flags.name, flags.preset, flags.seeds)
     store = Store(flags.store) if flags.store and flags.store.exists() else None
@@ -237,10 +237,10 @@ def run_run(args: Sequence[str]) -> int:
     from rich.console import Console
 
     from creditscope.errors import CreditscopeError
-    from creditscope.studies.executors import LIBRARIES, make_executor, needs
+    from creditscope.runs.execute import run_store
+    from creditscope.runs.executors import LIBRARIES, make_executor, needs
+    from creditscope.runs.store import Store
     from creditscope.studies.grid import unique
-    from creditscope.studies.run import run_store
-    from creditscope.studies.store import Store
 
     if flags.workers is not None and flags.workers < 1:
         raise CreditscopeError(f"{flags.workers} workers train nothing; give 1 or more")
@@ -287,7 +287,7 @@ def _check_data(specs: Sequence[RunSpec], flags: Run) -> None:
     """Files that cannot be read or downloaded are one line now, before a store is made, and not one for every run."""
     from creditscope.data import load_dataset
     from creditscope.data.cifar import SPECS
-    from creditscope.studies.store import META, Store
+    from creditscope.runs.store import META, Store
 
     there = Store(flags.store) if (flags.store / META).exists() else None
     for name in sorted({str(s.dataset) for s in specs if s.dataset in SPECS and not (there and there.has(s))}):
@@ -340,7 +340,7 @@ def run_status(args: Sequence[str]) -> int:
         "Done, running, failed and time left of every study that was started on a store.",
         "creditscope study status --store runs/store",
     )
-    from creditscope.studies.store import Store
+    from creditscope.runs.store import Store
 
     store = Store(flags.store)
     running, failures = set(store.running()), store.failures()
@@ -376,7 +376,7 @@ def run_show(args: Sequence[str]) -> int:
     )
     from creditscope.errors import CreditscopeError
     from creditscope.render.study import study_json, study_latex, study_markdown, study_text
-    from creditscope.studies.archive import open_source
+    from creditscope.runs.archive import open_source
     from creditscope.studies.catalogue import get_study
     from creditscope.studies.show import show
 
@@ -402,7 +402,7 @@ def run_page(args: Sequence[str]) -> int:
     from creditscope.errors import CreditscopeError
     from creditscope.files import write_atomic
     from creditscope.render.reproduction import audit_page, headline
-    from creditscope.studies.archive import is_archive, open_source
+    from creditscope.runs.archive import is_archive, open_source
     from creditscope.studies.show import everything, planned
 
     source = open_source(flags.store)

@@ -117,9 +117,9 @@ def entries(sources: Sources, protocol: str) -> list[Entry]:
 def _remarks(sources: Sources, wanted: str) -> list[str]:
     """Runs of the same recipe that failed: no seed is left out silently."""
     from creditscope.errors import CreditscopeError
-    from creditscope.studies.archive import open_source
+    from creditscope.runs.archive import open_source
+    from creditscope.runs.store import Store
     from creditscope.studies.audit import recipe
-    from creditscope.studies.store import Store
     from creditscope.training.spec import recorded_spec
 
     found = []

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from creditscope.errors import CreditscopeError, complaint, meant
-from creditscope.stream import InterfaceStream, Stream
-from creditscope.token_labels import IGNORED
+from creditscope.stream.interface import InterfaceStream, Stream
+from creditscope.stream.labels import IGNORED
 
 RMS_EPS = 1e-6
 

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from creditscope.adamw import AdamW
+from creditscope.credit.adamw import AdamW
 from creditscope.credit.base import CreditBatch
 from creditscope.errors import CreditscopeError
-from creditscope.stream import InterfaceStream, Stream
+from creditscope.stream.interface import InterfaceStream, Stream
 
 
 class BridgeNet(nn.Module):

@@ -28,7 +28,7 @@ from creditscope.credit.bridge_net import (
 )
 from creditscope.credit.dfa import DFA
 from creditscope.errors import CreditscopeError
-from creditscope.stream import InterfaceStream, Stream
+from creditscope.stream.interface import InterfaceStream, Stream
 
 REMOVED = 2
 """What LayerNorm takes out of h_l and V is given beside it: mean and length."""

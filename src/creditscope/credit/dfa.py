@@ -10,7 +10,7 @@ from torch import Tensor
 
 from creditscope.credit.base import CreditBatch, CreditRule, gaussian
 from creditscope.errors import CreditscopeError
-from creditscope.stream import Stream
+from creditscope.stream.interface import Stream
 
 
 class DFA(CreditRule):

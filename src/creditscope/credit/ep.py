@@ -22,8 +22,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from creditscope.credit.base import CreditBatch, CreditRule, Options
 from creditscope.errors import CreditscopeError
-from creditscope.stream import InterfaceStream, Stream
-from creditscope.untouched import no_parameter_grads
+from creditscope.stream.interface import InterfaceStream, Stream
+from creditscope.stream.untouched import no_parameter_grads
 
 States = list[Tensor]
 """One tensor for each h_0..h_L, native shape."""

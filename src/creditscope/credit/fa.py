@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from creditscope.credit.base import CreditBatch, CreditRule, gaussian
 from creditscope.credit.dfa import require_shapes
 from creditscope.errors import CreditscopeError
-from creditscope.stream import InterfaceStream, Stream
+from creditscope.stream.interface import InterfaceStream, Stream
 
 
 class FA(CreditRule):

@@ -15,11 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from creditscope.credit.base import CreditBatch, CreditRule
-from creditscope.eager import copied, original
 from creditscope.errors import CreditscopeError
-from creditscope.probe import CutGraph
-from creditscope.stream import Stream, make_stream, same
-from creditscope.untouched import generators_kept, untouched
+from creditscope.stream.eager import copied, original
+from creditscope.stream.interface import Stream, make_stream, same
+from creditscope.stream.probe import CutGraph
+from creditscope.stream.untouched import generators_kept, untouched
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 ToExact = Mapping[type[nn.Module], Callable[[Any], nn.Module]]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from creditscope.credit.base import CreditBatch, CreditRule
-from creditscope.stream import Stream
+from creditscope.stream.interface import Stream
 
 
 class RandomCredit(CreditRule):

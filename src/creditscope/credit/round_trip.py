@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from creditscope.credit.base import CreditBatch, CreditRule, credit_of
 from creditscope.errors import CreditscopeError
-from creditscope.stream import InterfaceStream
-from creditscope.untouched import untouched
+from creditscope.stream.interface import InterfaceStream
+from creditscope.stream.untouched import untouched
 
 
 def check_round_trip(

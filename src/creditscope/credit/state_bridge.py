@@ -21,7 +21,7 @@ from creditscope.credit.bridge_net import (
     require_widths,
     seeded,
 )
-from creditscope.stream import InterfaceStream, Stream
+from creditscope.stream.interface import InterfaceStream, Stream
 
 
 class StateBridgeOptions(Options):

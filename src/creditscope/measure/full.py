@@ -27,7 +27,7 @@ from creditscope.measure.nudging import STEP, nudging
 from creditscope.measure.nulls import FreshNull
 from creditscope.measure.perturbation import DIRECTIONS, EPSILON, SEED, perturbation
 from creditscope.measure.sweep import cross_entropy
-from creditscope.untouched import untouched
+from creditscope.stream.untouched import untouched
 
 
 class Full:

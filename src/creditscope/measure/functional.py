@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._pytree import tree_map
 
-from creditscope.batch import map_samples
-from creditscope.blocks import resolve_blocks
 from creditscope.credit.base import CreditBatch
 from creditscope.measure.alignment import concentration, mean_or_none
 from creditscope.measure.facts import LayerMeans
-from creditscope.stream import InterfaceStream, Stream, make_stream
-from creditscope.untouched import untouched
+from creditscope.stream.batches import map_samples
+from creditscope.stream.blocks import resolve_blocks
+from creditscope.stream.interface import InterfaceStream, Stream, make_stream
+from creditscope.stream.untouched import untouched
 
 Array = NDArray[np.float64]
 LossFn = Callable[[Tensor, Tensor], Tensor]

@@ -18,13 +18,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from creditscope.batch import call_model, logits_of, map_samples
-from creditscope.blocks import replaced, tensors_in
 from creditscope.measure.exact_gradient import exact_gradient
 from creditscope.measure.null_space import NullSpace, Products, Use, null_space, unseen
-from creditscope.replay import Replay
-from creditscope.token_labels import IGNORED
-from creditscope.untouched import generators_kept, untouched
+from creditscope.measure.replay import Replay
+from creditscope.stream.batches import call_model, logits_of, map_samples
+from creditscope.stream.blocks import replaced, tensors_in
+from creditscope.stream.labels import IGNORED
+from creditscope.stream.untouched import generators_kept, untouched
 
 Update = Callable[[nn.Module, Any], Any]
 LossFn = Callable[[Tensor, Tensor], Tensor]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from creditscope.measure.facts import Nudging
 from creditscope.measure.functional import DTYPE, RESOLUTION, LossFn, Probe, chunks, layer_means, losses_after
-from creditscope.stream import Stream
+from creditscope.stream.interface import Stream
 
 Array = NDArray[np.float64]
 

@@ -23,15 +23,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from creditscope.batch import Batches, SampleHash, as_batches, few_samples, tensors_of
-from creditscope.eager import original
 from creditscope.errors import CreditscopeError
-from creditscope.frozen import KEEP, frozen_blocks
 from creditscope.measure.binomial import paired, wilson
 from creditscope.measure.facts import DepthProfile, Paired, Readout
-from creditscope.stream import Stream, make_stream
-from creditscope.token_labels import IGNORED, NEXT
-from creditscope.untouched import generators_kept, untouched
+from creditscope.stream.batches import Batches, SampleHash, as_batches, few_samples, tensors_of
+from creditscope.stream.eager import original
+from creditscope.stream.interface import Stream, make_stream
+from creditscope.stream.labels import IGNORED, NEXT
+from creditscope.stream.twins import KEEP, frozen_blocks
+from creditscope.stream.untouched import generators_kept, untouched
 
 MAX_WIDTH = 1024
 """Images and token sequences of more numbers per sample are averaged down to at most as many; XᵀX has the square of it."""

@@ -17,13 +17,13 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from creditscope.batch import SAMPLES, Arguments, call_model, few_samples, logits_of, map_samples
-from creditscope.blocks import Path, spelled, tensors_in
-from creditscope.eager import eagerly
 from creditscope.errors import CreditscopeError
-from creditscope.hooked import HookedStream
 from creditscope.measure.facts import Proof
-from creditscope.stream import ROUNDING, InterfaceStream, Stream, difference
+from creditscope.stream.batches import SAMPLES, Arguments, call_model, few_samples, logits_of, map_samples
+from creditscope.stream.blocks import Path, spelled, tensors_in
+from creditscope.stream.eager import eagerly
+from creditscope.stream.hooks import HookedStream
+from creditscope.stream.interface import ROUNDING, InterfaceStream, Stream, difference
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 

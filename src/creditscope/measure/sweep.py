@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from creditscope.batch import Batches, SampleHash, as_batches, cannot_run, tensors_of
 from creditscope.credit.base import CallableRule, CreditBatch, CreditRule, as_rule, descent_of, is_finite
-from creditscope.eager import original
 from creditscope.errors import CreditscopeError
 from creditscope.measure.alignment import aggregate, alignment, clamped_cosine, concentration, inner_products
 from creditscope.measure.binomial import evaluation
@@ -26,9 +24,11 @@ from creditscope.measure.reference import reference
 from creditscope.measure.scale import scale
 from creditscope.measure.stability import GroupMeans, stability
 from creditscope.measure.weights import Weights
-from creditscope.stream import ROUNDING, OtherRead, Stream, difference, make_stream
-from creditscope.token_labels import IGNORED
-from creditscope.untouched import parameters_as, untouched
+from creditscope.stream.batches import Batches, SampleHash, as_batches, cannot_run, tensors_of
+from creditscope.stream.eager import original
+from creditscope.stream.interface import ROUNDING, OtherRead, Stream, difference, make_stream
+from creditscope.stream.labels import IGNORED
+from creditscope.stream.untouched import parameters_as, untouched
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 """loss_fn(logits, y) -> the loss of each sample, [B]."""

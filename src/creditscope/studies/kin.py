@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.studies.archive import Archive
+from creditscope.runs.archive import Archive
+from creditscope.runs.store import Store
 from creditscope.studies.audit import NULL_KINDS, Audited, audit, nulls_for, recipe, relatives
-from creditscope.studies.store import Store
 from creditscope.training.spec import recorded_spec
 
 

@@ -20,7 +20,7 @@ from creditscope.studies.published import Published
 from creditscope.training.spec import RunSpec
 
 if TYPE_CHECKING:
-    from creditscope.studies.store import Store
+    from creditscope.runs.store import Store
     from creditscope.training.bundle import Bundle
 
 
@@ -125,7 +125,7 @@ def measure_full(bundle: Bundle, epoch: int | None, data_dir: str | Path | None)
     """The report of level full of a finished run, at its end or after a kept epoch, from its weights."""
     from creditscope.data import load_dataset
     from creditscope.data.dataset import eval_batches
-    from creditscope.diagnosis import diagnose
+    from creditscope.protocol.diagnosis import diagnose
 
     spec, dataset = bundle.spec, load_dataset(bundle.spec.dataset, data_dir)
     return diagnose(

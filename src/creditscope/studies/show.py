@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 from creditscope.errors import CreditscopeError
-from creditscope.studies.archive import Archive
+from creditscope.runs.archive import Archive
+from creditscope.runs.store import Store
 from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import PRESETS
 from creditscope.studies.result import NotMeasured, Run, StudyResult, runs_of
-from creditscope.studies.store import Store
 from creditscope.training.spec import recorded_spec
 
 

@@ -11,11 +11,11 @@ from typing import Any
 from creditscope.errors import CreditscopeError
 from creditscope.files import read_json
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.studies.archive import Archive, is_archive
+from creditscope.runs.archive import Archive, is_archive
+from creditscope.runs.store import Store
 from creditscope.studies.catalogue import NAMES, Study, get_study
 from creditscope.studies.grid import PRESETS
 from creditscope.studies.result import NotMeasured, Run, StudyResult, runs_of
-from creditscope.studies.store import Store
 from creditscope.training.spec import RunSpec
 
 ENOUGH = 0.5

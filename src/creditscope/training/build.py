@@ -7,9 +7,9 @@ from torch import Tensor
 
 from creditscope.models import ResMLP, SmallCNN, StudentNet, ViTMini
 from creditscope.models.parts import StreamModel
-from creditscope.stream import InterfaceStream
+from creditscope.stream.interface import InterfaceStream
+from creditscope.stream.untouched import untouched
 from creditscope.training.spec import RunSpec
-from creditscope.untouched import untouched
 
 
 def derived_seed(seed: int, *words: int) -> int:

@@ -13,19 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creditscope.adamw import AdamW
+from creditscope.credit.adamw import AdamW
 from creditscope.credit.base import CreditRule
 from creditscope.credit.registry import make_rule
 from creditscope.credit.round_trip import check_round_trip
 from creditscope.data import Dataset, load_dataset
 from creditscope.data.dataset import epoch_batches, eval_batches, normalise, profile_batches, test_batches
-from creditscope.diagnosis import diagnose
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_line, is_locked, locked, read_metadata, read_tensors, write_atomic, write_tensors
 from creditscope.measure.alignment import mean_of
 from creditscope.models.parts import StreamModel
-from creditscope.monitor import snapshot
-from creditscope.stream import InterfaceStream
+from creditscope.protocol.diagnosis import diagnose
+from creditscope.protocol.trajectory import snapshot
+from creditscope.stream.interface import InterfaceStream
 from creditscope.training import bundle as bundles
 from creditscope.training.build import EPOCH, FEEDBACK, TARGETS, build_model, build_stream, derived_seed
 from creditscope.training.bundle import Bundle

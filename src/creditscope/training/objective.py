@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from creditscope.credit.base import CreditBatch, CreditRule, credit_shift, descent_of, rms_normalised
 from creditscope.models.local import Pull, local_branch
-from creditscope.stream import InterfaceStream
+from creditscope.stream.interface import InterfaceStream
 
 
 @dataclass(frozen=True)

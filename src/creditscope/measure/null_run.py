@@ -1,0 +1,185 @@
+"""`run_null`: train the frozen-blocks null of your own model with your own training function, seed by seed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import numbers
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from creditscope.errors import CreditscopeError
+from creditscope.files import dump_json, read_json, write_atomic
+from creditscope.measure.depth import accuracies, more_seeds
+from creditscope.measure.facts import Fact
+from creditscope.measure.student import t_975
+from creditscope.stream.eager import original
+from creditscope.stream.twins import frozen_blocks
+
+ACCURACY = "accuracy"
+NEEDED_PP = 2.0
+"""The margin of D3, in percentage points."""
+
+
+class NullRun(Fact):
+    """The null over seeds; margins in percentage points where the metric is accuracy, else in the metric's own unit."""
+
+    metric: str
+    seeds: tuple[int, ...]
+    values: tuple[float, ...]
+    """Of the null, one per seed: what `diagnose(frozen_baseline_acc={"matched": ...})` takes where the metric is accuracy."""
+    trained: tuple[float, ...] = ()
+    """Of the trained networks, in the order of the seeds."""
+    needed: float | None = None
+    margin: float | None = None
+    """How much better the trained networks are, mean over seeds."""
+    low: float | None = None
+    high: float | None = None
+    """95 % interval: paired t over seeds; None for one seed."""
+    more_seeds: int | None = None
+    """How many more seeds with this spread would decide between more and less than `needed`; 0: decided; None: not known."""
+
+
+def run_null(
+    train_fn: Callable[[nn.Module, int], float],
+    model: nn.Module,
+    seeds: Iterable[int],
+    blocks: Any = None,
+    *,
+    trained: Sequence[float] | None = None,
+    metric: str = ACCURACY,
+    needed: float | None = None,
+    lower_is_better: bool = False,
+    path: str | Path | None = None,
+    example: Any = None,
+    init: Callable[[nn.Module], None] | None = None,
+    build: Callable[[], nn.Module] | None = None,
+    progress: bool = True,
+) -> NullRun:
+    """Train a null for each seed and hold it against the trained networks.
+
+    train_fn: (model, seed) -> its metric on the test set; trains the model it is given, by the recipe of the audited method. It
+        must leave parameters alone that do not require gradients: a null whose blocks have moved is refused.
+    model: any network of the architecture, trained or not; it is left as found. blocks, example, init, build: as for
+        `frozen_blocks`. Every null starts anew from its seed.
+    trained: the metric of the trained networks, one per seed in the same order; gives the paired margin.
+    metric: "accuracy" (fractions in [0, 1], margins in percentage points, `needed` 2), or the name of any other number, with
+        `needed`, the margin that counts, in its unit. lower_is_better: for a loss or a perplexity.
+    path: a JSON file in which finished seeds are kept: the same call goes on where it stopped.
+    """
+    seeds = _checked_seeds(seeds)
+    if metric == ACCURACY and lower_is_better:
+        raise CreditscopeError("lower_is_better is given for accuracy; name the metric, e.g. metric='loss'")
+    if metric != ACCURACY and needed is None and trained is not None:
+        raise CreditscopeError(f"needed is not given; say which margin counts, in the unit of {metric}")
+    if trained is not None and len(trained) != len(seeds):
+        raise CreditscopeError(f"trained has {len(trained)} numbers for {len(seeds)} seeds; give one per seed")
+    others = tuple(_value(value, metric, "trained") for value in trained or ())
+    model = original(model)
+    kept = _Kept(None if path is None else Path(path), _identity(model, metric))
+    for seed in _told(seeds, progress):
+        if seed not in kept.values:
+            null = frozen_blocks(model, blocks, seed=seed, example=example, init=init, build=build)
+            fixed = {n: p.detach().clone() for n, p in null.named_parameters() if not p.requires_grad}
+            value = _value(train_fn(null, seed), metric, "train_fn")
+            now = dict(null.named_parameters())
+            if moved := [
+                n for n, p in fixed.items() if n not in now or not torch.equal(p, now[n].detach().to(p.device))
+            ]:
+                raise CreditscopeError(
+                    f"train_fn changed {moved[0]!r} of a frozen block; train only parameters that require gradients"
+                )
+            kept.add(seed, value)
+    values = tuple(kept.values[seed] for seed in seeds)
+    needed = NEEDED_PP if metric == ACCURACY and needed is None else needed
+    if not others:
+        return NullRun(metric=metric, seeds=seeds, values=values, needed=needed)
+    scale = (100.0 if metric == ACCURACY else 1.0) * (-1 if lower_is_better else 1)
+    return _compared(metric, seeds, values, others, scale, float(needed or 0.0))
+
+
+def _compared(
+    metric: str,
+    seeds: tuple[int, ...],
+    values: tuple[float, ...],
+    trained: tuple[float, ...],
+    scale: float,
+    needed: float,
+) -> NullRun:
+    gains = [scale * (a - b) for a, b in zip(trained, values, strict=True)]
+    n, mean = len(gains), math.fsum(gains) / len(gains)
+    low = high = more = None
+    if n > 1:
+        spread = math.sqrt(math.fsum((g - mean) ** 2 for g in gains) / (n - 1))
+        half = t_975(n - 1) * spread / math.sqrt(n)
+        low, high, more = mean - half, mean + half, more_seeds(mean - needed, spread, n)
+    return NullRun(
+        metric=metric,
+        seeds=seeds,
+        values=values,
+        trained=trained,
+        needed=needed,
+        margin=round(mean, 9),
+        low=low,
+        high=high,
+        more_seeds=more,
+    )
+
+
+def _checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
+    found = tuple(seeds)
+    if not found or any(type(seed) is not int or seed < 0 for seed in found) or len(set(found)) < len(found):
+        raise CreditscopeError(f"seeds are {list(found)!r}; give at least one whole number from 0, each once")
+    return found
+
+
+def _value(value: Any, metric: str, name: str) -> float:
+    if metric == ACCURACY:
+        return accuracies(float(value) if hasattr(value, "item") else value, name)[0]
+    if not isinstance(value, numbers.Real) and not hasattr(value, "item"):
+        raise CreditscopeError(f"{name} gives {value!r}; a number is expected ({metric})")
+    number = float(value)
+    if not math.isfinite(number):
+        raise CreditscopeError(f"{name} gives {number}; a finite number is expected ({metric})")
+    return number
+
+
+def _identity(model: nn.Module, metric: str) -> str:
+    shapes = [(name, list(t.shape)) for name, t in model.state_dict().items()]
+    return hashlib.sha256(json.dumps([type(model).__name__, shapes, metric]).encode()).hexdigest()[:16]
+
+
+class _Kept:
+    """Finished seeds, in memory and in a file."""
+
+    def __init__(self, path: Path | None, identity: str) -> None:
+        self.path, self.identity = path, identity
+        self.values: dict[int, float] = {}
+        if path is not None and path.exists():
+            content = read_json(path, "the nulls of a model")
+            if not isinstance(content, dict) or content.get("model") != identity:
+                raise CreditscopeError(f"{path} holds nulls of another model or metric; give another path")
+            self.values = {int(seed): float(value) for seed, value in content["values"].items()}
+
+    def add(self, seed: int, value: float) -> None:
+        self.values[seed] = value
+        if self.path is not None:
+            values = {str(k): v for k, v in sorted(self.values.items())}
+            write_atomic(self.path, dump_json({"schema_version": 1, "model": self.identity, "values": values}))
+
+
+def _told(seeds: tuple[int, ...], progress: bool) -> Iterator[int]:
+    """The seeds, with a bar where standard error is a terminal."""
+    if not progress or not sys.stderr.isatty():
+        yield from seeds
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    yield from track(seeds, "frozen-blocks null", console=Console(stderr=True))

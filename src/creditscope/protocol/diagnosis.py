@@ -1,0 +1,147 @@
+"""`diagnose`: measure a network, judge it, report; in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from torch import nn
+
+from creditscope.credit.base import as_rule
+from creditscope.errors import CreditscopeError
+from creditscope.measure.facts import Training
+from creditscope.measure.full import Full
+from creditscope.measure.profile import depth_profile
+from creditscope.measure.sweep import LossFn, dtype_of, sweep
+from creditscope.protocol import DiagnosticThresholds, get_policy
+from creditscope.protocol.consistency import SAME_DATA
+from creditscope.protocol.report import DiagnosticReport, make_report
+from creditscope.stream.batches import as_batches
+from creditscope.stream.eager import original
+from creditscope.stream.untouched import untouched
+
+LEVELS = ("basic", "full")
+
+
+def diagnose(
+    model: nn.Module,
+    eval_batches: Iterable[Any],
+    headline_acc: float | Iterable[float] | None = None,
+    frozen_baseline_acc: float | Iterable[float] | Mapping[str, Any] | None = None,
+    method_name: str = "",
+    notes: str = "",
+    thresholds: DiagnosticThresholds | None = None,
+    credit: Any = None,
+    blocks: Any = None,
+    n_test: int | None = None,
+    protocol: str = "three-check",
+    *,
+    bp_acc: float | Iterable[float] | None = None,
+    network_acc: float | None = None,
+    headline_on: str = SAME_DATA,
+    read: str | None = None,
+    loss_fn: LossFn | None = None,
+    evidence: Mapping[str, str] | None = None,
+    checkpoint: str = "final",
+    run: str = "",
+    level: str = "basic",
+    training: Training | None = None,
+    forward_kwargs: Mapping[str, Any] | None = None,
+    shift_labels: bool | None = None,
+    fit_batches: Iterable[Any] | None = None,
+    test_batches: Iterable[Any] | None = None,
+    build: Callable[[], nn.Module] | None = None,
+) -> DiagnosticReport:
+    """Measure `model` on `eval_batches` and judge it by `protocol`.
+
+    model: a module with the interface embed / blocks / readout, or any other module (compiled ones: the original inside).
+    eval_batches: batches (x, y), ((x, more), y) or mappings with an entry "labels"; 8 disjoint ones of 128 are advised
+        (stability needs 2). Language models: logits [B, T, C] with labels [B, T], -100 where a token is not scored.
+    headline_acc: the accuracy that would be published; a list has one number per seed.
+    network_acc: test accuracy of this very network, where headline_acc is of several. It has to lie in the 99.9 % interval of
+        its accuracy on eval_batches; without it the range of the list has to meet that interval, or one number with 5 pp of
+        slack. Otherwise the status is "inconsistent" and D3 is not judged.
+    headline_on: "other data" where eval_batches are no sample of the data behind these accuracies; they are then not compared.
+    frozen_baseline_acc: accuracy of the frozen-blocks null: a number or a list (kind unstated), or a mapping
+        {"matched": ..., "bp": ...}. None leaves D3 unmeasured.
+    credit: a CreditRule, or a callable (hiddens, logits, y) -> [a_0, ..., a_L], None in place of an a_l that the method does not
+        have; None leaves alignment unmeasured. Of a callable every layer that it returns counts in Γ.
+    blocks: names, patterns or modules of the residual blocks, for a model without the interface; None looks for them
+        (`find_blocks`) and says what was found.
+    n_test: size of the test set behind the accuracies (gives the binomial interval for a single network); where it is not
+        given the number of evaluation samples stands in for it.
+    bp_acc: accuracy of backpropagation on the same task; where it does not beat the `bp` null, D3 is not measurable.
+    loss_fn: (logits, y) -> loss per sample; cross-entropy if None.
+    level: "full" adds perturbation correlation, nudging (both with controls) and the fresh-B null; without credit, the
+        controls only.
+    forward_kwargs: given to every forward call of the model beside the inputs.
+    shift_labels: token labels only. True scores token t against label t + 1, False against label t; None does as the loss
+        that the model itself computes from `labels` (as given where it has none), and asks for this where that does not tell.
+    training: facts of the run, where it is known (`creditscope.measure.growth.training_facts`).
+    fit_batches: samples that are not in eval_batches (the training data, as for evaluation): adds the depth profile
+        (`depth_profile`), and where no null is given its estimate of the depth margin. The verdict stays with the trained null.
+    test_batches: samples on which the profile's readouts are tested; eval_batches if None.
+    build: makes a new model of the same architecture, for the profile's twin where its blocks cannot be started again
+        otherwise (as for `frozen_blocks`).
+
+    The model, its gradients, mode, hooks and every RNG are left as found.
+    """
+    thresholds = thresholds or DiagnosticThresholds()
+    get_policy(protocol)  # a wrong name is said before anything is measured
+    if level not in LEVELS:
+        raise CreditscopeError(f"level {level!r} is unknown; choose one of {', '.join(LEVELS)}")
+    if not isinstance(model, nn.Module):
+        raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+    if frozen_baseline_acc is not None and headline_acc is None:
+        raise CreditscopeError("frozen_baseline_acc is given without headline_acc; give both, or neither")
+    if fit_batches is None and test_batches is not None:
+        raise CreditscopeError("test_batches is given without fit_batches; the readouts of the profile need both")
+    rule = as_rule(credit)
+    model = original(model)
+    with untouched(model, reads=eval_batches):  # a loader draws random numbers even where it does not shuffle
+        batches = as_batches(model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
+    full = Full(rule) if level == "full" else None
+    facts = sweep(
+        model,
+        batches,
+        rule,
+        blocks=blocks,
+        read=read,
+        loss_fn=loss_fn,
+        floor=thresholds.floor_for(dtype_of(model)),
+        checkpoint=checkpoint,
+        watch=None if full is None else full.watch,
+    ).model_copy(update={"training": training})
+    if blocks is None and facts.stream.blocks:
+        blocks = list(dict.fromkeys(facts.stream.blocks))  # those that were found
+    if fit_batches is not None:
+        profile = depth_profile(
+            model,
+            fit_batches,
+            batches if test_batches is None else test_batches,
+            blocks,
+            read=facts.stream.read,
+            build=build,
+            forward_kwargs=forward_kwargs,
+            shift_labels=shift_labels,
+        )
+        facts = facts.model_copy(update={"profile": profile})
+    if full is not None:
+        facts = facts.model_copy(
+            update=full.facts(model, batches, blocks=blocks, read=facts.stream.read, loss_fn=loss_fn)
+        )
+    return make_report(
+        facts,
+        headline_acc=headline_acc,
+        network_acc=network_acc,
+        headline_on=headline_on,
+        frozen_baseline_acc=frozen_baseline_acc,
+        bp_acc=bp_acc,
+        n_test=n_test,
+        method_name=method_name,
+        notes=notes,
+        run=run,
+        thresholds=thresholds,
+        protocol=protocol,
+        evidence=evidence,
+    )

@@ -1,0 +1,48 @@
+"""The local executor: one-thread worker processes from a fork server that has torch loaded already."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from creditscope.errors import CreditscopeError
+from creditscope.runs.executors import WorkerDied
+from creditscope.runs.executors.worker import Worker
+
+
+class LocalExecutor:
+    """A worker that dies, or answers nothing for `timeout` seconds, fails its own task; the next task gets a new one."""
+
+    def __init__(self, workers: int | None = None, timeout: float | None = None, **_: Any) -> None:
+        if workers is not None and workers < 1:
+            raise CreditscopeError(f"{workers} workers train nothing; give 1 or more")
+        self.workers, self._timeout = workers or os.cpu_count() or 1, timeout
+        self._threads = ThreadPoolExecutor(self.workers)
+        self._mine = threading.local()
+        self._workers: list[Worker] = []
+        self._closed = False
+
+    def submit(self, fn: Callable[..., Any], *args: Any) -> Future[Any]:
+        return self._threads.submit(self._run, fn, args)
+
+    def _run(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        if self._closed:
+            raise WorkerDied("stopped before it started")
+        worker: Worker | None = getattr(self._mine, "worker", None)
+        if worker is None or not worker.process.is_alive():
+            worker = self._mine.worker = Worker()
+            self._workers.append(worker)
+        return worker.call(fn, args, self._timeout)
+
+    def shutdown(self, cancel: bool = False) -> None:
+        """Wait for the running tasks, or (cancel) stop them now."""
+        self._closed = cancel
+        if cancel:
+            for worker in self._workers:
+                worker.process.terminate()
+        self._threads.shutdown(wait=True, cancel_futures=cancel)
+        for worker in self._workers:
+            worker.close()

@@ -1,0 +1,84 @@
+"""What a study would cost here: runs left, hours from a short calibration, disk."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from creditscope.runs.store import Store
+from creditscope.training.spec import RunSpec
+
+STEPS, WARM = 8, 2
+
+
+@dataclass(frozen=True)
+class Plan:
+    runs: int
+    done: int
+    hours: float
+    """Wall time of what is left, on `workers` workers."""
+    bytes: int
+    workers: int
+    calibration: str
+
+
+def plan(specs: Sequence[RunSpec], store: Store | None, workers: int | None, data_dir: str | Path | None) -> Plan:
+    """One short calibration for each kind of run (method, shape, frozen or not); the rest is arithmetic."""
+    workers = workers or os.cpu_count() or 1
+    left = [spec for spec in specs if store is None or not store.has(spec)]
+    times: dict[object, tuple[float, int]] = {}
+    seconds, size = 0.0, 0
+    for spec in left:
+        kind = (
+            spec.dataset,
+            spec.arch,
+            spec.shape,
+            spec.method,
+            spec.frozen,
+            spec.batch_size,
+            tuple(spec.options.items()),
+        )
+        if kind not in times:
+            times[kind] = calibrate(spec, data_dir)
+        per_epoch, weights = times[kind]
+        seconds += per_epoch * (spec.epochs or 0)
+        size += weights * (1 + len(spec.checkpoint_epochs)) + 60_000 + 1_500 * (spec.epochs or 0)
+    told = f"{WARM} + {STEPS} training steps, one test pass and one measurement for each of {len(times)} kinds of run"
+    return Plan(len(specs), len(specs) - len(left), seconds / workers / 3600, size, workers, told)
+
+
+def calibrate(spec: RunSpec, data_dir: str | Path | None) -> tuple[float, int]:
+    """(seconds per epoch, bytes of weights and credit state) of one run, timed on a few steps."""
+    import torch
+
+    from creditscope.data import load_dataset
+    from creditscope.data.dataset import epoch_batches
+    from creditscope.training.loop import _one_thread, _Run
+
+    dataset = load_dataset(spec.dataset, data_dir)
+    with _one_thread(), torch.random.fork_rng(devices=[]):
+        run = _Run(spec, dataset, Path())
+        run.model.train()
+        run.rule.begin_epoch(spec.schedule_epochs or 1, spec.schedule_epochs or 1)
+        batches = epoch_batches(dataset, spec.batch_size, spec.seed, 1, bool(spec.augment))
+        started, taken = time.perf_counter(), 0
+        for step, (x, y) in enumerate(batches):
+            if step == WARM:
+                started = time.perf_counter()
+            run.optimizer.zero_grad()
+            run.objective.backward(x, y)
+            run.optimizer.step()
+            taken += step >= WARM
+            if taken == STEPS:
+                break
+        per_step = (time.perf_counter() - started) / max(1, taken)
+        started = time.perf_counter()
+        run.measure()
+        per_record = time.perf_counter() - started
+    steps = math.ceil(len(dataset.train_y) / spec.batch_size)
+    weights = sum(t.numel() * t.element_size() for t in run._state().values())
+    return per_step * steps + per_record, weights

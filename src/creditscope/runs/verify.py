@@ -1,0 +1,231 @@
+"""Is a recorded run what its spec gives? Train it again, whole or its first epochs, and compare every number of the trajectory.
+
+The same creditscope and torch on the same kind of processor give the same bits. Others round differently, and training
+amplifies it; then every epoch is compared by the tolerance below: that of the epochs between the first and the last is wider,
+for the learning rate is high there. What rounding has parted never meets again: a number that differs before an epoch of equal
+bits was not computed by this training.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from creditscope.errors import CreditscopeError
+from creditscope.files import plain
+from creditscope.protocol.policies import judge
+from creditscope.protocol.report import DiagnosticReport
+from creditscope.protocol.thresholds import DiagnosticThresholds
+from creditscope.runs.archive import Archive
+from creditscope.runs.store import Store
+from creditscope.studies.result import Run, runs_of
+from creditscope.training.loop import Progress, train
+from creditscope.training.spec import RunSpec
+
+ROUNDING = 1e-5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far two trainings may differ that round differently."""
+
+    accuracy: float
+    factor: float
+    """Of norms, growth and train loss."""
+    cosine: float
+
+    def __str__(self) -> str:
+        return (
+            f"accuracy within {100 * self.accuracy:g} pp, norms, growth and train loss within a factor {self.factor:g}, "
+            f"cosines and Γ within {self.cosine:.2f}"
+        )
+
+
+LAST, BETWEEN = Limits(0.02, 2.0, 0.10), Limits(0.05, 4.0, 0.20)
+TOLERANCE = (
+    f"every epoch is compared: at epoch 0, and wherever a later epoch is equal to the bit, every number within 1e-5; after the "
+    f"last one {LAST}, the same checks fired; in between {BETWEEN}"
+)
+NAMES = {"h": "‖h‖", "g_per_sample": "‖g‖", "train_loss": "train loss", "gamma": "Γ", "fired": "checks fired"}
+
+
+@dataclass(frozen=True)
+class Difference:
+    epoch: int
+    what: str
+    recorded: Any
+    here: Any
+
+
+@dataclass(frozen=True)
+class Verification:
+    run: Run
+    epochs: int
+    versions: dict[str, str]
+    """Libraries here."""
+    differences: tuple[Difference, ...]
+    """Every number that is not equal to the bit, in the order of the epochs."""
+    beyond: tuple[Difference, ...]
+    """What is outside the tolerance, or of another shape or kind."""
+
+    @property
+    def status(self) -> str:
+        return "exact" if not self.differences else "not reproduced" if self.beyond else "within tolerance"
+
+
+def pick(source: Store | Archive, prefix: str | None) -> Run:
+    """The run whose hash starts with `prefix`; any, by chance, where None is given."""
+    if prefix is None:
+        if isinstance(source, Archive):
+            found = source.hashes()  # a damaged record is a finding
+        else:
+            found = [str(row["hash"]) for row in source.rows() if not row["problem"]]
+        if not found:
+            raise CreditscopeError(
+                f"{source.root} has no finished run that can be read; `creditscope runs list --store {source.root}` says why"
+            )
+        key = random.SystemRandom().choice(found)
+    else:
+        key = source.find(prefix)
+    if isinstance(source, Archive):
+        return source.read(key)
+    runs, problems = runs_of(source, [source.bundle(key).spec], None)
+    if not runs:
+        raise CreditscopeError(problems[0])
+    return runs[0]
+
+
+def shortened(spec: RunSpec, epochs: int | None) -> RunSpec:
+    """The first epochs of a run: the same schedule, stopped early."""
+    whole = spec.epochs or 0
+    if epochs is None or epochs == whole:
+        return spec
+    if not 1 <= epochs < whole:
+        raise CreditscopeError(f"--epochs {epochs}: the run has {whole} epochs; give 1 to {whole}")
+    kept = tuple(e for e in spec.checkpoint_epochs if e <= epochs)
+    return spec.changed(epochs=epochs, schedule_epochs=spec.schedule_epochs or whole, checkpoint_epochs=kept)
+
+
+def verify(
+    run: Run, epochs: int | None = None, data_dir: str | Path | None = None, progress: Progress | None = None
+) -> Verification:
+    """Train again in a directory of its own, which is removed, and compare."""
+    spec = shortened(run.spec, epochs)
+    if len(run.trajectory) <= (spec.epochs or 0):
+        raise CreditscopeError(f"{run.path} has {len(run.trajectory)} lines of trajectory for {run.spec.epochs} epochs")
+    try:
+        made = TemporaryDirectory(prefix="creditscope-verify-")
+    except OSError as error:
+        raise CreditscopeError(f"no directory to train in ({error.strerror or error}); set TMPDIR to one") from None
+    with made as directory:
+        bundle = train(spec, Path(directory) / "again", data_dir=data_dir, progress=progress)
+        lines, report = plain(bundle.trajectory), bundle.report
+    recorded = plain(run.trajectory[: len(lines)])
+    if not any("gamma_all_layers" in line for line in recorded):  # from before three-check/1.1: Γ was over all layers
+        for line in lines:
+            line["gamma"] = line.pop("gamma_all_layers")
+    differences = [d for a, b in zip(recorded, lines, strict=True) for d in _unequal(a, b)]
+    last = len(lines) - 1
+    parted = max((k for k in range(last + 1) if recorded[k] == lines[k]), default=0)
+    beyond = [d for d in differences if not _comparable(d) or not _tolerated(d, parted, last)]
+    if spec == run.spec:
+        found = _of_report(run.report, report, len(lines) - 1)
+        if not differences:  # trained to the same bits, and another report: not by rounding
+            beyond += found
+        differences += found
+    return Verification(run, len(lines) - 1, bundle.versions, tuple(differences), tuple(beyond))
+
+
+def _of_report(recorded: dict[str, Any], here: dict[str, Any], epoch: int) -> list[Difference]:
+    """Facts, accuracy and verdict of the final report that differ (`run` and wording aside)."""
+    if recorded.get("schema_version") != here.get("schema_version"):
+        recorded, here = _of_both(recorded), _of_both(here)
+    elif not recorded.get("facts", {}).get("profile"):  # from before profiles, or a null
+        recorded, here = _without_profile(recorded), _without_profile(here)
+    shown = ("facts", "headline_acc", "n_test", "verdict")
+    return [
+        Difference(epoch, f"{name} of the report", "as it is", "another")
+        for name in shown
+        if plain(recorded.get(name)) != plain(here.get(name))
+    ]
+
+
+def _without_profile(data: dict[str, Any]) -> dict[str, Any]:
+    """A report as it would be without its depth profile."""
+    report = DiagnosticReport.from_dict(data)
+    if report.facts.profile is None:
+        return report.to_dict()
+    facts = report.facts.model_copy(update={"profile": None})
+    verdict = judge(facts, DiagnosticThresholds(), report.protocol)
+    return report.model_copy(update={"facts": facts, "verdict": verdict}).to_dict()
+
+
+def _of_both(data: dict[str, Any]) -> dict[str, Any]:
+    """What a report of schema 1 and one of schema 2 say alike: all that does not depend on which layers count."""
+    report = DiagnosticReport.from_dict(data)
+    facts = report.facts
+    means = facts.alignment.model_dump(exclude={"counting", "counting_note"}) if facts.alignment else None
+    told = facts.model_dump(include={"convention", "accuracy", "loss", "scale", "reference", "stability", "non_finite"})
+    told["alignment"] = means
+    told["gamma_all_layers"] = facts.aggregate.gamma_all_layers if facts.aggregate else None
+    told["deep_mean_all_layers"] = facts.concentration.deep_mean_all_layers if facts.concentration else None
+    checks = [report.checks[check].model_dump() for check in ("D1", "D2", "C")]
+    return {"facts": told, "headline_acc": report.headline_acc, "n_test": report.n_test, "verdict": checks}
+
+
+def _unequal(recorded: dict[str, Any], here: dict[str, Any]) -> Iterator[Difference]:
+    epoch = int(recorded["epoch"])
+    for name in dict.fromkeys([*recorded, *here]):
+        a, b = recorded.get(name), here.get(name)
+        what = NAMES.get(name, name.replace("_", " "))
+        if name != "fired" and isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+            pairs = enumerate(zip(a, b, strict=True))
+            yield from (Difference(epoch, f"{what} at layer {k}", x, y) for k, (x, y) in pairs if x != y)
+        elif a != b:
+            yield Difference(epoch, what, a, b)
+
+
+def _comparable(d: Difference) -> bool:
+    """Two numbers, or things of the same kind (what is not finite is text; lists come here when their lengths differ)."""
+    a, b = d.recorded, d.here
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys()
+    return d.what == NAMES["fired"] if isinstance(a, list) and isinstance(b, list) else _number(a) and _number(b)
+
+
+def _number(a: Any) -> bool:
+    return isinstance(a, int | float) and not isinstance(a, bool)
+
+
+def _rounded(d: Difference) -> bool:
+    """Nothing has been trained yet: what differs is rounding, or it is another network, another rule or other data."""
+    if not (_number(d.recorded) and _number(d.here)):
+        return isinstance(d.recorded, dict) and isinstance(d.here, dict)
+    return math.isclose(d.recorded, d.here, rel_tol=ROUNDING, abs_tol=ROUNDING)
+
+
+def _tolerated(d: Difference, parted: int, last: int) -> bool:
+    """`parted`: the last epoch of equal bits; rounding cannot have parted the two trainings before it."""
+    if d.epoch <= parted:
+        return _rounded(d)
+    if d.epoch == last:
+        return _within(d, LAST)
+    return d.what == NAMES["fired"] or _within(d, BETWEEN)  # when a check first fires may shift by an epoch
+
+
+def _within(d: Difference, limits: Limits) -> bool:
+    a, b, kind = d.recorded, d.here, d.what.split(" at layer")[0]
+    if not (_number(a) and _number(b)):
+        return isinstance(a, dict) and isinstance(b, dict)
+    if kind == "accuracy":
+        return bool(abs(a - b) <= limits.accuracy)
+    if kind in ("cosine", "Γ"):
+        return bool(abs(a - b) <= limits.cosine)
+    if kind in ("‖h‖", "‖g‖", "growth", "train loss"):
+        return a > 0 and b > 0 and abs(math.log(a / b)) <= math.log(limits.factor)
+    return True  # stability: a mean over pairs of batches near zero

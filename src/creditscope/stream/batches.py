@@ -1,0 +1,334 @@
+"""The evaluation batches, whatever form a loader gives them, as (inputs, labels); and the call of a model on such inputs."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map
+
+from creditscope.errors import CreditscopeError
+from creditscope.stream.labels import AS_GIVEN, IGNORED, NEXT, SAY, is_shifted, losses, next_labels, samples_to_ask
+from creditscope.stream.labels import own_loss as loss_of
+
+LABEL_KEYS = ("labels", "label", "y", "targets", "target")
+FEW = 32
+"""Two batches smaller than this may share no label by chance."""
+
+
+class Arguments(NamedTuple):
+    """Inputs together with extra keyword arguments of the model's forward."""
+
+    inputs: Any
+    kwargs: dict[str, Any]
+
+
+class Batches(list[tuple[Any, Tensor]]):
+    """Batches that `as_batches` has prepared: (inputs, y) on the model's device, in its dtype; empty ones left out."""
+
+    label_note: str = ""
+    """What was done to the labels; part of the convention."""
+
+
+class SampleHash:
+    """A hash of samples: the same whatever the batch boundaries are."""
+
+    def __init__(self) -> None:
+        self._inputs, self._labels = hashlib.sha256(), hashlib.sha256()
+
+    def add(self, inputs: Any, y: Tensor) -> None:
+        for t in (tensors_of(inputs) or [y])[:1]:
+            self._inputs.update(t.detach().cpu().contiguous().view(torch.uint8).numpy())  # type: ignore[arg-type]
+        y = y.detach().cpu()
+        y = y.double() if y.is_floating_point() else y.to(torch.int64)
+        self._labels.update(y.contiguous().numpy())  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return hashlib.sha256(self._inputs.digest() + self._labels.digest()).hexdigest()[:16]
+
+
+def split_batch(item: Any) -> tuple[Any, Tensor]:
+    """(x, y) or {"labels": y, ...} -> (inputs, y). Inputs stay as they are: a tensor, a tuple or a mapping."""
+    if isinstance(item, Mapping):
+        key = next((k for k in LABEL_KEYS if k in item), None)
+        if key is None:
+            raise CreditscopeError(
+                f"a batch has the keys {sorted(map(str, item))} and none is a label; name it one of {', '.join(LABEL_KEYS)}"
+            )
+        return _tensors({k: v for k, v in item.items() if k != key}), _labels(item[key])
+    if isinstance(item, tuple | list) and len(item) == 2:
+        return _tensors(item[0]), _labels(item[1])
+    what = f"{type(item).__name__} of length {len(item)}" if hasattr(item, "__len__") else type(item).__name__
+    raise CreditscopeError(f"a batch is a {what}; give (x, y) pairs, ((x, more), y) or mappings with a 'labels' entry")
+
+
+def _labels(y: Any) -> Tensor:
+    try:
+        return torch.as_tensor(y)
+    except (TypeError, ValueError, RuntimeError):
+        raise CreditscopeError(
+            f"the labels of a batch are a {type(y).__name__} that is no tensor of numbers; give class indices"
+        ) from None
+
+
+def _tensors(inputs: Any) -> Any:
+    """numpy arrays as tensors, wherever they stand in the inputs."""
+    return tree_map(lambda t: torch.from_numpy(t) if isinstance(t, np.ndarray) else t, inputs)
+
+
+def as_batches(
+    model: nn.Module,
+    eval_batches: Iterable[Any],
+    forward_kwargs: Mapping[str, Any] | None = None,
+    own_loss: bool = False,
+    shift_labels: bool | None = None,
+) -> Batches:
+    """Read the batches and fit them to the model: device, floating-point dtype, extra arguments, labels of language models.
+
+    forward_kwargs: given to every forward call as they are.
+    own_loss: the user brings a loss function, so labels stay as they are.
+    shift_labels: True scores token t against label t + 1, False against label t; None asks the model's own loss.
+    Call inside `untouched(model)`. Batches prepared before are given back as they are.
+    """
+    if isinstance(eval_batches, Batches):
+        return eval_batches
+    if shift_labels not in (None, True, False):
+        raise CreditscopeError(f"shift_labels is {shift_labels!r}; give True, False or None")
+    if own_loss and shift_labels is not None:
+        raise CreditscopeError(
+            "shift_labels and loss_fn are both given; loss_fn gets the labels as they are: give one of them"
+        )
+    device = device_of(model)
+    found = Batches()
+    for inputs, y in _split(eval_batches):
+        if y.dim() == 0:
+            raise CreditscopeError("the labels of a batch are a single number; give one label per sample")
+        if not len(y):
+            continue
+        tensors = tensors_of(inputs)
+        if tensors and not any(t.dim() and len(t) == len(y) for t in tensors):
+            raise CreditscopeError(
+                f"a batch has {len(y)} labels for inputs of shape {list(tensors[0].shape)}; give one label per sample"
+            )
+        if forward_kwargs:
+            inputs = Arguments(inputs, dict(forward_kwargs))
+        found.append((_moved(inputs, device), _moved(y, device)))
+    if not found:
+        why = "it is an iterator that has been used up; give a list or a DataLoader" if _once(eval_batches) else ""
+        raise CreditscopeError(
+            f"eval_batches is empty; {why or 'give at least one batch (8 disjoint batches of 128 are advised)'}"
+        )
+    _same_labels(found)
+    _fit_dtype(model, found)
+    require_logits(model, *_first(found))
+    if not own_loss:
+        _shift_labels(model, found, shift_labels)
+    return found
+
+
+def _first(batches: Batches) -> tuple[Any, int]:
+    inputs, y = batches[0]
+    return inputs, len(y)
+
+
+SAMPLES = 3
+"""Samples on which a model is looked at and its stream proved."""
+
+
+def few_samples(model: nn.Module, inputs: Any, batch_size: int) -> tuple[Any, int]:
+    """(inputs, number) of the first few samples; of the whole batch where the model takes batches of this size only.
+
+    One line where it takes neither. Call inside `untouched(model)`.
+    """
+    few = map_samples(inputs, batch_size, lambda t: t[:SAMPLES])
+    if batch_size <= SAMPLES or _runs(model, few) is None:
+        return few, min(SAMPLES, batch_size)
+    error = _runs(model, inputs)
+    if error is None:
+        return inputs, batch_size
+    raise cannot_run(error) from error
+
+
+def cannot_run(error: Exception) -> CreditscopeError:
+    """One line for what the user's own code raises."""
+    why = " ".join((str(error) or type(error).__name__).split())[:240]
+    return CreditscopeError(f"the model cannot run on the evaluation batch: {why}")
+
+
+def _runs(model: nn.Module, inputs: Any) -> Exception | None:
+    """What the model raises on these inputs; None: it runs."""
+    try:
+        with torch.no_grad():
+            call_model(model, inputs)
+    except Exception as error:  # it is the user's code: anything may come, and it is told as it is
+        return error
+    return None
+
+
+def require_logits(model: nn.Module, inputs: Any, batch_size: int) -> None:
+    """Run a few samples: one line where the model does not take them, or gives no logits back."""
+    example, _ = few_samples(model, inputs, batch_size)
+    with torch.no_grad():
+        output = call_model(model, example)
+    if not logits_of(output).dim():
+        raise CreditscopeError("the model returned a single number; return logits, one row per sample")
+
+
+def _split(eval_batches: Iterable[Any]) -> Iterator[tuple[Any, Tensor]]:
+    try:
+        items = iter(eval_batches)
+    except TypeError:
+        raise CreditscopeError(
+            f"eval_batches is a {type(eval_batches).__name__}; give a list of (x, y) batches or a DataLoader"
+        ) from None
+    for item in items:
+        yield split_batch(item)
+
+
+def _once(batches: Any) -> bool:
+    """Can it be read only once? (A generator, a map, a zip.)"""
+    return iter(batches) is batches
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model's inputs go: the device of its first parameter (or buffer)."""
+    for t in (*model.parameters(), *model.buffers()):
+        return t.device
+    return torch.device("cpu")
+
+
+def _moved(inputs: Any, device: torch.device) -> Any:
+    # a tensor of inference mode can never carry gradients; its copy can
+    return tree_map(lambda t: (t.clone() if t.is_inference() else t).to(device) if isinstance(t, Tensor) else t, inputs)
+
+
+def _cast(inputs: Any, dtype: torch.dtype) -> Any:
+    return tree_map(lambda t: t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t, inputs)
+
+
+def _same_labels(batches: Batches) -> None:
+    """All batches belong to one task: the same form of labels, and (in batches of some size) labels in common."""
+    first = batches[0][1]
+    known = set(first.unique().tolist()) if first.dim() == 1 and not first.is_floating_point() else None
+    for k, (_, y) in enumerate(batches[1:], 1):
+        if (y.dim(), y.is_floating_point()) != (first.dim(), first.is_floating_point()):
+            raise CreditscopeError(
+                f"the labels of batch {k} ({y.dtype}, {y.dim()} dimensions) are not of the form of batch 0 ({first.dtype}, "
+                f"{first.dim()}); give batches of one task"
+            )
+        if known and min(len(first), len(y)) >= FEW and not known & set(y.unique().tolist()):
+            raise CreditscopeError(
+                f"batch {k} and batch 0 have no label in common (label sets differ); evaluate on one task, shuffled: "
+                "batches sorted by class have different gradients by construction"
+            )
+
+
+def _fit_dtype(model: nn.Module, batches: Batches) -> None:
+    """Cast floating-point inputs to the model's dtype, where the model does not take them as they are."""
+    wanted = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+    inputs, y = batches[0]
+    if wanted is None or all(t.dtype == wanted for t in tensors_of(inputs) if t.is_floating_point()):
+        return
+    example = map_samples(inputs, len(y), lambda t: t[:1])
+    try:
+        with torch.no_grad():
+            call_model(model, example)
+    except (RuntimeError, TypeError, ValueError):
+        batches[:] = [(_cast(inputs, wanted), y) for inputs, y in batches]
+
+
+def _shift_labels(model: nn.Module, batches: Batches, wanted: bool | None) -> None:
+    """Token labels are shifted here where the user wants it, or where the model shifts them inside its own loss."""
+    y = batches[0][1]
+    if y.dim() != 2 or y.is_floating_point():
+        if wanted is not None:
+            raise CreditscopeError(
+                f"shift_labels is given for labels of shape {list(y.shape)}; it is for token labels [B, T]"
+            )
+        return
+    shift, why = wanted, "as asked for"
+    if shift is None:
+        shift, why = _asked(model, batches)
+    if shift is None:
+        return
+    if shift:
+        batches[:] = [(inputs, next_labels(y)) for inputs, y in batches]
+    batches.label_note = f"{NEXT if shift else AS_GIVEN}, {why}"
+
+
+def _asked(model: nn.Module, batches: Batches) -> tuple[bool | None, str]:
+    """(shift?, why), read off the loss that the model itself computes; None: the labels are not those of tokens."""
+    inputs, y = batches[0]
+    with torch.no_grad():
+        logits = logits_of(call_model(model, map_samples(inputs, len(y), lambda t: t[:1])))
+        if logits.dim() != 3 or logits.shape[1] != y.shape[1]:
+            return None, ""
+        if "labels" not in inspect.signature(model.forward).parameters:
+            return False, "as given (the model has no loss of its own)"
+        if any(bool(((y != IGNORED) & ((y < 0) | (y >= logits.shape[2]))).any()) for _, y in batches):
+            return None, ""  # a label that is no class is told where it is met
+        inputs, y = max(batches, key=lambda item: _most_scored(item[1]))
+        asked = []
+        for k in samples_to_ask(y):
+            example, labels = map_samples(inputs, len(y), lambda t, k=k: t[k : k + 1]), y[k : k + 1]
+            asked.append(losses(_own(model, example, labels), logits_of(call_model(model, example)), labels))
+    return is_shifted(asked), "as in the model's own loss"
+
+
+def _own(model: nn.Module, example: Any, labels: Tensor) -> Tensor:
+    """The loss that the model computes from these labels."""
+    try:
+        found = loss_of(call_model(model, example, labels=labels))
+    except Exception as error:  # it is the user's code, as in `require_logits`
+        why = " ".join((str(error) or type(error).__name__).split())[:240]
+        raise CreditscopeError(
+            f"the model takes labels and cannot run with those of the batch: {why}; {SAY}"
+        ) from error
+    if found is None:
+        raise CreditscopeError(f"the model takes labels and returns no loss, so how it reads them is not known; {SAY}")
+    return found
+
+
+def _most_scored(y: Tensor) -> int:
+    return max((int((y[k, 1:] != IGNORED).sum()) for k in samples_to_ask(y)), default=0)
+
+
+def call_model(model: nn.Module, inputs: Any, **kwargs: Any) -> Any:
+    """model(x), model(*inputs) or model(**inputs), by the form of the inputs."""
+    if isinstance(inputs, Arguments):
+        return call_model(model, inputs.inputs, **inputs.kwargs, **kwargs)
+    if isinstance(inputs, Mapping):
+        return model(**inputs, **kwargs)
+    if isinstance(inputs, tuple | list):
+        return model(*inputs, **kwargs)
+    return model(inputs, **kwargs)
+
+
+def logits_of(output: Any) -> Tensor:
+    """The logits in a model's output: the tensor itself, its `.logits`, its "logits" entry or its first element."""
+    if isinstance(output, Tensor):
+        return output
+    found = getattr(output, "logits", None)
+    if found is None and isinstance(output, Mapping):
+        found = output.get("logits")
+    if found is None and isinstance(output, tuple | list) and output:
+        found = output[0]
+    if not isinstance(found, Tensor):
+        raise CreditscopeError(f"the model returned {type(output).__name__} without logits; return a tensor of logits")
+    return found
+
+
+def tensors_of(inputs: Any) -> list[Tensor]:
+    return [t for t in tree_flatten(inputs)[0] if isinstance(t, Tensor)]
+
+
+def map_samples(inputs: Any, batch_size: int, fn: Any) -> Any:
+    """Apply `fn` to every tensor whose first dimension is the batch (extra arguments belong to the call, not to a sample)."""
+    if isinstance(inputs, Arguments):
+        return Arguments(map_samples(inputs.inputs, batch_size, fn), inputs.kwargs)
+    return tree_map(lambda t: fn(t) if isinstance(t, Tensor) and t.dim() and len(t) == batch_size else t, inputs)

@@ -1,0 +1,179 @@
+"""`frozen_blocks`: the untrained-blocks twin of a user's own model, to be trained as the null."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from creditscope.errors import CreditscopeError
+from creditscope.stream.blocks import resolve_blocks
+from creditscope.stream.eager import copied, original
+from creditscope.stream.find import find_blocks
+from creditscope.stream.initial_values import sets_weights, start_again, unknown_start
+from creditscope.stream.interface import has_interface
+
+FRESH, KEEP = "fresh", "keep"
+INSTEAD = "pass build= (a function that makes a new model)"
+
+
+def frozen_blocks(
+    model: nn.Module,
+    blocks: Any = None,
+    *,
+    rest: str = FRESH,
+    example: Any = None,
+    seed: int = 0,
+    init: Callable[[nn.Module], None] | None = None,
+    build: Callable[[], nn.Module] | None = None,
+) -> nn.Module:
+    """A copy of `model` whose blocks are re-initialised and frozen; everything else is trainable.
+
+    Train the copy with the recipe of the audited method and give its accuracy to `diagnose(frozen_baseline_acc=...)`.
+
+    blocks: names, patterns or modules, as for `diagnose`; not needed where the model has the interface or `example` is given.
+    rest: "fresh" re-initialises embedding, norms and head too, so that a trained model makes an untrained null; "keep" leaves
+        them as they are (for a model that is fresh already).
+    example: a batch as for `diagnose`: the blocks are looked for (`find_blocks`) and verified by running it.
+    init: how one block starts, where its constructor does not tell.
+    build: a function without arguments that makes a new model of the same architecture: every part then starts as the
+        constructor starts it. Without it parts start by their `reset_parameters`, where that is what their constructors do;
+        a part of which this is not known is refused by name. Buffers of your own modules stay as they are.
+    The model and the global RNG are left as found.
+    """
+    if not isinstance(model, nn.Module):
+        raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+    if rest not in (FRESH, KEEP):
+        raise CreditscopeError(f"rest is {rest!r}; give {FRESH!r} (start again) or {KEEP!r} (leave as it is)")
+    model = original(model)
+    names = _names(model, blocks, example)
+    shared = _shared(model)
+    _require_blocks_apart(names, shared)
+    twin = copied(model)
+    inside = [module for name in names for module in twin.get_submodule(name).modules()]
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        if build is not None:
+            _take(twin, _built(build, model), names if rest == KEEP else None)
+        else:
+            if init is None:
+                _require_known_blocks(twin, names, bool(shared))
+            if rest == FRESH:
+                _require_known_rest(twin, inside, shared)
+                start_again(twin, except_for=inside)
+            for name in names:
+                (init or start_again)(twin.get_submodule(name))
+            if init is None:
+                _as_copies(twin, names)
+    for p in twin.parameters():
+        p.grad = None
+        p.requires_grad_(p.is_floating_point() or p.is_complex())
+    for name in names:
+        twin.get_submodule(name).requires_grad_(False)
+    return twin
+
+
+def _names(model: nn.Module, blocks: Any, example: Any) -> list[str]:
+    if blocks is not None:
+        return [name for name, _ in resolve_blocks(model, blocks)]
+    if has_interface(model):
+        return [f"blocks.{k}" for k in range(len(list(model.blocks)))]  # type: ignore[arg-type]
+    if example is None:
+        raise CreditscopeError(
+            f"{type(model).__name__} has no embed / blocks / readout interface; name its blocks, e.g. blocks='layers.*', or give "
+            "example= (a batch), with which they are looked for"
+        )
+    return find_blocks(model, example)
+
+
+def _shared(model: nn.Module) -> list[list[str]]:
+    """The names of every parameter that has several."""
+    by_id: dict[int, list[str]] = {}
+    for name, p in model.named_parameters(remove_duplicate=False):
+        by_id.setdefault(id(p), []).append(name)
+    return [names for names in by_id.values() if len(names) > 1]
+
+
+def _within(name: str, blocks: Iterable[str]) -> bool:
+    return any(name == block or name.startswith(f"{block}.") for block in blocks)
+
+
+def _require_blocks_apart(blocks: list[str], shared: list[list[str]]) -> None:
+    for names in shared:
+        inner = next((name for name in names if _within(name, blocks)), None)
+        outer = next((name for name in names if not _within(name, blocks)), None)
+        if inner and outer:
+            raise CreditscopeError(
+                f"weight {inner!r} of a block is also {outer!r} outside of the blocks: frozen, it would freeze that too; untie "
+                "the two, or name blocks= that do not hold it"
+            )
+
+
+def _require_known_blocks(model: nn.Module, blocks: list[str], tied: bool) -> None:
+    """Every part of a block, and no constructor around it that sets weights."""
+    reasons = {}
+    for block in blocks:
+        parts = model.get_submodule(block).modules()
+        path = block.split(".")
+        above = [model.get_submodule(".".join(path[:k])) for k in range(len(path))]
+        found = next(filter(None, (unknown_start(part, tied) for part in parts)), "")
+        reasons[block] = found or next(filter(None, (sets_weights(type(part), tied) for part in above)), "")
+    unknown = [block for block in blocks if reasons[block]]
+    if unknown:
+        told = ", ".join(map(repr, unknown[:6])) + (f" and {len(unknown) - 6} more" if len(unknown) > 6 else "")
+        raise CreditscopeError(
+            f"it is not known how block{'s' if len(unknown) > 1 else ''} {told} start{'' if len(unknown) > 1 else 's'}: "
+            f"{reasons[unknown[0]]}; {INSTEAD}, or init= (how one block starts)"
+        )
+
+
+def _require_known_rest(model: nn.Module, inside: list[nn.Module], shared: list[list[str]]) -> None:
+    within = set(map(id, inside))
+    for name, part in model.named_modules():
+        reason = "" if id(part) in within else unknown_start(part, bool(shared))
+        if reason:
+            where = f"part {name!r}" if name else "the model"
+            raise CreditscopeError(
+                f"it is not known how {where} starts: {reason}; {INSTEAD}, or rest='keep' (see its help)"
+            )
+    params = dict(model.named_parameters(remove_duplicate=False))
+    blocks = {id(p) for part in inside for p in part.parameters(recurse=False)}
+    for names in shared:
+        if id(params[names[0]]) not in blocks:
+            raise CreditscopeError(
+                f"{names[0]!r} and {names[1]!r} are one weight, and how it starts depends on the order in the constructor; "
+                f"{INSTEAD}, or rest='keep'"
+            )
+
+
+def _built(build: Callable[[], nn.Module], model: nn.Module) -> dict[str, torch.Tensor]:
+    new = build()
+    if not isinstance(new, nn.Module):
+        raise CreditscopeError(f"build() returned a {type(new).__name__}; it must return a new model")
+    if new is model:
+        raise CreditscopeError("build() returned the model itself; it must make a new one")
+    state, mine = original(new).state_dict(), model.state_dict()
+    shapes = {name: tuple(t.shape) for name, t in mine.items()}
+    other = {name: tuple(t.shape) for name, t in state.items()}
+    if shapes != other:
+        wrong = sorted(k for k in shapes.keys() | other.keys() if shapes.get(k) != other.get(k))[0]
+        raise CreditscopeError(f"build() makes a model of another architecture: they differ at {wrong!r}")
+    return state
+
+
+def _take(twin: nn.Module, state: dict[str, torch.Tensor], blocks: list[str] | None) -> None:
+    """Copy the new values in: of the blocks alone, or of everything (None)."""
+    for name, t in twin.state_dict().items():
+        if blocks is None or _within(name, blocks):
+            t.copy_(state[name])
+
+
+def _as_copies(model: nn.Module, blocks: list[str]) -> None:
+    """torch's own encoder and decoder make their layers as copies of one."""
+    for name, part in model.named_modules():
+        if isinstance(part, nn.TransformerEncoder | nn.TransformerDecoder):
+            layers = [layer for k, layer in enumerate(part.layers) if _within(f"{name}.layers.{k}".lstrip("."), blocks)]
+            for layer in layers[1:]:
+                layer.load_state_dict(layers[0].state_dict())

@@ -1,0 +1,256 @@
+"""A model is left exactly as it was found: parameters, buffers, modes, flags, .grad, hooks and every reachable generator.
+
+With CREDITSCOPE_CHECK_UNTOUCHED=1 in the environment (all tests set it) a fingerprint of the whole state is taken before
+and after every measurement, and a difference is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from creditscope.errors import CreditscopeError
+from creditscope.stream.eager import eagerly, require_usable
+
+CHECK = "CREDITSCOPE_CHECK_UNTOUCHED"
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+@contextmanager
+def untouched(model: nn.Module, train: bool = False, reads: Any = None) -> Iterator[None]:
+    """Run with the model in eval (or train) mode; put its whole state back afterwards, also after an error.
+
+    reads: a DataLoader (or any object) whose own generators are put back as well.
+    """
+    require_usable(model)
+    before = fingerprint(model, reads) if os.environ.get(CHECK) else {}
+    restore_generators = _generators(model, reads)
+    modes = [(m, m.training) for m in model.modules()]
+    params = [(p, p.requires_grad, p.grad) for p in model.parameters()]
+    restore_buffers, restore_written, restore_own = _buffers(model), _written_by_modes(model), _attributes(model)
+    try:
+        model.train(train)
+        for p, _, _ in params:
+            p.grad = None  # whatever runs here adds to a new tensor, never into the user's
+        with eagerly(model):
+            yield
+    finally:
+        for module, mode in modes:  # parents come first: what they set in their children is set right after them
+            if module.training != mode:
+                module.train(mode)
+        for p, requires_grad, grad in params:
+            p.requires_grad_(requires_grad)
+            p.grad = grad
+        restore_own()
+        restore_written()
+        restore_buffers()
+        restore_generators()
+    if before:
+        _require_same(before, fingerprint(model, reads))
+
+
+def _buffers(model: nn.Module) -> Callable[[], None]:
+    """Keeps a copy of every buffer (some are written in eval mode too); what it returns puts them back."""
+    kept = [
+        (module, name, buffer, None if buffer is None else buffer.detach().clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+    ]
+    versions = [0 if b is None else b._version for _, _, b, _ in kept]
+
+    def restore() -> None:
+        for (module, name, buffer, copy), version in zip(kept, versions, strict=True):
+            module._buffers[name] = buffer
+            if buffer is not None and copy is not None and buffer._version != version:
+                with torch.no_grad():
+                    buffer.copy_(copy)
+
+    return restore
+
+
+def _attributes(model: nn.Module) -> Callable[[], None]:
+    """What else modules keep as attributes and their forward pass may write: counters, caches, hooks that it installs.
+
+    Values are put back as they were; of lists, dictionaries and sets what stands in them, of tensors what they hold.
+    """
+    kept = []
+    for module in model.modules():
+        own = {k: v for k, v in vars(module).items() if k not in KEPT_ELSEWHERE}
+        kept.append((module, own, {k: (v, _inside(v)) for k, v in own.items() if isinstance(v, CONTAINERS)}))
+
+    def restore() -> None:
+        for module, own, containers in kept:
+            now = vars(module)
+            for name in [k for k in now if k not in own and k not in KEPT_ELSEWHERE]:
+                del now[name]
+            now.update({k: v for k, v in own.items() if k not in now or now[k] is not v})
+            for value, (inside, version) in containers.values():
+                _put_back(value, inside, version)
+
+    return restore
+
+
+KEPT_ELSEWHERE = ("training", "_parameters", "_buffers", "_modules")
+CONTAINERS = (list, dict, set, deque, Tensor)
+
+
+def _inside(value: Any) -> tuple[Any, int]:
+    if isinstance(value, Tensor):
+        return value.detach().clone(), value._version
+    return (dict(value) if isinstance(value, dict) else list(value)), 0
+
+
+def _put_back(value: Any, inside: Any, version: int) -> None:
+    if isinstance(value, Tensor):
+        if value._version != version:
+            with torch.no_grad():
+                value.copy_(inside)
+    elif isinstance(value, dict):
+        if list(map(id, value)) != list(map(id, inside)) or any(value[k] is not v for k, v in inside.items()):
+            value.clear()
+            value.update(inside)
+    elif list(map(id, value)) != list(map(id, inside)):
+        value.clear()
+        (value.update if isinstance(value, set) else value.extend)(inside)
+
+
+def _written_by_modes(model: nn.Module) -> Callable[[], None]:
+    """Modules with a `train` of their own may write to their weights in it (adapters that are merged for evaluation)."""
+    own = [m for m in model.modules() if type(m).train is not nn.Module.train]
+    kept = {id(p): (p, p.detach().clone()) for m in own for p in m.parameters()}
+
+    @torch.no_grad()
+    def restore() -> None:
+        for p, copy in kept.values():
+            if not _equal(p, copy):
+                p.copy_(copy)
+
+    return restore
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    """To the bit, NaN included."""
+    return a.shape == b.shape and torch.equal(_bytes(a), _bytes(b))
+
+
+def _bytes(t: Tensor) -> Tensor:
+    return t.detach().contiguous().view(-1).view(torch.uint8)
+
+
+@contextmanager
+def generators_kept(model: nn.Module) -> Iterator[None]:
+    """Whatever draws random numbers inside, nobody outside sees it."""
+    restore = _generators(model, None)
+    try:
+        yield
+    finally:
+        restore()
+
+
+def _generators(model: nn.Module, reads: Any) -> Callable[[], None]:
+    """The state of the global generators and of those that the model and the loader hold; what it returns puts it back."""
+    python_rng, numpy_rng, torch_rng = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    cuda_rng = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    own = [(g, generator_state(g)) for g in _held(model, reads)]
+
+    def restore() -> None:
+        random.setstate(python_rng)
+        np.random.set_state(numpy_rng)  # noqa: NPY002  (the user's own legacy state)
+        torch.set_rng_state(torch_rng)
+        if cuda_rng is not None:
+            torch.cuda.set_rng_state_all(cuda_rng)
+        for generator, state in own:
+            set_generator_state(generator, state)
+
+    return restore
+
+
+GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+
+
+def _held(model: nn.Module, reads: Any) -> list[Any]:
+    """Generators that modules keep as attributes, and those of a DataLoader, its samplers and its data set."""
+    owners: list[Any] = [*model.modules()]
+    loader = [reads] if reads is not None else []
+    for owner in loader:
+        parts = (getattr(owner, name, None) for name in ("sampler", "batch_sampler", "dataset"))
+        loader += [part for part in parts if part is not None and len(loader) < 16]
+    owners += loader
+    values = [v for owner in owners for v in getattr(owner, "__dict__", {}).values()]
+    return list({id(v): v for v in values if isinstance(v, GENERATORS)}.values())
+
+
+def generator_state(generator: Any) -> Any:
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator.state
+    return generator.get_state() if isinstance(generator, np.random.RandomState) else generator.getstate()
+
+
+def set_generator_state(generator: Any, state: Any) -> None:
+    if isinstance(generator, torch.Generator | np.random.RandomState):
+        generator.set_state(state)
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
+    else:
+        generator.setstate(state)
+
+
+def fingerprint(model: nn.Module, reads: Any = None) -> dict[str, Any]:
+    """Everything that must be the same afterwards, by name; tensors by the hash of their bytes."""
+    found: dict[str, Any] = {}
+    for name, p in model.named_parameters():
+        found[f"parameter {name}"] = (id(p), p.requires_grad, _digest(p))
+        found[f"gradient of {name}"] = None if p.grad is None else (id(p.grad), _digest(p.grad))
+    for name, buffer in model.named_buffers():
+        found[f"buffer {name}"] = (id(buffer), _digest(buffer))
+    for name, module in model.named_modules():
+        found[f"mode of {name or 'the model'}"] = module.training
+        found[f"hooks of {name or 'the model'}"] = tuple(tuple(getattr(module, h).items()) for h in HOOKS)
+    found["random numbers of Python"] = random.getstate()
+    found["random numbers of numpy"] = str(np.random.get_state())  # noqa: NPY002
+    found["random numbers of torch"] = _digest(torch.get_rng_state())
+    for k, generator in enumerate(_held(model, reads)):
+        state = generator_state(generator)
+        found[f"generator {k}"] = _digest(state) if isinstance(state, Tensor) else str(state)
+    return found
+
+
+def _digest(t: Tensor) -> str:
+    return hashlib.blake2b(_bytes(t.cpu()).numpy().tobytes(), digest_size=16).hexdigest()
+
+
+def _require_same(before: dict[str, Any], after: dict[str, Any]) -> None:
+    changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    if changed:
+        raise CreditscopeError(f"the measurement changed the state of the model: {', '.join(changed[:5])}")
+
+
+@contextmanager
+def no_parameter_grads(model: nn.Module) -> Iterator[None]:
+    """Build a graph through the hidden states only: faster, and nothing is kept for weight gradients."""
+    with parameters_as([(p, False) for p in model.parameters()]):
+        yield
+
+
+@contextmanager
+def parameters_as(flags: Sequence[tuple[nn.Parameter, bool]]) -> Iterator[None]:
+    """Give parameters these requires_grad flags for a while."""
+    before = [(p, p.requires_grad) for p, _ in flags]
+    try:
+        for p, flag in flags:
+            p.requires_grad_(flag)
+        yield
+    finally:
+        for p, flag in before:
+            p.requires_grad_(flag)

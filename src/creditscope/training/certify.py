@@ -1,0 +1,612 @@
+"""`certify`: a locality certificate for whatever makes one update of a network."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from creditscope.credit.base import CreditRule
+from creditscope.data import Dataset
+from creditscope.data.dataset import eval_batches, normalise
+from creditscope.errors import CreditscopeError
+from creditscope.measure import locality
+from creditscope.measure.certificate import (
+    BACKPROPAGATION,
+    GLOBAL,
+    LATER,
+    LOCAL,
+    SIGNS,
+    TRANSPORT,
+    UNDETERMINED,
+    Answer,
+    Certificate,
+)
+from creditscope.measure.locality import EMBEDDING, HIGHEST_FLOOR, READOUT, Experiment, LossFn, Transport, Update
+from creditscope.measure.null_space import Products, null_space
+from creditscope.stream.batches import LABEL_KEYS, call_model, map_samples, split_batch
+from creditscope.stream.blocks import resolve_blocks
+from creditscope.stream.eager import original
+from creditscope.stream.find import verified_stream
+from creditscope.stream.interface import InterfaceStream, has_interface
+from creditscope.stream.untouched import generators_kept, untouched
+from creditscope.training.build import build_stream
+from creditscope.training.bundle import Bundle
+from creditscope.training.objective import Objective, freeze_first
+
+Optimizer = torch.optim.Optimizer
+POWER = 1e-6
+"""A perturbation that changes the exact gradient by less is no test."""
+LOW_RANK = ((4, 4), (2, 4), (2, 2), (2, 1), (1, 1), (1, 0))
+"""(images, pixels that differ from a constant), the richest first: tried where the batch leaves no null space."""
+
+
+def certify(
+    update: CreditRule | Callable[..., Any],
+    model: nn.Module,
+    batch: Any,
+    blocks: Any = None,
+    *,
+    optimizer: Optimizer | Callable[[nn.Module], Optimizer] | None = None,
+    loss_fn: LossFn | None = None,
+    objective: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> Certificate:
+    """What does the update of each block depend on? The update is a black box that is called again and again.
+
+    update: a callable update(model, batch) that leaves gradients in .grad; with `optimizer`, a callable
+        step(model, batch, optimizer) that changes the weights; or a CreditRule, which trains by the local objective.
+        What it closes over is put back before each call, as are all random numbers.
+    batch: (x, y), or a mapping with an entry "labels". Few samples are better: 16 at width 64.
+    blocks: as for `diagnose`.
+    optimizer: an optimiser, or a function of the model that makes one. Every call gets a fresh one, without weight decay.
+    loss_fn: (logits, y) -> loss per sample, for the comparison with backpropagation; cross-entropy if None.
+    objective: of a CreditRule: credit_norm, credit_site, penalty, first_trained, grad_clip, clip_over.
+
+    The test runs in float64 where the model and the update allow it. Model, gradients, modes, hooks and every RNG are left
+    as found, also after an error.
+    """
+    if not isinstance(model, nn.Module):
+        raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+    model = original(model)
+    inputs, y = split_batch(batch)
+    if y.dim() == 0 or not len(y):
+        raise CreditscopeError("the batch has no samples; give one label per sample")
+    rebuild = _rebuild(batch)
+    named = _blocks(model, inputs, len(y), blocks)
+    call = _callable(update, model, inputs, optimizer, objective)
+    roots = [update, *([optimizer] if optimizer is not None else [])]
+    notes: list[str] = []
+    if optimizer is not None:
+        notes.append("updates are weight changes of one step by a fresh optimiser, its weight decay set to 0")
+    settings: dict[str, Any] = {"loss_fn": loss_fn, "seed": seed, "roots": roots, "by_step": optimizer is not None}
+    dtype = _dtype(model, call, inputs, y, named, rebuild, settings, notes)
+    with locality.placed(model, dtype, [call, *roots]):
+        inputs = locality.as_dtype(inputs, dtype)
+        few, few_y = _few(model, inputs, y, named, notes)
+        experiment = _experiment(call, model, few, few_y, named, rebuild, settings)
+
+        def of(n: int) -> Experiment:
+            first = map_samples(inputs, len(y), lambda t: t[:n])
+            return _experiment(call, model, first, y[:n], named, rebuild, settings)
+
+        halves = of(2) if len(few_y) < 2 <= len(y) else experiment
+        try:
+            return _certificate(experiment, halves, lambda: of(1), notes)
+        except CreditscopeError:
+            raise
+        except Exception as error:
+            raise _raised(error) from error
+
+
+def certify_bundle(bundle: Bundle, dataset: Dataset, samples: int = 16) -> Certificate:
+    """The certificate of a bundle's network under its own rule and recipe, on its first evaluation samples."""
+    spec = bundle.spec
+    model = bundle.model(dataset).train()
+    stream = build_stream(model, normalise(dataset, dataset.test_x[:3]))
+    objective = {
+        "credit_norm": spec.credit_norm,
+        "credit_site": spec.credit_site,
+        "penalty": spec.penalty,
+        "first_trained": freeze_first(stream, spec.train_last),
+        "grad_clip": spec.grad_clip,
+        "clip_over": spec.clip_over,
+    }
+    batch = eval_batches(dataset, 1, samples)[0]
+    return certify(bundle.rule(), model, batch, objective=objective)
+
+
+# ---- what is given ---------------------------------------------------------------------------------------------
+
+
+def _rebuild(batch: Any) -> Callable[[Any, Tensor], Any]:
+    """(inputs, y) -> a batch of the user's form."""
+    if isinstance(batch, Mapping):
+        key = next(k for k in LABEL_KEYS if k in batch)
+        return lambda inputs, y: {**inputs, key: y}
+    return lambda inputs, y: (inputs, y)
+
+
+def _blocks(model: nn.Module, inputs: Any, n: int, blocks: Any) -> list[tuple[str, nn.Module]]:
+    if blocks is not None:
+        return resolve_blocks(model, blocks)
+    if has_interface(model):
+        return resolve_blocks(model, list(model.blocks))  # type: ignore[arg-type]
+    with untouched(model):
+        return resolve_blocks(model, list(dict.fromkeys(verified_stream(model, inputs, n).names)))
+
+
+def _callable(
+    update: Any, model: nn.Module, inputs: Any, optimizer: Any, objective: Mapping[str, Any] | None
+) -> Update:
+    if isinstance(update, CreditRule):
+        if optimizer is not None:
+            raise CreditscopeError(
+                "a CreditRule leaves gradients; give optimizer= only with a step(model, batch, optimizer)"
+            )
+        return _by_rule(update, model, inputs, dict(objective or {}))
+    if objective is not None:
+        raise CreditscopeError("objective= belongs to a CreditRule; a callable has its own")
+    if not callable(update):
+        raise CreditscopeError(
+            f"update is a {type(update).__name__}; give a CreditRule or a callable update(model, batch)"
+        )
+    wanted = 2 if optimizer is None else 3
+    try:
+        inspect.signature(update).bind(*range(wanted))
+    except TypeError:
+        form = "update(model, batch)" if optimizer is None else "step(model, batch, optimizer)"
+        raise CreditscopeError(f"the update does not take {wanted} arguments; give a callable {form}") from None
+    except ValueError:  # built in: its signature is not known
+        pass
+    if optimizer is None:
+        return update
+    if not isinstance(optimizer, Optimizer) and not callable(optimizer):
+        raise CreditscopeError(
+            f"optimizer is a {type(optimizer).__name__}; give an optimiser or a function of the model that makes one"
+        )
+    return lambda model, batch: update(model, batch, _fresh(optimizer, model))
+
+
+def _fresh(optimizer: Any, model: nn.Module) -> Optimizer:
+    """An optimiser without history and without weight decay."""
+    if isinstance(optimizer, Optimizer):
+        groups = [dict(group) for group in optimizer.param_groups]
+        made: Optimizer = type(optimizer)(groups, **optimizer.defaults)
+    else:
+        made = optimizer(model)
+    for group in made.param_groups:
+        if "weight_decay" in group:
+            group["weight_decay"] = 0.0
+    return made
+
+
+def _by_rule(rule: CreditRule, model: nn.Module, inputs: Any, settings: dict[str, Any]) -> Update:
+    """One batch by the local objective of training."""
+    if not has_interface(model) or not isinstance(inputs, Tensor):
+        raise CreditscopeError(
+            "a CreditRule trains models with the interface embed / blocks / readout; for others give update(model, batch)"
+        )
+    with untouched(model):
+        stream = InterfaceStream(model, inputs[:3])
+    rule.attach(stream)
+    made = Objective(
+        stream,
+        rule,
+        settings.pop("credit_norm", None),
+        settings.pop("credit_site", rule.credit_site or "input"),
+        settings.pop("penalty", 0.0),
+        settings.pop("first_trained", rule.first_trained),
+        grad_clip=settings.pop("grad_clip", None),
+        clip_over=settings.pop("clip_over", None),
+    )
+    if settings:
+        raise CreditscopeError(f"objective has no {next(iter(settings))!r}; see `certify`")
+    return lambda _, batch: made.backward(*batch)
+
+
+def _dtype(
+    model: nn.Module,
+    call: Update,
+    inputs: Any,
+    y: Tensor,
+    named: Sequence[tuple[str, nn.Module]],
+    rebuild: Callable[[Any, Tensor], Any],
+    settings: Mapping[str, Any],
+    notes: list[str],
+) -> torch.dtype | None:
+    """float64, or None (as the model is) where another tensor shares a weight's memory or the update does not run in float64."""
+    own = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    if own == torch.float64:
+        return None
+    shared = locality.aliased(model)
+    if shared:
+        notes.append(
+            f"in {_spelled(own)}: another tensor shares the memory of {shared}, which a float64 copy would not"
+        )
+        return None
+    try:
+        with locality.placed(model, torch.float64, [call, *settings["roots"]]):
+            _experiment(call, model, locality.as_dtype(inputs, torch.float64), y, named, rebuild, settings)
+    except CreditscopeError as error:
+        if not isinstance(error.__cause__, RuntimeError | TypeError):  # what torch raises where dtypes do not fit
+            raise
+        notes.append(f"in {_spelled(own)}: in float64 {error}")
+        return None
+    return torch.float64
+
+
+def _spelled(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _experiment(
+    call: Update,
+    model: nn.Module,
+    inputs: Any,
+    y: Tensor,
+    named: Sequence[tuple[str, nn.Module]],
+    rebuild: Callable[[Any, Tensor], Any],
+    settings: Mapping[str, Any],
+) -> Experiment:
+    try:
+        experiment = Experiment(call, model, inputs, y, named, rebuild, **settings)
+    except CreditscopeError:
+        raise
+    except Exception as error:  # it is the user's code: anything may come, and it is told as it is
+        raise _raised(error) from error
+    if not any(name in experiment.trained for name in experiment.names):
+        raise CreditscopeError(
+            "the update left no gradient in any block; it must train the parameters of the model that it is given"
+        )
+    if not all(bool(u.isfinite().all()) for u in experiment.base.values()):
+        raise CreditscopeError("the update is not finite on this batch; give a network that has not diverged")
+    return experiment
+
+
+def _raised(error: Exception) -> CreditscopeError:
+    return CreditscopeError(f"the update raised {' '.join(f'{type(error).__name__}: {error}'.split())[:300]}")
+
+
+def _few(
+    model: nn.Module, inputs: Any, y: Tensor, named: Sequence[tuple[str, nn.Module]], notes: list[str]
+) -> tuple[Any, Tensor]:
+    """As many of the samples as leave a null space to every weight behind the first block; else images of low rank."""
+    tight = _tightest(model, inputs, y, named)
+    if tight is None:
+        return inputs, y
+    if 0 < tight < len(y):
+        taken = map_samples(inputs, len(y), lambda t: t[:tight])
+        if _tightest(model, taken, y[:tight], named) is None:
+            notes.append(f"on the first {tight} of {len(y)} samples: more leave no null space to some weight")
+            return taken, y[:tight]
+    if isinstance(inputs, Tensor) and inputs.is_floating_point() and inputs.dim() == 4:
+        for n, pixels in LOW_RANK:
+            plain = inputs[:n].mean((2, 3), keepdim=True).expand_as(inputs[:n]).clone()
+            places = torch.linspace(0, inputs[0, 0].numel() - 1, pixels + 2)[1:-1].long()
+            plain.flatten(2)[:, :, places] = inputs[:n].flatten(2)[:, :, places]
+            if _tightest(model, plain, y[:n], named) is None:
+                notes.append(f"on {len(plain)} constant images with {pixels} other pixels: others leave no null space")
+                return plain, y[:n]
+    return inputs, y
+
+
+def _tightest(model: nn.Module, inputs: Any, y: Tensor, named: Sequence[tuple[str, nn.Module]]) -> int | None:
+    """The largest batch that leaves a null space everywhere (0: none does); None: this one does."""
+    ended = 0
+    behind: set[str] = set()
+    parameters = dict(model.named_parameters())
+    products = Products(parameters)
+
+    def end(*_: Any) -> None:
+        nonlocal ended
+        if not ended:
+            behind.update(products.uses)
+        ended += 1
+
+    handle = named[0][1].register_forward_hook(end)
+    try:
+        with generators_kept(model), torch.enable_grad(), products:
+            call_model(model, inputs)
+    finally:
+        handle.remove()
+    inside = {id(p) for _, block in named for p in block.parameters()}
+    fitting: list[int] = []
+    for name, use in products.uses.items():
+        if name in behind and id(parameters[name]) not in inside:
+            continue  # the embedding: no update lies in front of it
+        tolerance = 1e-10 if parameters[name].dtype == torch.float64 else 1e-5
+        space = null_space(parameters[name], use, len(y), tolerance)
+        if space.refused and use.inputs and not use.refused:
+            fitting.append(space.fitting or 0)
+    return min(fitting) if fitting else None
+
+
+# ---- questions -------------------------------------------------------------------------------------------------
+
+
+def _certificate(e: Experiment, halves: Experiment, one: Callable[[], Experiment], notes: list[str]) -> Certificate:
+    exact, how = locality.exact_of(e)
+    if how:
+        notes.append(how)
+    found = e.transport(exact)
+    floor = e.floor(max(found.moved, torch.finfo(e.dtype).eps))
+    answers = _transport_answers(e, found, floor)
+    _tell_forward_runs_apart(e, one, answers)
+    answers["teaching"] = _teaching(e, floor)
+    answers["later_states"] = _later(e, floor, answers["teaching"].answer)
+    answers["samples"] = _samples(halves)
+    distances = _distances(e, exact(None) if exact is not None else None)
+    answers["backpropagation"] = _equal(e, distances, how)
+    answers["head"] = _head(e, distances, how)
+    answers["feedback"] = _feedback(e, floor, answers["between"].answer)
+    scale = next((s for s in found.scales if s != 1.0), None)
+    if scale is not None:
+        answers["common_scale"] = Answer(
+            "common scale", "yes", abs(scale - 1), None, f"all updates by the same factor {scale:.4g}: not transport"
+        )
+    gains = [n for n, p in e.parameters.items() if p.dim() < 2 and n in e.base and "norm" in n.lower()]
+    if gains:
+        notes.append("gains and biases have no null space: whether they are transported is not tested")
+    label, reason = _label(e, found, floor, answers)
+    return Certificate(
+        label,
+        reason,
+        _matrix(e, found),
+        answers,
+        tuple(e.names),
+        {
+            "dtype": _spelled(e.dtype),
+            "samples": len(e.y),
+            "mode": "train" if e.model.training else "eval",
+            "calls": e.calls + (halves.calls if halves is not e else 0),
+            "forward_change": found.moved,
+            "distance_to_backpropagation": distances,
+            "power": {k: dict(v) for k, v in found.power.items()},
+        },
+        tuple(notes),
+    )
+
+
+def _matrix(e: Experiment, found: Transport) -> tuple[tuple[float | None, ...], ...]:
+    return tuple(
+        tuple(found.inside.get(k) if k == part else found.rows.get(k, {}).get(part) for part in e.names)
+        for k in e.names
+    )
+
+
+def _in_front(e: Experiment, part: str) -> list[str]:
+    order = [EMBEDDING, *e.names, READOUT]
+    return [p for p in order[: order.index(part)] if p in e.trained]
+
+
+Cells = dict[tuple[str, str], float]
+
+
+def _cells(e: Experiment, rows: Mapping[str, Mapping[str, float]], parts: Sequence[str]) -> Cells:
+    return {(k, p): rows[k][p] for k in parts if k in rows for p in _in_front(e, k) if p in rows[k]}
+
+
+def _verdict(e: Experiment, cells: Cells, floor: float, untested: str) -> tuple[str, float | None, str]:
+    """(yes, no or undetermined; the largest change; where or why)."""
+    hit = {cell: v for cell, v in cells.items() if e.depends(v, floor)}
+    largest = max(cells.values(), default=None)
+    if hit:
+        k, p = max(hit, key=lambda cell: hit[cell])
+        more = f" and {len(hit) - 1} more" if len(hit) > 1 else ""
+        return "yes", largest, f"{p} from {k}{more}" if k != p else f"in {k}{more}"
+    if floor > HIGHEST_FLOOR:
+        return UNDETERMINED, largest, "the floor is too high: the update answers noise with large changes"
+    if untested:
+        return UNDETERMINED, largest, untested
+    return "no", largest, ""
+
+
+def _transport_answers(e: Experiment, found: Transport, floor: float) -> dict[str, Answer]:
+    def untested(parts: Sequence[str], power: Cells) -> str:
+        for name, why in found.refused.items():
+            if set(e.part_of[name]) & set(parts):
+                return f"no null space in {name}: {why}"
+        weak = [cell for cell, v in power.items() if not v > POWER]
+        return f"a change of {weak[0][0]} does not move the exact gradient of {weak[0][1]} either" if weak else ""
+
+    behind = [name for k, name in enumerate(e.names) if _in_front(e, name) and (k > 0 or EMBEDDING in e.trained)]
+    cells = _cells(e, found.rows, behind)
+    pairs = bool(behind)
+    why = untested(behind, _cells(e, found.power, behind)) or ("" if cells else "no weight was perturbed")
+    verdict = _verdict(e, cells, floor, why) if pairs else ("not applicable", None, "one block")
+    answers = {"between": Answer("weight transport between blocks", verdict[0], verdict[1], floor, verdict[2])}
+    inside = {(k, k): v for k, v in found.inside.items()}
+    power = {(k, k): v for k, v in found.inside_power.items()}
+    single = not inside and not any(n in found.refused for k in e.names for n in e._in(k))
+    verdict = (
+        ("not applicable", None, "one weight per block")
+        if single
+        else _verdict(e, inside, floor, untested(e.names, power))
+    )
+    answers["inside"] = Answer("weight transport inside a block", verdict[0], verdict[1], floor, verdict[2])
+    readout = {c: v for c, v in _cells(e, found.rows, [READOUT]).items() if c[1] in e.names}
+    read_power = {c: v for c, v in _cells(e, found.power, [READOUT]).items() if c[1] in e.names}
+    why = untested([READOUT], read_power) or ("" if readout else "no weight of the readout was perturbed")
+    verdict = _verdict(e, readout, floor, why)
+    answers["readout"] = Answer("weight transport through the readout", verdict[0], verdict[1], floor, verdict[2])
+    return answers
+
+
+def _tell_forward_runs_apart(e: Experiment, one: Callable[[], Experiment], answers: dict[str, Answer]) -> None:
+    """A rule may run later blocks forward at states of its own (noisy ones, relaxed ones): it then depends on their weights,
+    and transports none. Changes that these runs cannot see either decide."""
+    if not any(answers[k].answer == "yes" for k in ("between", "readout")):
+        return
+    rows = e.forward_runs()
+    if rows == {}:
+        return
+    if rows is None and len(e.y) > 1:
+        e = one()
+        rows = e.forward_runs()
+    for key, parts in (("between", e.names), ("readout", [READOUT])):
+        before = answers[key]
+        if before.answer != "yes":
+            continue
+        runs = f"the update runs the network forward at states of its own, which see a change of {before.change:.2g}"
+        if rows is None:
+            detail = f"{runs}; they leave no null space"
+            answers[key] = Answer(before.question, UNDETERMINED, before.change, before.floor, detail)
+            continue
+        cells = {c: v for c, v in _cells(e, rows, parts).items() if key == "between" or c[1] in e.names}
+        assert before.floor is not None
+        verdict = _verdict(e, cells, before.floor, "")
+        detail = verdict[2] if verdict[0] == "yes" else runs
+        answers[key] = Answer(before.question, verdict[0], verdict[1], before.floor, detail)
+
+
+def _teaching(e: Experiment, floor: float) -> Answer:
+    labels = max(e.of_blocks(e.compare(e.run(y=e.other_labels()), [READOUT])).values(), default=0.0)
+    moved = e.moved_logits()
+    if moved is None:
+        return Answer("learns from", UNDETERMINED, labels, floor, "no readout behind the blocks was seen")
+    logits = max(e.of_blocks(e.compare(moved, [READOUT])).values(), default=0.0)
+    by_labels, by_logits = e.depends(labels, floor), e.depends(logits, floor)
+    what = {
+        (True, True): "the output error",
+        (True, False): "labels alone",
+        (False, True): "logits without labels",
+        (False, False): "no teaching signal",
+    }[by_labels, by_logits]
+    return Answer(
+        "learns from", what, max(labels, logits), floor, f"other labels {labels:.2g}, moved logits {logits:.2g}"
+    )
+
+
+def _later(e: Experiment, floor: float, teaching: str) -> Answer:
+    question = "later states, at the recorded logits"
+    if len(e.names) < 2:
+        return Answer(question, "not applicable", None, None, "one block")
+    rows, still, why = e.later_states(teaching not in ("labels alone", "no teaching signal"))
+    floor = max(floor, still)
+    verdict = _verdict(e, {(k, p): v for k, row in rows.items() for p, v in row.items()}, floor, why)
+    return Answer(question, verdict[0], verdict[1], floor, verdict[2])
+
+
+def _samples(e: Experiment) -> Answer:
+    question = "the update of a batch is the mean over its samples"
+    found = e.of_halves()
+    if found is None:
+        return Answer(question, UNDETERMINED, None, None, "one sample; give two or more")
+    change, floor, factor = found
+    if floor > HIGHEST_FLOOR:
+        return Answer(question, UNDETERMINED, change, floor, "the order of the samples changes the update as well")
+    sums = (
+        ""
+        if abs(factor - 1) < 0.01
+        else "a sum over samples"
+        if abs(factor - 2) < 0.02
+        else f"by a factor {factor:.3g}"
+    )
+    return Answer(question, "no" if e.depends(change, floor) else "yes", change, floor, sums)
+
+
+def _distances(e: Experiment, exact: Mapping[str, Tensor] | None) -> dict[str, dict[str, float]]:
+    """Cosine and relative difference to the exact gradient, for each parameter that the update changes."""
+    if exact is None:
+        return {}
+    dot = sum(float((e.base[n] * g).sum()) for n, g in exact.items() if n in e.base)
+    size = sum(float(g.square().sum()) for g in exact.values())
+    factor = dot / size if size > 0 and dot > 0 else 1.0  # a loss by sum and one by mean are the same rule
+    found = {}
+    for name, u in e.base.items():
+        if name not in exact:
+            continue
+        g = exact[name]
+        norms = float(u.norm()) * float(g.norm())
+        found[name] = {
+            "cosine": float((u * g).sum()) / norms if norms > 0 else math.nan,
+            "difference": float((u - factor * g).norm()) / max(factor * float(g.norm()), 1e-300),
+            "factor": factor,
+        }
+    return found
+
+
+def _largest(e: Experiment, distances: Mapping[str, Mapping[str, float]], parts: Sequence[str]) -> float:
+    """Relative difference of a part as one vector, the largest over parts (a parameter may have next to no gradient)."""
+    worst = 0.0
+    for part in parts:
+        names = [n for n in e._in(part) if n in distances]
+        size = [float(e.base[n].norm()) for n in names]
+        if not names or not any(size):
+            continue
+        far = [distances[n]["difference"] * float(e.base[n].norm()) for n in names]
+        worst = max(worst, math.hypot(*far) / math.hypot(*size))
+    return worst
+
+
+def _equal(e: Experiment, distances: Mapping[str, Mapping[str, float]], why: str) -> Answer:
+    question = "equal to backpropagation"
+    if not distances:
+        return Answer(question, UNDETERMINED, None, None, why)
+    parts = [p for p in (EMBEDDING, *e.names) if p in e.trained]
+    far = _largest(e, distances, parts)
+    cosines = [v["cosine"] for n, v in distances.items() if set(e.part_of[n]) & set(parts)]
+    known = [c for c in cosines if c == c]
+    detail = f"cosine per parameter {min(known):.2g} to {max(known):.2g}" if known else ""
+    if far <= e.equal:
+        return Answer(question, "yes, to round-off", far, e.equal, detail)
+    return Answer(question, "no", far, e.equal, detail)
+
+
+def _head(e: Experiment, distances: Mapping[str, Mapping[str, float]], why: str) -> Answer:
+    question = "the readout is trained by the exact gradient"
+    names = [n for n in e._in(READOUT) if n in e.base]
+    if not names:
+        return Answer(question, "not applicable", None, None, "the update does not train it")
+    if not distances:
+        return Answer(question, UNDETERMINED, None, None, why)
+    worst = max((1 - distances[n]["cosine"] for n in names if n in distances), default=0.0)
+    return Answer(question, "yes" if worst <= e.equal else "no", worst, e.equal, "1 - cosine, the largest")
+
+
+def _feedback(e: Experiment, floor: float, between: str) -> Answer:
+    second, drawn = e.over_time()
+    question = "feedback over time"
+    if e.depends(second, floor):
+        return Answer(
+            question, "learned", second, floor, "a second update from the state that the first has left differs"
+        )
+    if e.depends(drawn, floor):
+        return Answer(question, "drawn anew", drawn, floor, "the update changes with the random numbers")
+    if between == "yes":
+        return Answer(question, "tied to the forward weights", second, floor)
+    return Answer(question, "fixed", second, floor)
+
+
+def _label(e: Experiment, found: Transport, floor: float, answers: Mapping[str, Answer]) -> tuple[str, str]:
+    between, readout, inside = (answers[k] for k in ("between", "readout", "inside"))
+    scope = f"between blocks {between.answer}, inside a block {inside.answer}, through the readout {readout.answer}"
+    equal = answers["backpropagation"]
+    if equal.answer.startswith("yes") and between.answer != "no":
+        return BACKPROPAGATION, f"equal to the gradient to {equal.change:.1g}; {scope}"
+    if between.answer == "yes":
+        hits = [c for c, v in _cells(e, found.rows, e.names).items() if e.depends(v, floor)]
+        kept = [found.signs.get(k, {}).get(p) for k, p in hits]
+        number = f"change {between.change:.2g}, floor {floor:.1g}; {between.detail}; {scope}"
+        if all(v is not None and not e.depends(v, floor) for v in kept):
+            return SIGNS, f"nothing changes while the signs of the weights stay; {number}"
+        return TRANSPORT, number
+    if between.answer == UNDETERMINED:
+        return UNDETERMINED, f"because {between.detail}"
+    teaching, later = answers["teaching"], answers["later_states"]
+    number = f"largest change {0.0 if between.change is None else between.change:.1g}, floor {floor:.1g}; {scope}"
+    if equal.answer.startswith("yes"):
+        number += "; equal to backpropagation on this batch although it does not read the weights"
+    if readout.answer == "yes" or teaching.answer in ("the output error", "logits without labels"):
+        return GLOBAL, f"learns from {teaching.answer}; {number}"
+    for answer in (readout, teaching, later):
+        if answer.answer == UNDETERMINED:
+            return UNDETERMINED, f"because {answer.question}: {answer.detail}"
+    if later.answer == "yes":
+        return LATER, f"{later.detail}: change {later.change:.2g}; learns from {teaching.answer}; {number}"
+    return LOCAL, f"learns from {teaching.answer}; {number}"

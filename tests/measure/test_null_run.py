@@ -1,0 +1,116 @@
+"""`run_null`: a null per seed by the user's own function, resumed, compared by a paired t."""
+
+import json
+import math
+
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+
+from creditscope import CreditscopeError, NullRun, frozen_blocks, run_null
+from creditscope.measure.depth import more_seeds
+from creditscope.models import ResMLP
+from creditscope.stream.untouched import fingerprint
+
+SEEDS = (3, 5, 8)
+NULLS = {3: 0.30, 5: 0.32, 8: 0.31}
+TRAINED = (0.35, 0.36, 0.40)
+
+
+def model() -> ResMLP:
+    torch.manual_seed(0)
+    return ResMLP(6, 2, 8, 2)
+
+
+def test_every_seed_gets_its_own_null_and_the_model_is_left_as_found():
+    net, seen = model(), {}
+    before = fingerprint(net)
+
+    def train_fn(null: nn.Module, seed: int) -> float:
+        seen[seed] = {name: p.detach().clone() for name, p in null.named_parameters()}
+        assert not any(p.requires_grad for p in null.get_submodule("blocks").parameters())
+        with torch.no_grad():
+            null.get_parameter("out_head.bias").add_(1)
+        return NULLS[seed]
+
+    found = run_null(train_fn, net, SEEDS)
+    assert fingerprint(net) == before
+    assert found.values == (0.30, 0.32, 0.31)
+    for seed in SEEDS:
+        wanted = dict(frozen_blocks(net, seed=seed).named_parameters())
+        assert all(torch.equal(seen[seed][name], p) for name, p in wanted.items())
+
+
+def test_the_margin_is_a_paired_t_in_percentage_points():
+    found = run_null(lambda _, seed: NULLS[seed], model(), SEEDS, trained=TRAINED)
+    wanted = stats.ttest_rel(TRAINED, [0.30, 0.32, 0.31]).confidence_interval(0.95)
+    assert found.margin == pytest.approx(6.0)
+    assert (found.low, found.high) == pytest.approx((100 * wanted.low, 100 * wanted.high))
+    assert found.needed == 2.0
+    # spread sqrt(7) pp, distance 4 pp: t(m - 1) · 2.6458 / sqrt(m) is below 4 from m = 5 on (4: 4.21, 5: 3.29)
+    assert found.more_seeds == 2
+    one = run_null(lambda _, seed: 0.3, model(), [1], trained=[0.5])
+    assert (one.margin, one.low, one.more_seeds) == (20.0, None, None)
+
+
+def test_how_many_more_seeds():
+    assert more_seeds(4.0, math.sqrt(7), 3) == 2
+    assert more_seeds(-4.0, math.sqrt(7), 5) == 0
+    assert more_seeds(0.0, 1.0, 3) is None
+
+
+def test_another_metric_in_its_own_unit():
+    losses = {3: 2.5, 5: 2.4}
+    found = run_null(
+        lambda _, s: losses[s], model(), (3, 5), trained=(2.0, 2.1), metric="loss", needed=0.1, lower_is_better=True
+    )
+    assert found.margin == pytest.approx(0.4)
+    assert found.needed == 0.1
+
+
+def test_finished_seeds_are_not_trained_again(tmp_path):
+    path = tmp_path / "null.json"
+    trained: list[int | str] = []
+
+    def train_fn(null: nn.Module, seed: int) -> float:
+        if seed == 8 and len(trained) == 2:
+            trained.append("stopped")
+            raise KeyboardInterrupt
+        trained.append(seed)
+        return NULLS[seed]
+
+    with pytest.raises(KeyboardInterrupt):
+        run_null(train_fn, model(), SEEDS, path=path)
+    found = run_null(train_fn, model(), SEEDS, path=path)
+    assert trained == [3, 5, "stopped", 8]
+    assert found.values == (0.30, 0.32, 0.31)
+    assert json.loads(path.read_text())["values"] == {"3": 0.3, "5": 0.32, "8": 0.31}
+    with pytest.raises(CreditscopeError, match="nulls of another model or metric"):
+        run_null(train_fn, ResMLP(6, 2, 9, 2), SEEDS, path=path)
+    assert NullRun.model_validate_json(found.model_dump_json()) == found
+
+
+def moving(null: nn.Module, seed: int) -> float:
+    with torch.no_grad():
+        null.get_parameter("blocks.0.linear1.weight").add_(1)
+    return 0.5
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"train_fn": moving}, "changed 'blocks.0.linear1.weight' of a frozen block"),
+        ({"train_fn": lambda *_: 35.0}, r"train_fn must be in \[0, 1\], got 35: is it in percent"),
+        ({"train_fn": lambda *_: math.nan, "metric": "loss"}, "train_fn gives nan"),
+        ({"train_fn": lambda *_: None, "metric": "loss"}, "train_fn gives None"),
+        ({"seeds": []}, "give at least one whole number"),
+        ({"seeds": [1, 1]}, "each once"),
+        ({"trained": [0.5]}, "trained has 1 numbers for 2 seeds"),
+        ({"metric": "loss", "trained": [1.0, 2.0]}, "needed is not given"),
+        ({"lower_is_better": True}, "lower_is_better is given for accuracy"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(change, words):
+    with pytest.raises(CreditscopeError, match=words):
+        run_null(**({"train_fn": lambda *_: 0.5, "model": model(), "seeds": [1, 2]} | change))

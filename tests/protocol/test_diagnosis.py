@@ -1,0 +1,541 @@
+"""`diagnose` as a user meets it: the model is left alone, faults are one line, and every status is reachable."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.stream.nets import D_IN, C, D, EncoderClassifier, PlainMLP, T, batch, floats, shaken
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from creditscope import CreditscopeError, DiagnosticReport, DiagnosticThresholds, depth_profile, diagnose
+from creditscope.credit import BP, DFA
+from creditscope.credit.base import CreditBatch, CreditRule
+from creditscope.models import ResMLP, SmallCNN, ViTMini
+from creditscope.stream.interface import InterfaceStream
+from creditscope.stream.untouched import untouched
+
+NO_NULL = "VERDICT: incomplete: D3 depth utility not measured (no failure found so far)"
+
+
+def resmlp(**options: Any) -> Any:
+    return shaken(ResMLP(D_IN, C, width=D, depth=2, **options))
+
+
+def batches(n: int = 2, size: int = 128, shape: tuple[int, ...] = (D_IN,)) -> list[tuple[Tensor, Tensor]]:
+    return [batch(shape, n=size, seed=k) for k in range(n)]
+
+
+def one_line(call: Callable[[], Any], *says: str) -> None:
+    with pytest.raises(CreditscopeError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in says:
+        assert word in message
+
+
+# ---- the model is left as found -------------------------------------------------------------------------------------
+
+
+def fingerprint(model: nn.Module) -> dict[str, Any]:
+    """Everything of a model and of the process that diagnose must not change; tensors by value and by identity."""
+    params = dict(model.named_parameters())
+    return {
+        "state": {k: v.clone() for k, v in model.state_dict().items()},
+        "parameters": {k: (id(p), p.requires_grad, p.grad_fn) for k, p in params.items()},
+        "grad identity": {k: id(p.grad) if p.grad is not None else None for k, p in params.items()},
+        "grad": {k: p.grad.clone() for k, p in params.items() if p.grad is not None},
+        "training": {k: m.training for k, m in model.named_modules()},
+        "hooks": {
+            (k, kind): list(getattr(m, kind))
+            for k, m in model.named_modules()
+            for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+        },
+        "attributes": {k: sorted(vars(m)) for k, m in model.named_modules()},
+        "torch": torch.get_rng_state(),
+        "numpy": np.random.get_state()[1].copy(),  # type: ignore[index]  # noqa: NPY002
+        "python": random.getstate(),
+        "grad mode": torch.is_grad_enabled(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def assert_equal(before: Any, after: Any) -> None:
+    if isinstance(before, dict):
+        assert before.keys() == after.keys()
+        for key in before:
+            assert_equal(before[key], after[key])
+    elif isinstance(before, Tensor):
+        assert torch.equal(before, after)
+    elif isinstance(before, np.ndarray):
+        assert np.array_equal(before, after)
+    else:
+        assert before == after
+
+
+def mixed_state(model: nn.Module, x: Tensor, y: Tensor) -> nn.Module:
+    """Part in train mode, part in eval mode, part frozen, gradients on some parameters, a user's own hook."""
+    model.train()
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    children = list(model.children())
+    children[0].eval()
+    children[-1].requires_grad_(False)
+    next(iter(children[-1].parameters())).grad = None
+    children[0].register_forward_hook(lambda *_: None)
+    return model
+
+
+def dropout_mlp() -> nn.Module:
+    model = shaken(PlainMLP(inplace=True))
+    model.layers[1].append(nn.Dropout(0.5))
+    return model
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], Any]] = {
+    "interface": (resmlp, (D_IN,), None),
+    "batch norm": (lambda: shaken(SmallCNN(C, width=8, size=4)), (3, 4, 4), None),
+    "hooks": (lambda: shaken(EncoderClassifier("cls", False, False)), (T - 1, D_IN), "encoder.layers.*"),
+    "in place, dropout": (dropout_mlp, (D_IN,), "layers.*"),
+}
+
+
+def messy_credit(hiddens: list[Tensor], logits: Tensor, y: Tensor) -> list[Tensor]:
+    """Draws from every RNG."""
+    random.random()
+    np.random.rand()  # noqa: NPY002
+    return [torch.randn_like(h) for h in hiddens]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("level", ["basic", "full"])
+def test_model_gradients_modes_hooks_and_generators_are_left_as_found(name, level):
+    make, shape, blocks = MODELS[name]
+    x, y = batch(shape, n=12)
+    model = mixed_state(make(), x, y)
+    before = fingerprint(model)
+    diagnose(model, [(x, y)], credit=messy_credit, blocks=blocks, level=level)
+    assert_equal(before, fingerprint(model))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("where", ["credit", "loss", "second batch"])
+def test_model_is_left_as_found_after_an_error_in_the_middle(name, where):
+    make, shape, blocks = MODELS[name]
+    x, y = batch(shape, n=12)
+    model = mixed_state(make(), x, y)
+    before = fingerprint(model)
+
+    def raising(*_: Any) -> Any:
+        torch.rand(1)
+        raise ZeroDivisionError("in the middle")
+
+    options: dict[str, Any] = {"credit": {"credit": raising}, "loss": {"loss_fn": raising}, "second batch": {}}[where]
+    given = [(x, y), (x, y + 100)] if where == "second batch" else [(x, y)]
+    with pytest.raises((ZeroDivisionError, CreditscopeError)):
+        diagnose(model, given, blocks=blocks, **options)
+    assert_equal(before, fingerprint(model))
+
+
+def test_a_credit_rule_that_backpropagates_into_the_weights_leaves_the_users_gradients_alone():
+    x, y = batch((D_IN,), n=12)
+    model = mixed_state(resmlp(), x, y)
+    before = fingerprint(model)
+
+    def rule(hiddens: list[Tensor], logits: Tensor, labels: Tensor) -> list[Tensor]:
+        with torch.enable_grad():
+            model(x).sum().backward()
+        return hiddens
+
+    diagnose(model, [(x, y)], credit=rule)
+    assert_equal(before, fingerprint(model))
+
+
+def test_a_loader_that_draws_from_the_global_generator_leaves_it_as_found():
+    x, y = batch((D_IN,), n=256)
+    model = resmlp()
+    before = torch.get_rng_state()
+    loader: DataLoader[Any] = DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True)
+    report = diagnose(model, loader)
+    assert report.facts.convention.n_samples == 256
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_untouched_restores_after_the_code_inside_changed_everything():
+    x, y = batch((D_IN,), n=12)
+    model = mixed_state(resmlp(), x, y)
+    before = fingerprint(model)
+    with untouched(model):
+        assert not any(m.training for m in model.modules())
+        model.requires_grad_(True)
+        model(x).sum().backward()
+        torch.manual_seed(0)
+        np.random.seed(0)  # noqa: NPY002
+        random.seed(0)
+    assert_equal(before, fingerprint(model))
+
+
+def test_diagnose_measures_in_eval_mode_whatever_mode_the_model_is_in():
+    model = shaken(EncoderClassifier())
+    given = batches(1, 16, (T - 1, D_IN))
+    left = diagnose(model.train(), given, blocks="encoder.layers.*").facts
+    assert left == diagnose(model.eval(), given, blocks="encoder.layers.*").facts
+    assert left.convention.mode == "eval"
+
+
+# ---- statuses and verdicts -----------------------------------------------------------------------------------------
+
+
+def test_without_a_null_the_report_is_incomplete_and_says_so_last():
+    report = diagnose(resmlp(), batches(), headline_acc=0.5, headline_on="other data", credit=BP())
+    assert report.status == "incomplete"
+    assert str(report).splitlines()[-1] == NO_NULL
+
+
+def test_a_clear_margin_passes_and_a_missing_one_fails():
+    seeds: dict[str, Any] = {"headline_on": "other data", "frozen_baseline_acc": [0.30, 0.31, 0.32]}
+    good = diagnose(resmlp(), batches(), headline_acc=[0.50, 0.51, 0.52], **seeds)
+    assert good.status == "pass"
+    assert str(good).splitlines()[-1] == "VERDICT: trustworthy (warning: the stated accuracy is of other data)"
+    bad = diagnose(resmlp(), batches(), headline_acc=[0.30, 0.31, 0.32], frozen_baseline_acc=[0.30, 0.31, 0.32])
+    assert bad.status == "fail"
+    assert str(bad).splitlines()[-1].startswith("VERDICT: needs walk-back: D3")
+
+
+def test_call_of_the_papers_readme_works_unchanged():
+    report = diagnose(
+        model=resmlp(),
+        eval_batches=batches(),
+        headline_acc=0.31,
+        frozen_baseline_acc=0.349,
+        method_name="DFA",
+        notes="4-block d=256 ResMLP",
+        thresholds=DiagnosticThresholds(
+            g_norm_floor=1e-7, h_norm_explosion_ratio=50.0, stability_drift_ceiling=0.30, frozen_acc_margin_pp=2.0
+        ),
+        credit=None,
+        blocks=None,
+        n_test=None,
+        protocol="three-check",
+    )
+    assert isinstance(report, DiagnosticReport)
+    assert (report.status, report.checks["D3"].reason) == ("inconclusive", "accuracy reaches chance")  # of 4 classes
+    assert report.checks["D3"].value == pytest.approx(-3.9)
+
+
+def test_exploding_stream_with_vanishing_reference_is_mode_1():
+    # branch = 100 h (growth 101 per block); a LayerNorm readout then divides the gradient by ‖h‖
+    model = resmlp()
+    with torch.no_grad():
+        model.embed.linear.weight *= 1e8
+        for block in model.blocks:
+            block.norm = nn.Identity()
+            block.linear1, block.act = nn.Identity(), nn.Identity()
+            block.linear2.weight.copy_(100 * torch.eye(D))
+            block.linear2.bias.zero_()
+    report = diagnose(model, batches(8), credit=BP())
+    assert report.facts.scale.growth == pytest.approx(101, rel=1e-4)
+    assert (report.checks["D1"].answer, report.checks["D2"].answer) == ("fail", "fail")
+    assert report.status == "fail"
+    assert report.verdict.gamma_withheld
+    assert "Mode 1" in str(report).splitlines()[-1]
+
+
+def test_backpropagation_as_the_rule_has_cosine_one_at_every_layer_exactly():
+    facts = diagnose(resmlp(), batches(), credit=BP()).facts
+    assert facts.alignment is not None
+    assert facts.concentration is not None
+    np.testing.assert_allclose(floats(facts.alignment.mean), 1, atol=1e-12)
+    assert facts.concentration.exact_layers == (0, 1, 2)
+    assert facts.concentration.deep_mean_without_exact is None
+
+
+def test_thresholds_given_by_the_user_decide():
+    given = batches(8)
+    growth = diagnose(resmlp(), given).facts.scale.growth
+    for factor, answer in ((2.0, "pass"), (0.5, "fail")):
+        thresholds = DiagnosticThresholds(h_norm_explosion_ratio=growth * factor)
+        assert diagnose(resmlp(), given, thresholds=thresholds).checks["D1"].answer == answer
+
+
+# ---- bad input, bad networks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["embed", "block", "head", "inf"])
+@pytest.mark.parametrize("how", ["interface", "hooks"])
+def test_nan_weights_are_a_failed_report_that_says_diverged(place, how):
+    model = resmlp()
+    target = {"embed": model.embed.linear, "block": model.blocks[1].linear1, "head": model.out_head}
+    with torch.no_grad():
+        weight: Tensor = target.get(place, model.out_head).weight
+        weight[0, 0] = math.inf if place == "inf" else math.nan
+    report = diagnose(
+        model,
+        batches(),
+        headline_acc=0.9,
+        frozen_baseline_acc=0.1,
+        credit=BP(),
+        blocks="blocks.*" if how == "hooks" else None,
+    )
+    assert report.status == "fail"
+    assert str(report).splitlines()[-1] == "VERDICT: needs walk-back: diverged"
+    assert report.checks["D1"].diverged
+    assert any(where.startswith("weights") for where in report.facts.non_finite)
+    assert report.to_markdown()
+
+
+def test_an_embedding_of_zeros_raises_growth_and_is_not_called_diverged():
+    model = resmlp()
+    with torch.no_grad():
+        model.embed.linear.weight.zero_()
+        model.embed.linear.bias.zero_()
+    report = diagnose(
+        model, batches(), headline_acc=0.5, headline_on="other data", frozen_baseline_acc=0.3, credit=BP()
+    )
+    check = report.checks["D1"]
+    assert (check.answer, check.diverged, check.value) == ("fail", False, math.inf)
+    assert "h_0 is zero" in check.sentence
+    assert (report.checks["D2"].answer, report.status) == ("pass", "pass")
+    assert report.facts.non_finite == ()
+    assert report.to_markdown()
+
+
+def test_a_network_whose_states_are_all_zero_has_no_growth_to_measure():
+    model = resmlp()
+    with torch.no_grad():
+        for part in (model.embed, *model.blocks):
+            for p in part.parameters():
+                p.zero_()
+    report = diagnose(model, batches())
+    assert (report.checks["D1"].answer, report.checks["D1"].reason) == ("not measurable", "every state is zero")
+    assert not report.checks["D2"].diverged
+
+
+@pytest.mark.parametrize(("pool", "noted"), [("cls", True), ("mean", True), (None, False)])
+def test_that_token_credit_is_broadcast_is_noted(pool, noted):
+    if pool is None:
+        facts = diagnose(resmlp(), batches(1)).facts
+    else:
+        facts = diagnose(EncoderClassifier(pool), batches(1, 8, (T - 1, D_IN)), blocks="encoder.layers.*").facts
+    assert [("broadcast to all tokens" in note) for note in facts.stream.notes] == [True] * noted
+    from_interface = diagnose(ViTMini(C, width=8, depth=2), batches(1, 4, (3, 32, 32))).facts
+    assert any("read at 'cls'" in note for note in from_interface.stream.notes)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_credit_that_is_not_finite_on_a_finite_network_is_refused_by_rule_and_layer(value):
+    def rule(hiddens: list[Tensor], logits: Tensor, y: Tensor) -> list[Tensor]:
+        return [torch.full_like(h, value) if layer == 1 else h for layer, h in enumerate(hiddens)]
+
+    one_line(lambda: diagnose(resmlp(), batches(1, 4), credit=rule), "'callable'", "layer 1")
+
+
+def test_credit_of_a_diverged_network_may_be_nan_and_the_report_says_diverged():
+    model = resmlp()
+    with torch.no_grad():
+        model.embed.linear.bias[0] = math.nan
+    report = diagnose(model, batches(), credit=lambda hiddens, logits, y: hiddens)
+    assert (report.status, report.verdict.failed) == ("fail", ("diverged",))
+    assert report.facts.alignment is not None
+    assert report.facts.alignment.mean == (None, None, None)
+    assert report.facts.alignment.measurable == (0, 0, 0)
+
+
+def test_half_precision_raises_the_floor_to_ten_subnormals_and_warns():
+    model = resmlp().half()
+    given = [(x.half(), y) for x, y in batches()]
+    report = diagnose(model, given, credit=BP())
+    assert report.checks["D2"].threshold == 10 * 2.0**-24
+    assert report.facts.convention.dtype == "float16"
+    assert any("float16" in warning for warning in report.verdict.warnings)
+    in_float32 = diagnose(resmlp(), batches()).facts
+    np.testing.assert_allclose(report.facts.scale.mean, in_float32.scale.mean, rtol=1e-2)
+    np.testing.assert_allclose(report.facts.reference.per_sample, in_float32.reference.per_sample, rtol=3e-2)
+
+
+def test_bfloat16_keeps_the_published_floor():
+    report = diagnose(resmlp().bfloat16(), [(x.bfloat16(), y) for x, y in batches()])
+    assert (report.checks["D2"].threshold, report.facts.convention.dtype) == (1e-7, "bfloat16")
+
+
+def test_a_single_batch_measures_everything_but_stability():
+    report = diagnose(
+        resmlp(), batches(1), headline_acc=0.5, headline_on="other data", frozen_baseline_acc=0.3, credit=BP()
+    )
+    assert report.checks["C"].answer == "not measured"
+    assert "stability not measured: needs 2 batches, 8 advised" in str(report)
+    assert report.facts.stability.deepest is None
+    assert {id_: report.checks[id_].answer for id_ in ("D1", "D2", "D3")} == {"D1": "pass", "D2": "pass", "D3": "pass"}
+    assert report.facts.alignment is not None
+    assert report.status == "pass"
+
+
+@pytest.mark.parametrize("labels", [[0, 1, C], [0, -1, 2], [0, 1, 10**12]])
+def test_label_out_of_range_is_one_line_with_the_label(labels):
+    x, _ = batch((D_IN,), n=3)
+    bad = next(v for v in labels if not 0 <= v < C)
+    one_line(lambda: diagnose(resmlp(), [(x, torch.tensor(labels))]), f"label {bad} is out of range", "0 to 3")
+
+
+X, Y = batch((D_IN,), n=4)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([], "eval_batches is empty"),
+        ([(X[:0], Y[:0])], "eval_batches is empty"),
+        ([(X, Y.float())], "integer class indices"),
+        ([(X, Y[:3])], "one label per sample"),
+        ([(X, Y[:, None])], "one label per sample"),
+        ([X], "Tensor of length 4"),
+        ([(X, Y, Y)], "tuple of length 3"),
+        ([{"inputs": X}], "none is a label"),
+    ],
+)
+def test_unusable_batches_are_one_line_errors(given, says):
+    one_line(lambda: diagnose(resmlp(), given), says)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"protocol": "five-check"}, "three-check"),
+        ({"headline_acc": 31.0}, "percent"),
+        ({"headline_acc": math.nan}, "NaN"),
+        ({"frozen_baseline_acc": 0.3}, "without headline_acc"),
+        ({"headline_acc": 0.3, "frozen_baseline_acc": {"other": 0.3}}, "other"),
+        ({"n_test": 0, "headline_acc": 0.3, "frozen_baseline_acc": 0.2}, "n_test"),
+        ({"credit": 3}, "CreditRule"),
+        ({"loss_fn": nn.CrossEntropyLoss()}, "one loss per sample"),
+        ({"level": "deep"}, "basic"),
+    ],
+)
+def test_unusable_options_are_one_line_errors(options, says):
+    one_line(lambda: diagnose(resmlp(), batches(1, 4), **options), says)
+
+
+def test_empty_batches_between_others_are_passed_over():
+    given = batches(2)
+    with_gap = [given[0], (given[0][0][:0], given[0][1][:0]), given[1]]
+    assert diagnose(resmlp(), with_gap).facts == diagnose(resmlp(), given).facts
+
+
+def test_batches_may_come_from_a_generator_once():
+    given = batches(2)
+    assert diagnose(resmlp(), (pair for pair in given), level="full").facts.convention.n_samples == 256
+
+
+def test_rule_drawn_for_another_width_is_refused_in_one_line():
+    rule = DFA()
+    rule.setup(InterfaceStream(resmlp().eval(), X[:3]), C, torch.Generator().manual_seed(0))
+    one_line(lambda: diagnose(ResMLP(D_IN, C, width=D + 2, depth=2), batches(1, 4), credit=rule), "'dfa'", "widths")
+    one_line(lambda: diagnose(resmlp(), batches(1, 4), credit=DFA()), "setup")
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (lambda h, z, y: h[:2], "2 layers for 2 blocks; return 3"),
+        (lambda h, z, y: [h[0], h[1][:, :3], h[2]], "shape [4, 3] at layer 1"),
+        (lambda h, z, y: [h[0], h[1], "a"], "str at layer 2"),
+        (lambda h, z, y: [None, None, None], "None at every layer"),
+        (lambda h, z, y: [h[0].clone().requires_grad_(), h[1], h[2]], "graph attached at layer 0"),
+        (lambda h, z, y: h[0], "returned Tensor"),
+    ],
+)
+def test_credit_that_does_not_fit_names_rule_and_layer(function, says):
+    one_line(lambda: diagnose(resmlp(), batches(1, 4), credit=function), "'callable'", says)
+
+
+def test_credit_in_the_native_shape_of_tokens_is_read_like_the_gradient():
+    model = shaken(EncoderClassifier("mean"))
+    x, y = batch((T - 1, D_IN), n=6)
+    native = [torch.randn(6, T, D) for _ in range(4)]
+    left = diagnose(model, [(x, y)], blocks="encoder.layers.*", credit=lambda *_: native).facts.alignment
+    read = [a.sum(1) for a in native]
+    assert left == diagnose(model, [(x, y)], blocks="encoder.layers.*", credit=lambda *_: read).facts.alignment
+
+
+@pytest.mark.parametrize(
+    ("layers", "says"), [(2, "returned 2 layers"), (6, "returned 5 layers"), (0, "returned 0 layers")]
+)
+def test_a_rule_written_layer_by_layer_is_checked_like_any_other(layers, says):
+    class Steps(CreditRule):
+        name = "steps"
+
+        def descend(self, batch: CreditBatch) -> Iterator[Tensor]:
+            for k in range(layers):
+                yield torch.randn_like(batch.hiddens[max(0, batch.stream.depth - k)])
+
+    model = ResMLP(12, 4, width=8, depth=3)
+    batches = [(torch.randn(16, 12), torch.randint(0, 4, (16,)))]
+    with pytest.raises(CreditscopeError, match=says) as caught:
+        diagnose(model, batches, credit=Steps())
+    assert "\n" not in str(caught.value)
+
+
+# ---- the depth profile ----------------------------------------------------------------------------------------------
+
+
+def test_data_to_fit_add_the_profile_and_its_estimate():
+    model, fit, test = resmlp(), batches(8), [batch((D_IN,), n=128, seed=50)]
+    report = diagnose(model, batches(2, size=64), fit_batches=fit, test_batches=test, credit=BP())
+    assert report.facts.profile == depth_profile(model, fit, test)
+    margin = report.facts.profile.margin
+    assert margin is not None
+    estimate = f"estimate {margin.pp:+.1f} pp from the checkpoint"
+    assert report.verdict.line == NO_NULL.replace(" (", f"; {estimate} (")
+    assert estimate in report.checks["D3"].sentence
+    assert report.status == "incomplete"
+    assert f"profile margin (readout of h_L minus the twin's) {margin.pp:+.1f} pp" in " ".join(str(report).split())
+    assert "| h\\_2 |" in report.to_markdown()
+    assert DiagnosticReport.from_dict(report.to_dict()) == report
+
+
+def test_the_evaluation_batches_test_the_readouts_where_no_others_are_given():
+    model, fit, seen = resmlp(), [batch((D_IN,), n=128, seed=50 + k) for k in range(3)], batches()
+    assert diagnose(model, seen, fit_batches=fit).facts.profile == depth_profile(model, fit, seen)
+
+
+def test_the_profile_of_a_model_that_is_seen_through_hooks():
+    torch.manual_seed(0)
+    model = PlainMLP()
+    fit, seen = [batch((D_IN,), n=128, seed=50 + k) for k in range(3)], batches()
+    profile = diagnose(model, seen, fit_batches=fit, blocks="layers.*").facts.profile
+    assert profile == depth_profile(model, fit, seen, blocks="layers.*")
+
+
+def test_without_data_to_fit_nothing_changes_and_old_reports_are_read():
+    report = diagnose(resmlp(), batches())
+    assert report.facts.profile is None
+    assert report.verdict.line == NO_NULL
+    old = report.to_dict()
+    del old["facts"]["profile"]
+    assert DiagnosticReport.from_dict(old) == report
+    one_line(lambda: diagnose(resmlp(), batches(), test_batches=batches()), "test_batches", "fit_batches")
+
+
+def test_the_trained_null_stays_the_judge():
+    fit = [batch((D_IN,), n=128, seed=50 + k) for k in range(3)]
+    options: dict[str, Any] = {"headline_acc": 0.9, "headline_on": "other data", "n_test": 10_000}
+    with_null = diagnose(resmlp(), batches(), fit_batches=fit, frozen_baseline_acc=0.5, **options)
+    without = diagnose(resmlp(), batches(), frozen_baseline_acc=0.5, **options)
+    assert with_null.verdict == without.verdict
+    assert with_null.facts.profile is not None
+    old = diagnose(resmlp(), batches(), fit_batches=fit, protocol="three-check/1.0")
+    assert old.verdict == diagnose(resmlp(), batches(), protocol="three-check/1.0").verdict
+
+
+def test_a_diverged_network_with_data_to_fit_is_told_as_diverged():
+    model = resmlp()
+    nn.init.constant_(model.blocks[1].linear2.weight, math.inf)
+    report = diagnose(model, batches(), fit_batches=[batch((D_IN,), n=128, seed=50 + k) for k in range(3)])
+    assert report.status == "fail"
+    assert "profile margin not measurable" in str(report)

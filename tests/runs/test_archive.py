@@ -1,0 +1,211 @@
+"""An archive holds everything but the weights: studies say the same from it, and its commands name the same runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from tests.runs.driver import tiny_specs
+from tests.runs.test_store import Inline
+
+from creditscope.cli import main
+from creditscope.cli.parse import given, parse
+from creditscope.cli.train import SPEC_FIELDS, Train, _option
+from creditscope.errors import CreditscopeError
+from creditscope.runs.archive import Archive, command, write_archive
+from creditscope.runs.execute import run_store
+from creditscope.runs.store import Store
+from creditscope.studies.audit import analyse, audit
+from creditscope.studies.catalogue import NAMES, get_study
+from creditscope.studies.grid import DFA, PRESETS, make
+from creditscope.studies.kin import judged
+from creditscope.studies.result import runs_of
+from creditscope.studies.show import everything
+from creditscope.training.spec import make_spec
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Store:
+    store = Store(tmp_path_factory.mktemp("archive") / "store", create=True)
+    assert run_store(tiny_specs(), store, Inline()) == []
+    return store
+
+
+def test_a_study_says_the_same_from_an_archive(store, tmp_path):
+    hashes = [s.hash for s in tiny_specs()]
+    assert write_archive(store, hashes, tmp_path / "results") == hashes
+    archive = Archive(tmp_path / "results")
+    runs, problems = archive.runs_of(tiny_specs())
+    theirs, _ = runs_of(store, tiny_specs())
+    assert problems == []
+    assert [r.spec for r in runs] == [r.spec for r in theirs]
+    assert analyse(runs) == analyse(theirs)
+    assert not list((tmp_path / "results").rglob("*.safetensors"))
+
+
+def test_runs_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
+    out = tmp_path / "results"
+    key, other, *_ = write_archive(store, [s.hash for s in tiny_specs()], out)
+    own = ("stamp", "bytes")
+    rows = [{k: v for k, v in row.items() if k not in own} for row in Archive(out).rows()]
+    assert rows == [{k: v for k, v in row.items() if k not in own} for row in store.rows()]
+    said = []
+    for path in (store.root, out):
+        assert main(["runs", "list", "--store", str(path)]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    assert main(["runs", "show", key[:12], "--store", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert command(store.bundle(key).spec) in shown
+    assert "the protocol finds" in shown
+    (out / "runs" / f"{other}.json").write_text("{}")
+    assert main(["runs", "list", "--store", str(out)]) == 0
+    assert f"{other[:10]}  unusable: " in capsys.readouterr().out
+
+
+def test_a_shown_run_is_judged_with_its_seeds_and_nulls(store, tmp_path):
+    """As the audit of the whole store judges it; alone where the nulls are not there; a null is not judged."""
+    trained = [s for s in tiny_specs() if not s.frozen]
+    everything = audit(runs_of(store, tiny_specs())[0])
+    for spec in trained:
+        report, told = judged(store, spec.hash)
+        expected = next(r for g in everything for r in g.reports if r.run == spec.hash)
+        assert report == expected
+        assert ("with its" in told) == (expected.facts.depth is not None)
+    assert any(judged(store, s.hash)[0].facts.depth for s in trained)
+    null = next(s for s in tiny_specs() if s.frozen)
+    assert "judged alone" in judged(store, null.hash)[1]
+    write_archive(store, [trained[0].hash], tmp_path)
+    report, told = judged(Archive(tmp_path), trained[0].hash)
+    assert report.facts.depth is None or not report.facts.depth.margins
+    assert "without a null" in told
+
+
+def test_a_seed_counts_once_though_it_was_kept_with_other_checkpoints():
+    """results/ has DFA rms of 30 epochs twice: with and without the checkpoint of epoch 1."""
+    results = Archive(Path(__file__).parents[2] / "results")
+    made = {make("reduced", DFA, 42, checkpoint_epochs=epochs, intervention=True).hash for epochs in ((), (1,))}
+    assert len(made) == 2
+    for key in made:
+        report, told = judged(results, key)
+        assert "over the seeds 42, 123, 456 of" in told
+        assert (report.run, len(report.headline_acc)) == (key, 3)
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["rm", "0"], "is an archive of results, without weights; this needs a store"),
+        (["export", "--format", "archive", "--out", "x"], "this needs a store"),
+        (["list", "--rebuild"], "is an archive of results, without weights; this needs a store"),
+        (["show", "zz"], "no run in .* with a hash that starts with 'zz'"),
+    ],
+)
+def test_what_an_archive_cannot_do_is_one_line(store, tmp_path, args, told, capsys):
+    write_archive(store, [tiny_specs()[0].hash], tmp_path)
+    assert main(["runs", *args, "--store", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(told, line)
+
+
+def test_an_altered_file_is_an_error(store, tmp_path):
+    first = tiny_specs()[0]
+    write_archive(store, [first.hash], tmp_path)
+    path = tmp_path / "runs" / f"{first.hash}.json"
+    content = json.loads(path.read_text())
+    content["spec"]["seed"] += 1
+    path.write_text(json.dumps(content))
+    runs, (problem,) = Archive(tmp_path).runs_of([first])
+    assert runs == []
+    assert "was altered" in problem
+    path.write_text("{}")
+    _, (problem,) = Archive(tmp_path).runs_of([first])
+    assert "is not a run of an archive" in problem
+    (tmp_path / "index.json").write_text('{"schema_version": 99}')
+    with pytest.raises(CreditscopeError, match="schema_version 99"):
+        Archive(tmp_path)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_command_of_every_run_names_that_run(preset):
+    specs = {spec.hash: spec for name in NAMES for spec in get_study(name).specs(preset)}
+    for key, spec in specs.items():
+        words = shlex.split(command(spec))
+        assert words[:2] == ["creditscope", "train"]
+        flags = parse(Train, words[2:], "train", "", "")
+        options = dict(_option(text) for text in flags.option)
+        settings = given(flags, SPEC_FIELDS) | ({"options": options} if options else {})
+        assert make_spec(settings).hash == key
+
+
+def test_report_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
+    from creditscope.cli.report import run as report
+
+    write_archive(store, [s.hash for s in tiny_specs()], tmp_path / "results")
+    assert (
+        report([str(tmp_path / "results"), "--html", str(tmp_path / "page.html"), "--json", str(tmp_path / "a.json")])
+        == 0
+    )
+    assert report([str(store.root), "--json", str(tmp_path / "b.json")]) == 0
+    assert json.loads((tmp_path / "a.json").read_text()) == json.loads((tmp_path / "b.json").read_text())
+    page = (tmp_path / "page.html").read_text()
+    assert tiny_specs()[0].hash[:10] in page
+    capsys.readouterr()
+
+
+def test_a_study_whose_facts_are_missing_is_not_called_not_run(tmp_path):
+    """`penalty` needs the full level, which a store measures when it is shown; exported before, the page says so."""
+    spec = get_study("penalty").specs("smoke")[0]
+    store = Store(tmp_path / "store", create=True)
+    assert run_store([spec], store, Inline()) == []
+    write_archive(store, [spec.hash], tmp_path / "results")
+    _, results, missing = everything("smoke", Archive(tmp_path / "results"))
+    assert "penalty" not in {r.name for r in results}
+    (line,) = [m for m in missing if m.startswith("penalty: ")]
+    assert "has no facts of level full" in line
+    assert "not run yet" not in line
+    (line,) = [m for m in missing if m.startswith("seeds: ")]
+    assert line.endswith("runs, not run yet)")
+
+
+def test_an_archive_keeps_the_studies_of_every_store_that_was_written_into_it(store, tmp_path):
+    first, second = Store(tmp_path / "a", create=True), Store(tmp_path / "b", create=True)
+    first.write_plan("penalty", "reduced", [])
+    first.write_plan("audit", "reduced", [])
+    second.write_plan("audit", "reduced", [])
+    second.write_plan("audit", "paper", [])
+    write_archive(store, [tiny_specs()[0].hash], tmp_path / "results")
+    for one in (first, second):
+        write_archive(one, [], tmp_path / "results")
+    plans = [(p["study"], p["preset"]) for p in Archive(tmp_path / "results").plans()]
+    assert plans == [("audit", "paper"), ("audit", "reduced"), ("penalty", "reduced")]
+    assert Archive(tmp_path / "results").hashes() == [tiny_specs()[0].hash]
+
+
+def test_a_study_trains_only_what_an_archive_lacks(store, tmp_path, capsys, monkeypatch):
+    """Beside an archive, a new store gets the rest of the grid; a damaged file of the archive does not count."""
+    import creditscope.studies.audit as audit_study
+
+    monkeypatch.setattr(audit_study, "specs", lambda preset: tiny_specs())
+    good, damaged, *rest = [s.hash for s in tiny_specs()]
+    results = tmp_path / "results"
+    write_archive(store, [good, damaged], results)
+    (results / "runs" / f"{damaged}.json").write_text("{}")
+    args = ["audit", "--preset", "smoke", "--store", str(tmp_path / "new"), "--archive", str(results)]
+    assert main(["study", "plan", *args]) == 0
+    planned = capsys.readouterr()
+    assert f"{len(rest) + 2} runs, 1 done, {len(rest) + 1} left" in planned.out
+    assert f"{damaged}.json is not a run of an archive" in planned.err
+    assert main(["study", "run", *args, "--workers", "1"]) == 0
+    told = capsys.readouterr().out
+    assert f"{len(rest) + 1} of {len(rest) + 1} runs that {results} lacks are in {tmp_path / 'new'}" in told
+    assert {r["hash"] for r in Store(tmp_path / "new").rows()} == {damaged, *rest}
+    assert f"next: creditscope runs export --store {tmp_path / 'new'} --format archive --out {results}" in told
+    assert main(["runs", "export", "--store", str(tmp_path / "new"), "--format", "archive", "--out", str(results)]) == 0
+    assert Archive(results).hashes() == sorted([good, damaged, *rest])
+    assert main(["study", "run", "audit", "--store", str(tmp_path / "new"), "--archive", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "index.json" in line

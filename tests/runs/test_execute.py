@@ -1,0 +1,63 @@
+"""Order and progress of many runs whose epochs do not cost the same."""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import Future
+from typing import Any
+
+from rich.console import Console
+
+from creditscope.runs import execute as run
+from creditscope.training.bundle import TRAJECTORY
+from creditscope.training.spec import make_spec
+
+RESMLP = make_spec({"dataset": "cifar10", "arch": "resmlp", "method": "bp", "epochs": 100, "seed": 1})
+VIT = make_spec({"dataset": "cifar10", "arch": "vit-mini", "method": "bp", "epochs": 5, "seed": 1})
+
+
+class Noting:
+    """Answers at once that the run is done, and notes the order."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.methods: list[str] = []
+
+    def submit(self, fn: Any, spec: dict[str, Any], *rest: Any) -> Future[Any]:
+        self.order.append(spec["arch"])
+        self.methods.append(spec["method"])
+        future: Future[Any] = Future()
+        future.set_result((run.DONE, "", ""))
+        return future
+
+    def shutdown(self, cancel: bool = False) -> None: ...
+
+
+def test_five_epochs_of_a_transformer_go_before_a_hundred_of_a_small_network(tmp_path):
+    executor = Noting()
+    jobs = [(spec, tmp_path / spec.hash) for spec in (RESMLP, VIT)]
+    assert run.execute(jobs, executor, console=Console(file=io.StringIO())) == []
+    assert executor.order == ["vit-mini", "resmlp"]
+
+
+def test_an_epoch_of_equilibrium_propagation_counts_for_several(tmp_path):
+    slow = make_spec({"dataset": "cifar10", "arch": "resmlp", "method": "ep", "epochs": 30, "seed": 1})
+    executor = Noting()
+    run.execute([(s, tmp_path / s.hash) for s in (RESMLP, slow)], executor, console=Console(file=io.StringIO()))
+    assert executor.methods == ["ep", "bp"]
+
+
+def test_the_time_left_weighs_epochs_by_their_cost(tmp_path, monkeypatch):
+    """One of five long epochs in 40 s: four times 40 s for its run, and 100 / 50 of that for the small network's."""
+    todo = {spec.hash: (spec, tmp_path / spec.hash) for spec in (RESMLP, VIT)}
+    clock = [0.0]
+    monkeypatch.setattr("creditscope.runs.execute.time.monotonic", lambda: clock[0])
+    said = io.StringIO()
+    bar = run._Bar(todo, Console(file=said))
+    partial = tmp_path / f".{VIT.hash}.partial"
+    partial.mkdir()
+    (partial / TRAJECTORY).write_bytes(b"{}\n" * 2)  # the initialisation and one epoch
+    clock[0] = 40.0
+    bar.show(set(todo))
+    left = 40.0 * (4 + 100 / run.ARCH_COST["vit-mini"]) / 60
+    assert said.getvalue().strip() == f"2 of 2 runs left, about {left:.1f} minutes"

@@ -1,0 +1,84 @@
+"""Drivers as processes: two on one store, and drivers and workers that are killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.runs.driver import tiny_specs
+from tests.runs.kills import disturb, ended, finish, result_hashes, session, start
+
+from creditscope.runs.store import Store
+
+pytestmark = [pytest.mark.slow, pytest.mark.posix]
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory) -> Path:
+    """A store that nobody disturbed."""
+    root: Path = tmp_path_factory.mktemp("quiet")
+    assert finish(root / "store", root / "log") == 0
+    return root / "store"
+
+
+def test_two_drivers_share_the_grid_and_train_nothing_twice(quiet, tmp_path):
+    drivers = [start(tmp_path / "store", tmp_path / "log") for _ in range(2)]
+    assert [ended(d, 200, "a driver to train its share of six small runs") for d in drivers] == [0, 0]
+    trained = Counter((tmp_path / "log").read_text().split())
+    assert trained == Counter(s.hash for s in tiny_specs())
+    assert result_hashes(tmp_path / "store") == result_hashes(quiet)
+
+
+def test_after_kills_every_run_is_there_once_with_the_same_bits(quiet, tmp_path):
+    disturb(tmp_path / "store", tmp_path / "log", 3, random.Random(7))
+    assert finish(tmp_path / "store", tmp_path / "log") == 0
+    assert result_hashes(tmp_path / "store") == result_hashes(quiet)
+    store = Store(tmp_path / "store")
+    assert store.failures() == {}
+    assert store.running() == []
+    assert [r["hash"] for r in store.rows()] == sorted(s.hash for s in tiny_specs())
+
+
+def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path):
+    """SIGINT to the driver: one line, exit code not 0, no process left; run again to finish."""
+    command = [
+        sys.executable,
+        "-m",
+        "creditscope",
+        "study",
+        "run",
+        "early",
+        "--store",
+        str(tmp_path / "store"),
+        "--workers",
+        "2",
+    ]
+    driver = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  (ignored in the background)
+    )
+    deadline = time.monotonic() + 100
+    while not list(tmp_path.glob("store/runs/.*.partial/resume.safetensors")):
+        assert time.monotonic() < deadline, "waited 100 s for the first run to finish its first epoch"
+        time.sleep(0.1)
+    os.kill(driver.pid, signal.SIGINT)
+    _, said = driver.communicate(timeout=100)
+    assert driver.returncode not in (0, None)
+    assert "run the same command again to go on" in said
+    assert "Traceback" not in said
+    deadline = time.monotonic() + 20
+    while left := session(driver.pid):
+        assert time.monotonic() < deadline, f"waited 20 s for the workers of the driver to end; left: {left}"
+        time.sleep(0.1)
+    assert Store(tmp_path / "store").running() == []
+    assert list(tmp_path.glob("store/runs/.*.partial/resume.safetensors"))
