@@ -217,3 +217,13 @@ def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path: Path, 
         assert "<!-- generated:" not in html
     assert "<math" in (out / "protocol.html").read_text()
     assert "credit_from_grads" in (out / "api.html").read_text()
+
+
+def test_the_table_of_rooms_is_that_of_the_contract():
+    """Every directory and module of the package stands in it, once."""
+    listed = re.findall(r"^\| `(\w+)(?:/|\.py)` \|", full_text(DOCS / "design.md"), re.M)
+    home = ROOT / "src" / "creditscope"
+    there = {p.stem for p in home.glob("*.py")} | {p.parent.name for p in home.glob("*/__init__.py")}
+    assert sorted(listed) == sorted(there - {"__init__", "__main__"})
+    assert listed.index("cli") < listed.index("render") < listed.index("studies") < listed.index("runs")
+    assert listed.index("training") < listed.index("protocol") < listed.index("measure") < listed.index("stream")
