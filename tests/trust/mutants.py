@@ -147,7 +147,7 @@ MEASURE = [
      "the largest class is counted", EARNED + "test_chance_is_the_largest_class_where_that_is_more"),
     ("sweep:facts_from", "aggregate(dot, aa, gg, got.array('clamped'), counting)",
      "aggregate(dot, aa, gg, got.array('clamped'))", "Γ is over the layers that count",
-     "e2e/test_cli.py::test_credit_that_trains_nothing_does_not_count"),
+     "cli/test_diagnose.py::test_credit_that_trains_nothing_does_not_count"),
     ("alignment:aggregate", "counting is not None", "False", "aggregates are of the layers that count",
      LAYERS + "test_aggregates_are_those_of_the_layers_that_count_alone"),
     ("alignment:", "3", "2", "concentration needs three layers",
@@ -158,11 +158,11 @@ MEASURE = [
     ("nulls:FreshNull.__init__", "rule.trained_layers(depth, kind)", "range(depth + 1)",
      "the null is of layers that count", LAYERS + "test_the_null_leaves_out_what_trains_nothing"),
     ("full:Full._probed", "self.credit.trained_layers(stream.depth, stream.kind)", "None",
-     "ρ is over the layers that count", "e2e/test_cli.py::test_credit_that_trains_nothing_does_not_count"),
+     "ρ is over the layers that count", "cli/test_diagnose.py::test_credit_that_trains_nothing_does_not_count"),
     ("recount:recounted",
      "aligned is None or aligned.counting is not None or facts.aggregate is None or (facts.concentration is None)",
      "aligned is None or facts.aggregate is None or facts.concentration is None", "what was counted stays",
-     "e2e/test_cli.py::test_a_report_of_bundles_shows_the_gamma_that_was_measured"),
+     "cli/test_report.py::test_a_report_of_bundles_shows_the_gamma_that_was_measured"),
     ("depth:depth", "nulls[BP]", "next(iter(nulls.values()))", "BP against its own null",
      DEPTH + "test_depth_to_both_nulls_and_of_bp"),
 ]  # fmt: skip
@@ -483,7 +483,7 @@ STUDIES = [
 
 FILES = "test_files.py::"
 REGISTRY = "credit/test_registry.py::"
-FOREIGN_REPORT = "e2e/test_report.py::"
+FOREIGN_REPORT = "cli/test_report.py::"
 PLACES = [
     ("files:claim_directory",
      "try:\n    root.mkdir(parents=True, exist_ok=True)\n    foreign = [n for n in os.listdir(root) if n not in own and (not n.startswith(temporary_prefix(marker)))]\n    if path.exists():\n        return\nexcept OSError as error:\n    raise CreditscopeError(f'cannot create {what} {root}: {error.strerror or error}') from None",

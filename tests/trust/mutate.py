@@ -1,6 +1,6 @@
 """Do the tests bite? Each defect of `mutants` is put into a copy of the tree, and its test must fail there.
 
-By hand: `make mutate`, or python tests/trust/mutate.py [WORD]: only the defects whose file, function, behaviour or test holds WORD.
+By hand: `make mutate`, or python tests/trust/mutate.py [WORD]: the defects whose file, function, behaviour or test has WORD.
 One process loads torch and forks for every defect, so that a defect costs its test and not the start of Python.
 """
 
