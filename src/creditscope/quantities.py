@@ -19,6 +19,7 @@ from typing import Any
 from creditscope.errors import CreditscopeError, unknown
 from creditscope.measure.alignment import LEAST_LAYERS
 from creditscope.measure.facts import GROUP, Facts, LayerMeans
+from creditscope.protocol import DiagnosticThresholds
 from creditscope.runs.groups import Group
 from creditscope.runs.record import Line, NotMeasured, Record
 from creditscope.tables import Cell, Column, Spread, geometric_mean, mean
@@ -374,7 +375,7 @@ for _q in (
     ),
     Quantity(
         "loss_change", "Δ loss", "Δ train loss", "", "training loss of the last epoch minus that of the first",
-        only_final(_loss_decrease), form=Form.SIGNED,
+        only_final(_loss_decrease), form=Form.SIGNED, compare=Compare.LOG_RATIO,
     ),
     Quantity(
         "residual", "‖dE/dh‖", "distance to the fixed point", "",
@@ -424,6 +425,22 @@ def _layer(
     return made
 
 
+def _floor_epoch(batch: int) -> Quantity:
+    floor = DiagnosticThresholds().g_norm_floor
+
+    def read(record: Record, epoch: int | None) -> Cell:
+        lines = (
+            x for x in record.trajectory if x["epoch"] >= 1 and batch_mean(float(x["g_per_sample"][-1]), batch) < floor
+        )
+        found = next((int(x["epoch"]) for x in lines), None)
+        return Cell(note="it stays above") if found is None else Cell(found, n=1)
+
+    title = f"‖g_L‖/{batch} under the floor"
+    return Quantity(
+        f"floor_epoch[{batch}]", "D2", title, "epochs", f"first epoch at which ‖g_L‖/{batch} is under {floor:g}", read
+    )
+
+
 LAYERED: dict[str, Callable[[int], Quantity]] = {
     "cosine": _layer(
         "cosine", lambda x: x["cosine"], "cosine at layer {l}", "mean per-sample cosine of a_{l} and g_{l}", form=Form.SIGNED
@@ -435,5 +452,6 @@ LAYERED: dict[str, Callable[[int], Quantity]] = {
         "reference_norm_128", lambda x: [batch_mean(float(g)) for g in x["g_per_sample"]], "‖g_{l}‖/128",
         "mean per-sample ‖g_{l}‖ divided by 128", scale=Scale.LOG, digits=2, compare=Compare.LOG_RATIO,
     ),
+    "floor_epoch": _floor_epoch,
 }  # fmt: skip
-"""Quantities of one layer: name -> layer -> quantity."""
+"""Quantities of one layer (`floor_epoch`: of one batch size): name -> number in brackets -> quantity."""
