@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from scipy import stats
 
+from creditscope.quantities import get_quantity
 from creditscope.runs.groups import Group
 from creditscope.studies.grid import CB, DFA, FA, SB, make, seeds_of, with_nulls
 from creditscope.studies.interventions import AXES, CONVENTION, QUANTITIES
@@ -62,7 +63,7 @@ def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
         "functional",
         points=len(ranked),
         labels=table.values("run"),
-        ranks=tuple(state("rank", quantity=name, value=value) for name, value in ranks.items()),
+        ranks=tuple(state("rank", quantity=get_quantity(name).title, value=value) for name, value in ranks.items()),
         by_cosine=by_cosine,
         winner=state("same winner") if by_cosine == by_accuracy else state("other winner", label=by_accuracy),
         seeds=sorted({len(g.seeds) for g in groups}),
