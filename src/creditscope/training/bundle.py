@@ -140,14 +140,24 @@ def is_bundle(path: Path) -> bool:
     return (path / SPEC).is_file()
 
 
+def _read_spec_file(path: Path) -> dict[str, Any]:
+    content = read_json(path / SPEC, "the spec of a bundle")
+    if not isinstance(content, dict) or not isinstance(content.get("spec"), dict):
+        raise CreditscopeError(f"{path / SPEC} is not the spec of a bundle; it has no 'spec' entry")
+    return content
+
+
+def read_spec(path: Path) -> RunSpec:
+    """What a bundle says that it is, also where its other files are damaged."""
+    return recorded_spec(_read_spec_file(path)["spec"])
+
+
 def load_bundle(path: str | Path, verify: bool = True) -> Bundle:
     """Open a bundle and check that every part is there and unaltered."""
     path = Path(path)
     if not path.is_dir():
         raise CreditscopeError(f"{path} is not a directory; give the directory of a bundle (it holds {SPEC})")
-    content = read_json(path / SPEC, "the spec of a bundle")
-    if not isinstance(content, dict) or not isinstance(content.get("spec"), dict):
-        raise CreditscopeError(f"{path / SPEC} is not the spec of a bundle; it has no 'spec' entry")
+    content = _read_spec_file(path)
     version = content.get("schema_version")
     if not isinstance(version, int) or version < 1:
         raise CreditscopeError(f"{path / SPEC} has schema_version {version!r}; a whole number from 1 is expected")
