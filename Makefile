@@ -61,10 +61,11 @@ demo: $(RUNTIME_READY) ## run the demonstration (arguments: DEMO_ARGS)
 	@$(BIN)/creditscope demo $(DEMO_ARGS)
 
 .PHONY: test
-test: $(DEV_READY) ## ruff, mypy and pytest (arguments: PYTEST_ARGS)
+test: $(DEV_READY) ## ruff, mypy, import-linter and pytest (arguments: PYTEST_ARGS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
 # Extras, and the reasons for which tests may be skipped where one cannot be had.

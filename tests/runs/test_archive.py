@@ -12,8 +12,8 @@ from tests.runs.driver import tiny_specs
 from tests.runs.test_store import Inline
 
 from creditscope.cli import main
-from creditscope.cli.parse import given, parse
-from creditscope.cli.train import SPEC_FIELDS, Train, _option
+from creditscope.cli.parse import parse
+from creditscope.cli.train import Train
 from creditscope.errors import CreditscopeError
 from creditscope.runs.archive import Archive, command, write_archive
 from creditscope.runs.execute import run_store
@@ -24,7 +24,6 @@ from creditscope.studies.grid import DFA, PRESETS, make
 from creditscope.studies.kin import judged
 from creditscope.studies.result import runs_of
 from creditscope.studies.show import everything
-from creditscope.training.spec import make_spec
 
 
 @pytest.fixture(scope="module")
@@ -135,24 +134,18 @@ def test_the_command_of_every_run_names_that_run(preset):
     for key, spec in specs.items():
         words = shlex.split(command(spec))
         assert words[:2] == ["creditscope", "train"]
-        flags = parse(Train, words[2:], "train", "", "")
-        options = dict(_option(text) for text in flags.option)
-        settings = given(flags, SPEC_FIELDS) | ({"options": options} if options else {})
-        assert make_spec(settings).hash == key
+        train = parse(words[1:])
+        assert isinstance(train, Train)
+        assert train.spec().hash == key
 
 
 def test_report_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
-    from creditscope.cli.report import run as report
-
     write_archive(store, [s.hash for s in tiny_specs()], tmp_path / "results")
-    assert (
-        report([str(tmp_path / "results"), "--html", str(tmp_path / "page.html"), "--json", str(tmp_path / "a.json")])
-        == 0
-    )
-    assert report([str(store.root), "--json", str(tmp_path / "b.json")]) == 0
+    page, a, b = (str(tmp_path / name) for name in ("page.html", "a.json", "b.json"))
+    assert main(["report", str(tmp_path / "results"), "--html", page, "--json", a]) == 0
+    assert main(["report", str(store.root), "--json", b]) == 0
     assert json.loads((tmp_path / "a.json").read_text()) == json.loads((tmp_path / "b.json").read_text())
-    page = (tmp_path / "page.html").read_text()
-    assert tiny_specs()[0].hash[:10] in page
+    assert tiny_specs()[0].hash[:10] in (tmp_path / "page.html").read_text()
     capsys.readouterr()
 
 

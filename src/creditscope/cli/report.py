@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from creditscope.cli.parse import parse
-from creditscope.cli.verdict import STRICT_HELP, annotation, exit_code
+from creditscope.cli.verdict import annotation, exit_code
 
 if TYPE_CHECKING:
     from creditscope.cli.sources import Sources
@@ -22,6 +21,13 @@ TITLE = "What accuracy + Γ would have claimed | what the protocol finds"
 
 @dataclass
 class Report:
+    """Group bundles over seeds, find their nulls among them, and print what accuracy and Γ would have claimed next
+    to what the protocol finds. Uses the facts that are stored; nothing is measured again (but see --full). Exit
+    code 0; with --strict 0 where every verdict passes, 3 where one fails, 4 otherwise.
+
+    Example: creditscope report runs/store --html report.html --figures figures
+    """
+
     dirs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Bundles, stores, directories that hold bundles at any depth, reports as JSON, or directories of reports. A report of a
     bundle that is there too adds what it measured; any other is a row of its own."""
@@ -48,58 +54,50 @@ class Report:
     github: bool = False
     """Also print every verdict as an annotation of a GitHub workflow."""
 
+    def execute(self) -> int:
+        from creditscope.cli.sources import find_sources
+        from creditscope.errors import CreditscopeError
+        from creditscope.files import dump_json, write_atomic
+        from creditscope.protocol import get_policy
+        from creditscope.render.audit import audit_markdown, audit_renderable
+        from creditscope.render.text import to_text
+        from creditscope.studies.audit import audit, place, reported
 
-def run(args: Sequence[str]) -> int:
-    flags = parse(
-        Report,
-        args,
-        "report",
-        "Group bundles over seeds, find their nulls among them, and print what accuracy and Γ would have claimed next to "
-        "what the protocol finds. Uses the facts that are stored; nothing is measured again (but see --full). Exit code 0; "
-        f"{STRICT_HELP}.",
-        "creditscope report runs/store --html report.html --figures figures",
-    )
-    from creditscope.cli.sources import find_sources
-    from creditscope.errors import CreditscopeError
-    from creditscope.files import dump_json, write_atomic
-    from creditscope.protocol import get_policy
-    from creditscope.render.audit import audit_markdown, audit_renderable
-    from creditscope.render.text import to_text
-    from creditscope.studies.audit import audit, place, reported
+        get_policy(self.protocol)
+        if not self.dirs:
+            raise CreditscopeError("report needs at least one directory: a bundle, or a directory that holds bundles")
+        sources = find_sources(self.dirs)
+        groups = sorted(audit(sources.bundles, protocol=self.protocol), key=lambda g: place(g.spec))
+        rows: list[AuditRow] = [*groups, *reported(sources.reports, (b.spec.hash for b in sources.bundles))]
+        if not rows:
+            raise sources.without_networks()
+        if self.figures and not groups:
+            raise CreditscopeError(
+                "--figures needs bundles: a report has no trajectory; reports alone make an --html page"
+            )
+        if self.json:
+            summary = [
+                {
+                    "method": row.label,
+                    "seeds": list(getattr(row, "seeds", ())),
+                    "reports": [r.to_dict() for r in row.reports],
+                }
+                for row in rows
+            ]
+            write_atomic(self.json, dump_json(summary))
+        if self.markdown:
+            write_atomic(self.markdown, audit_markdown(rows, TITLE).encode())
+        if self.latex:
+            from creditscope.render.latex import audit_latex
 
-    get_policy(flags.protocol)
-    if not flags.dirs:
-        raise CreditscopeError("report needs at least one directory: a bundle, or a directory that holds bundles")
-    sources = find_sources(flags.dirs)
-    groups = sorted(audit(sources.bundles, protocol=flags.protocol), key=lambda g: place(g.spec))
-    rows: list[AuditRow] = [*groups, *reported(sources.reports, (b.spec.hash for b in sources.bundles))]
-    if not rows:
-        raise sources.without_networks()
-    if flags.figures and not groups:
-        raise CreditscopeError("--figures needs bundles: a report has no trajectory; reports alone make an --html page")
-    if flags.json:
-        summary = [
-            {
-                "method": row.label,
-                "seeds": list(getattr(row, "seeds", ())),
-                "reports": [r.to_dict() for r in row.reports],
-            }
-            for row in rows
-        ]
-        write_atomic(flags.json, dump_json(summary))
-    if flags.markdown:
-        write_atomic(flags.markdown, audit_markdown(rows, TITLE).encode())
-    if flags.latex:
-        from creditscope.render.latex import audit_latex
-
-        write_atomic(flags.latex, audit_latex(rows, standalone=flags.standalone).encode())
-    if flags.html or flags.figures:
-        _pictures(flags, sources, groups, rows)
-    judged = [report for row in rows for report in row.reports]
-    if flags.github:
-        print("\n".join(map(annotation, judged)))
-    print(to_text(audit_renderable(rows, TITLE)))
-    return exit_code(judged) if flags.strict else 0
+            write_atomic(self.latex, audit_latex(rows, standalone=self.standalone).encode())
+        if self.html or self.figures:
+            _pictures(self, sources, groups, rows)
+        judged = [report for row in rows for report in row.reports]
+        if self.github:
+            print("\n".join(map(annotation, judged)))
+        print(to_text(audit_renderable(rows, TITLE)))
+        return exit_code(judged) if self.strict else 0
 
 
 def _pictures(flags: Report, sources: Sources, groups: Sequence[Group], rows: Sequence[AuditRow]) -> None:

@@ -12,7 +12,7 @@ from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.render.charts import Figure as Described
 from creditscope.render.numbers import printable
 from creditscope.render.plots import COLOURS, MARKERS, SETTINGS, legend, log_scale, plot, style
-from creditscope.studies.audit import AuditRow, Group
+from creditscope.runs.groups import AuditRow, Group
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

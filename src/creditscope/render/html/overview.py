@@ -11,7 +11,7 @@ from creditscope.render.figures import names
 from creditscope.render.html.network import Network
 from creditscope.render.html.section import figure_of
 from creditscope.render.numbers import mark
-from creditscope.studies.audit import AuditRow, Group
+from creditscope.runs.groups import AuditRow, Group
 
 LONGEST_NAME = 44
 """Letters of a row's name in a wide figure."""

@@ -26,8 +26,8 @@ from creditscope.render.html.overview import audit_row, panels, summary
 from creditscope.render.html.section import section
 from creditscope.render.html.studies import study_data, study_section
 from creditscope.render.numbers import MARKS, num, printable, signed
-from creditscope.studies.audit import AuditRow, reported
-from creditscope.studies.result import StudyResult
+from creditscope.runs.groups import AuditRow, reported
+from creditscope.tables import Table
 
 ASSETS = Path(__file__).parent
 LONGEST = 1000
@@ -39,7 +39,7 @@ def html_page(
     shown: Sequence[Network],
     title: str = "creditscope audit",
     thresholds: DiagnosticThresholds | None = None,
-    studies: Sequence[tuple[str, StudyResult]] = (),
+    studies: Sequence[tuple[str, Table]] = (),
     begun: Sequence[str] = (),
     published: dict[str, Any] | None = None,
 ) -> str:

@@ -7,13 +7,13 @@ from typing import Any
 from creditscope.render.html.section import figure_of
 from creditscope.render.study import arranged
 from creditscope.render.study_charts import study_charts
-from creditscope.studies.result import StudyResult
+from creditscope.tables import Table
 
 TALL = 14
 """Rows from which a table scrolls inside its frame."""
 
 
-def study_section(preset: str, result: StudyResult) -> dict[str, Any]:
+def study_section(preset: str, result: Table) -> dict[str, Any]:
     columns, rows = arranged(result)
     kinds = [_kind([row[k] for row in rows]) for k in range(len(columns))]
     groups: list[dict[str, Any]] = []
@@ -52,10 +52,10 @@ def _kind(cells: list[str]) -> str:
     return "words" if longest > 40 else "name"
 
 
-def study_key(preset: str, result: StudyResult) -> str:
+def study_key(preset: str, result: Table) -> str:
     return f"study-{result.name}-{preset}"
 
 
-def study_data(preset: str, result: StudyResult) -> dict[str, Any]:
+def study_data(preset: str, result: Table) -> dict[str, Any]:
     """What the page holds of a study as JSON."""
     return {"key": study_key(preset, result), "preset": preset, **result.to_dict()}

@@ -110,3 +110,23 @@ def test_stored_facts_need_no_rule_file(tmp_path, capsys, monkeypatch):
     assert "matched" in said.out  # its null was found
     assert main(["diagnose", str(tmp_path / "runs" / "None")]) == 2  # to measure it, the rule is needed
     assert "method 'on-my-laptop' is unknown" in capsys.readouterr().err
+
+
+def test_a_report_of_bundles_shows_the_gamma_that_was_measured(store, tmp_path):
+    assert main(["report", str(store), "--json", str(tmp_path / "all.json")]) == 0
+    for group in json.loads((tmp_path / "all.json").read_text()):
+        for report in group["reports"]:
+            name = "dfa" if group["method"].startswith("dfa") else "bp"
+            measured = json.loads((store / name / "report.json").read_text())["facts"]
+            assert report["facts"]["aggregate"] == measured["aggregate"]
+            assert report["facts"]["aggregate"]["concat"] is not None
+            assert report["facts"]["evaluation"] == measured["evaluation"]
+
+
+def test_report_prints_one_row_per_method_and_writes_markdown(store, capsys, tmp_path):
+    assert main(["report", str(store), "--markdown", str(tmp_path / "t.md")]) == 0
+    out = capsys.readouterr().out
+    assert "dfa(rms)" in out
+    assert "three-check/1.1" in out
+    rows = [line for line in (tmp_path / "t.md").read_text().splitlines() if line.startswith("| ")]
+    assert len(rows) == 1 + 2  # header, bp, dfa

@@ -9,7 +9,7 @@ from creditscope.data import load_dataset
 from creditscope.render.html import Network, html_page
 from creditscope.training.certify import certify_bundle
 
-from .test_cli import one_line_error
+from .calls import one_line_error
 
 SMALL = ["--dataset", "quadratic", "--width", "32", "--depth", "2", "--epochs", "1", "--batch-size", "2000"]
 
