@@ -7,10 +7,10 @@ the five findings of the page, each computed from the runs.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,15 @@ import jinja2
 from creditscope.files import write_atomic
 from creditscope.protocol import get_policy
 from creditscope.quantities import Compare, Quantity, Scale, get_quantity
-from creditscope.render.draw import draw, svg
-from creditscope.render.markdown import escape, table
-from creditscope.render.numbers import num, signed
+from creditscope.render.markdown import escape
+from creditscope.render.markdown import table as pipe_table
+from creditscope.render.numbers import num
+from creditscope.render.tables import table_csv, texts
 from creditscope.runs.archive import Archive
 from creditscope.runs.groups import ORDER, Group, audit
 from creditscope.runs.record import Record
 from creditscope.studies import compare
-from creditscope.studies.compare import Audit, Line, Outcome
+from creditscope.studies.compare import Audit, Outcome
 from creditscope.studies.published import Decision, Number
 from creditscope.studies.seeds import TEN, selections
 from creditscope.tables import Cell, Column, Row, Table, mean
@@ -61,7 +62,9 @@ class Page:
             made |= {f"{o.name.lower()}{name}": outcomes[o] for o in Outcome}
             made[name.strip("_") or "numbers"] = len(claims)
             made[f"compared{name}"] = sum(k for o, k in outcomes.items() if o not in compare.APART)
-            made[f"written{name}"] = sum(any(x.reading == WRITTEN and x.outcome is Outcome.AGREES for x in c) for c in claims)
+            made[f"written{name}"] = sum(
+                any(x.reading == WRITTEN and x.outcome is Outcome.AGREES for x in c) for c in claims
+            )
         return made
 
     # ---- the five findings --------------------------------------------------------------------------------------------
@@ -70,9 +73,8 @@ class Page:
         """Accuracies of what the text states completely: BP, BP with the penalty, frozen blocks."""
         found = [
             line for line in self.lines
-            if isinstance(line.claim, Number) and line.compared and line.claim.about == ("accuracy", None, "")
-            and (line.claim.table in ("Primary audit", "Penalty"))
-            and ((line.claim.method == "bp") or (line.claim.setting == "frozen blocks" and line.reading == RMS))
+            if isinstance(c := line.claim, Number) and line.compared and c.quantity == "accuracy"
+            and c.table in ("Primary audit", "Penalty") and (c.method == "bp" or (c.setting, line.reading) == ("frozen blocks", RMS))
         ]  # fmt: skip
         worst = max(abs(line.ours.value - line.published.value) for line in found)
         return {"worst": f"{worst:.3f}", "lines": len(found), "networks": len({k for x in found for k in x.runs})}
@@ -121,7 +123,7 @@ class Page:
 
     # ---- tables and figure --------------------------------------------------------------------------------------------
 
-    def _accuracies(self) -> list[Line]:
+    def _accuracies(self) -> list[Any]:
         """The published accuracies of the primary audit."""
         return [
             line for line in self.lines
@@ -137,48 +139,51 @@ class Page:
             wanted = {**fields, **{k: v for k, v in reading.items() if k != "options"}}
             pool |= {r.spec.hash: r for r in self.records if compare.about(r.spec, wanted)}
         groups = audit(list(pool.values()))
-        longest = {m: max(g.spec.epochs or 0 for g in groups if g.spec.method == m) for m in {g.spec.method for g in groups}}
+        longest = {
+            m: max(g.spec.epochs or 0 for g in groups if g.spec.method == m) for m in {g.spec.method for g in groups}
+        }
         kept = [g for g in groups if g.spec.epochs == longest[g.spec.method]]
         return sorted(kept, key=lambda g: (ORDER.index(g.spec.method), str(g.spec.credit_norm), g.label))
 
     def headline(self) -> str:
-        published = {line.claim.method: line for line in self._accuracies()}
+        published = {line.claim.method: line.claim for line in self._accuracies()}
+        names = ("accuracy", "gamma", "growth", "reference_norm_128", "margin_matched", "finding")
         rows = []
         for g in self.primary():
-            p = published[g.spec.method].claim
-            assert isinstance(p, Number)
-            cells = {name: get_quantity(name).over(g) for name in ("accuracy", "gamma", "growth", "reference_norm_128")}
-            margin = get_quantity("margin_matched").over(g)
-            which = "" if margin.known else " (bp null)"
-            margin = margin if margin.known else get_quantity("margin_bp").over(g)
-            ends = f" [{signed(margin.low, 1)}, {signed(margin.high, 1)}]" if margin.low is not None else ""
-            rows.append([
-                escape(g.label), f"{float(p.value):.3f} ± {p.std:.3f}", pm(cells["accuracy"]), pm(cells["gamma"], 2),
-                ends_of(cells["growth"]), ends_of(cells["reference_norm_128"]), f"{signed(margin.number, 1)}{ends}{which}",
-                escape(found(g)),
-            ])  # fmt: skip
-        names = ["method", "published", "ours", "Γ", "growth", "‖g_L‖/128", "margin to null (pp)", "the protocol finds"]
-        return "\n".join(table(names, rows))
+            cells = {name: get_quantity(name).over(g) for name in names}
+            if not cells["margin_matched"].known:
+                cells["margin_matched"] = replace(get_quantity("margin_bp").over(g), note="bp null")
+            p = published[g.spec.method]
+            rows.append(
+                Row({"method": Cell(g.label), "published": Cell(f"{float(p.value):.3f} ± {p.std:.3f}"), **cells})
+            )
+        titles = {"accuracy": {"title": "ours"}, "margin_matched": {"title": "margin to null (pp)"}}
+        columns = [get_quantity(name).column(**titles.get(name, {})) for name in names]
+        return pipe(Table("primary", "", (Column("method"), Column("published"), *columns), tuple(rows)))
 
     def summary(self) -> str:
+        """The tables of the paper, with the sum of each column and the places where their values stand."""
         made = compare.summary_table(self.lines, "the tables of the paper")
-        places = {}
+        places: dict[str, dict[str, None]] = {}
         for line in self.lines:
-            places.setdefault(line.claim.table, dict[str, None]())[line.claim.source.split(" (")[0]] = None
-        rows = [[str(row.value(c.name)) for c in made.columns] for row in made.rows]
-        total = [sum(row.value(c.name) for row in made.rows) for c in made.columns[1:-1]]
-        networks = len({key for row in made.rows for key in row.runs})
-        rows.append(["all", *map(str, total), str(networks)])
-        return "\n".join(table([c.heading for c in made.columns], [[escape(c) for c in row] for row in rows]))
+            places.setdefault(line.claim.table, {}).update(dict.fromkeys(re.split(r", | \(|; ", line.claim.source)))
+        rows = [
+            replace(row, cells={**row.cells, "where": Cell(drafts(places[row.value("table")]))}) for row in made.rows
+        ]
+        total = {c.name: Cell(sum(row.value(c.name) for row in made.rows)) for c in made.columns[1:-1]}
+        networks = Cell(len({key for row in made.rows for key in row.runs}))
+        rows.append(Row({"table": Cell("all"), **total, "networks": networks}))
+        first, *rest = made.columns
+        return pipe(replace(made, columns=(first, Column("where"), *rest), rows=tuple(rows)))
 
     def far(self) -> str:
         made = self.distances
         rows = [
-            [f"{row[c.name].value:.2f} (n={row[c.name].n})" if isinstance(row.value(c.name), float) else str(row.value(c.name) or "–")
-             for c in made.columns]
-            for row in made.rows if row.value("method") != "bp"
-        ]  # fmt: skip
-        return "\n".join(table([c.heading for c in made.columns], rows))
+            replace(row, cells={k: Cell(f"{c.value:.2f} (n={c.n})") if c.n else c for k, c in row.cells.items()})
+            for row in made.rows
+            if row.value("method") != "bp"
+        ]
+        return pipe(replace(made, rows=tuple(rows)))
 
     def missing(self) -> str:
         """Claims that no run is about, by table and setting."""
@@ -186,11 +191,24 @@ class Page:
         for line in self.lines:
             if line.outcome is Outcome.NOT_RUN:
                 found.setdefault((line.claim.table, line.claim.setting), Counter())[line.claim.method.upper()] += 1
-        rows = [[escape(t), escape(s) or "–", ", ".join(f"{m} ({k})" for m, k in of.items())] for (t, s), of in found.items()]
-        return "\n".join(table(["table", "setting", "methods (values)"], rows))
+        rows = tuple(
+            Row(
+                {
+                    "table": Cell(t),
+                    "setting": Cell(s or None),
+                    "methods": Cell(", ".join(f"{m} ({k})" for m, k in of.items())),
+                }
+            )
+            for (t, s), of in found.items()
+        )
+        return pipe(
+            Table("missing", "", (Column("table"), Column("setting"), Column("methods", "methods (values)")), rows)
+        )
 
     def figure(self) -> bytes:
         """Orders of magnitude of DFA, ours / published, in three readings."""
+        from creditscope.render.draw import draw, svg
+
         ratio = Quantity(
             "ratio", "ours / published", "ours / published", scale=Scale.LOG, compare=Compare.LOG_RATIO,
             convention="1: as published; DFA, ResMLP d=256 L=4, CIFAR-10; mean over seeds",
@@ -204,7 +222,12 @@ class Page:
                 at = f" after epoch {c.epoch}" if c.epoch is not None else ""
                 values = tuple(v / line.published.value for v in line.ours.values)
                 cell = Cell(line.ours.value / line.published.value, n=line.ours.n, values=values)
-                rows.append(Row({"claim": Cell(f"{c.measured.symbol}{at}"), "ratio": cell, "reading": Cell(line.reading)}, line.runs))
+                rows.append(
+                    Row(
+                        {"claim": Cell(f"{c.measured.symbol}{at}"), "ratio": cell, "reading": Cell(line.reading)},
+                        line.runs,
+                    )
+                )
         drawn = Table("dfa", "DFA: ours / published", (Column("claim"), ratio.column(), Column("reading")), tuple(rows))
         return svg(draw(drawn, "claim", "ratio", "reading", title="DFA: ours / published, one dot per seed")).encode()
 
@@ -218,29 +241,21 @@ class Page:
         )  # fmt: skip
 
     def csv(self) -> bytes:
-        rows = compare.lines_table(self.lines, "every published value next to ours").records()
-        file = io.StringIO()
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
-        return file.getvalue().encode()
+        return table_csv(compare.lines_table(self.lines, "every published value next to ours")).encode()
 
 
-def pm(cell: Cell, digits: int = 3) -> str:
-    return num(cell.number, digits) + (f" ± {num(cell.std, 2)}" if cell.std is not None else "")
+def pipe(table: Table) -> str:
+    header, rows = texts(table)
+    return "\n".join(pipe_table([escape(h) for h in header], [[escape(cell) for cell in row] for row in rows]))
 
 
-def ends_of(cell: Cell) -> str:
-    low, high = (num(v, 2) for v in (min(cell.values), max(cell.values)))
-    return low if low == high else f"{low} to {high}"
-
-
-def found(group: Group) -> str:
-    """The verdict line that all seeds share, or the statuses counted."""
-    lines = list(dict.fromkeys(group.found.lines))
-    counted = Counter(group.found.statuses)
-    told = lines[0] if len(lines) == 1 else "; ".join(f"{k} of {len(group.seeds)} seeds {s}" for s, k in counted.items())
-    return f"{told} (by the bp null)" if group.judged_by else told
+def drafts(places: Iterable[str]) -> str:
+    """The drafts that the places name, in the order of the drafts."""
+    return ", ".join(
+        name
+        for name in ("v1", "outline", "code README", "v2", "final", "public history")
+        if any(name in p for p in places)
+    )
 
 
 def between(text: str, made: str) -> str:
