@@ -1,123 +1,326 @@
-"""Tables drawn: numbers over numbers make lines, numbers over names rows of marks, outcomes a matrix of words."""
+"""The one way of drawing: matplotlib figures for notebooks and papers, whose SVG is slimmed for the page (`creditscope.render.svg`).
+
+Colours are told apart with every common colour vision; marks differ in shape, so that none is told by its colour alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+import io
+import math
+import textwrap
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from creditscope.errors import CreditscopeError
-from creditscope.protocol.thresholds import DiagnosticThresholds
-from creditscope.render.charts import Cell, Chart, Dots, Level, Matrix, Panel, Row, Series
-from creditscope.render.draw import Drawing, figure
-from creditscope.render.numbers import num
-from creditscope.tables import simple
+from creditscope.files import write_atomic
+from creditscope.render.charts import Chart, Dots, Matrix, Panel, Series, missing, summary, usable
+from creditscope.render.numbers import num, printable
 
-if TYPE_CHECKING:
-    from creditscope import tables
-    from creditscope.quantities import Quantity
-
-KINDS = {
-    "accept": "good", "pass": "good", "reject": "bad", "fail": "bad",
-    "not decidable": "open", "inconsistent": "open", "inconclusive": "open", "incomplete": "open", "mixed": "open",
-}  # fmt: skip
-MARKS = {"good": "✓ ", "bad": "✗ ", "open": "? ", "plain": ""}
-PLACES = 12
-"""Values of a setting that are not whole numbers stand side by side, up to so many."""
-RULES = {
-    "h_norm_explosion_ratio": "D1 {}",
-    "g_norm_floor": "floor of D2 {}",
-    "frozen_acc_margin_pp": "D3 threshold {} pp",
-    "stability_drift_ceiling": "C {}",
-    "concentration_share": "Mode 2 above {}",
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+"""Okabe and Ito."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+STYLES = ("-", "--", "-.", ":")
+RULE, GREY, GRID = "#9b1420", "#6e7781", "#d8dee4"
+"""Of thresholds, of what explains, of the grid."""
+FACES = {"good": "#dcebf7", "bad": "#fbe3d6", "open": "#f2f2f2", "plain": "#fdfdfd"}
+"""Of the cells of a matrix; their words and hatches say the same."""
+HATCHES = {"bad": "///", "open": ".."}
+WIDTH = 7.2
+"""Inches: the text width of a page."""
+MOST_MARKS = 14
+"""Marks per series: a longer one is a line with a mark every few points."""
+FORMATS = ("svg", "pdf", "png")
+UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+SETTINGS: Any = {
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "creditscope",
+    "text.parse_math": False,  # a method's name is text, whatever stands in it
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "xtick.bottom": False,
+    "ytick.left": False,
+    "legend.frameon": False,
+    "hatch.linewidth": 0.6,
 }
 
 
-def draw(
-    table: tables.Table, x: str, y: str, by: str = "", *, title: str = "", words: Callable[[Any], str] | None = None
-) -> Drawing:
-    """The column `y` over the column `x`, one line or mark for each value of `by`. `words` prints outcomes and names."""
-    return figure([panel(table, x, y, by, title=title, words=words)])
+class Drawing(Figure):
+    """A matplotlib figure that knows its words: a text alternative, and what to say of each mark.
+
+    Saved as it is shown: text stays text, whatever the reader's own settings are.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.alternative = ""
+        self.note = ""
+        """What could not be drawn."""
+        self.tips: dict[str, list[str]] = {}
+        """Group of marks -> the words for each of them, in order."""
+
+    def tip(self, words: Sequence[str]) -> str:
+        """The name of a new group of marks."""
+        self.tips[f"tips-{len(self.tips)}"] = list(words)
+        return f"tips-{len(self.tips) - 1}"
+
+    def savefig(self, *args: Any, **kwargs: Any) -> None:
+        with matplotlib.rc_context(SETTINGS):
+            super().savefig(*args, **kwargs)
+
+    def save(self, path: Path) -> Path:
+        """Write SVG, PDF or PNG, by the path's ending: atomically, and the same bytes every time."""
+        kind = path.suffix.removeprefix(".")
+        if kind not in FORMATS:
+            raise CreditscopeError(f"a figure cannot be written to {path}: end it with .svg, .pdf or .png")
+        buffer = io.BytesIO()
+        self.savefig(buffer, format=kind, dpi=200, metadata=UNDATED[kind])
+        write_atomic(path, buffer.getvalue())
+        return path
+
+    def _repr_html_(self) -> str:
+        from creditscope.render.svg import card, svg
+
+        return card(svg(self))
 
 
-def table_panels(table: tables.Table, words: Callable[[Any], str] | None = None) -> list[Panel]:
-    """Every plot that a table asks for and has numbers for."""
-    made = [panel(p.table or table, p.x, p.y, p.by, title=p.title, words=words) for p in table.plots]
-    return [p for p in made if _drawable(p)]
+def figure(panels: Sequence[Panel], *, columns: int | None = None, quick: bool = False) -> Drawing:
+    """One figure with all panels.
+
+    `columns`: panels side by side (by default as many as their words allow). `quick`: margins are fixed, not fitted to the text,
+    in half the time; only for charts with short titles.
+    """
+    lines = _arranged(panels, columns)
+    heights = [max(map(_height, line)) for line in lines]
+    names = {name for panel in panels for name in _legend_names(panel)}
+    below = 0.2 * math.ceil(len(names) / 4)
+    most = max(map(len, lines))
+    with matplotlib.rc_context(SETTINGS | ({"axes.titley": 1.02} if quick else {})):
+        made = Drawing(figsize=(WIDTH, sum(heights) + below), layout=None if quick else "constrained")
+        drawn: list[Axes] = []
+        grid = made.add_gridspec(len(lines), 1, height_ratios=heights, **(_margins(made, len(lines), below) if quick else {}))
+        for k, line in enumerate(lines):
+            cells = grid[k].subgridspec(1, most, wspace=0.25) if quick else grid[k].subgridspec(1, len(line))
+            for i, panel in enumerate(line):
+                axes = made.add_subplot(cells[i])
+                title = printable(panel.title)
+                axes.set_title(title if quick else "\n".join(textwrap.wrap(title, max(20, 94 // len(line) - 6))), loc="left")
+                if isinstance(panel, Chart):
+                    _chart(made, axes, panel)
+                    axes.set_ylabel("" if quick or panel.y in panel.title else printable(panel.y))
+                elif isinstance(panel, Dots):
+                    _dots(made, axes, panel, first=i == 0)
+                else:
+                    _matrix(made, axes, panel)
+                drawn.append(axes)
+        _legend(made, drawn)
+    made.alternative = " ".join(map(summary, panels))
+    notes = [(f"{p.title}: " if len(panels) > 1 else "") + missing(p) for p in panels if missing(p)]
+    notes += [f"band: {p.band.label}" for p in panels if isinstance(p, Chart) and p.band]
+    made.note = "; ".join(notes)
+    return made
 
 
-def panel(
-    table: tables.Table, x: str, y: str, by: str = "", *, title: str = "", words: Callable[[Any], str] | None = None
-) -> Panel:
-    say = words or (lambda value: str(simple(value)))
-    across, up = table.column(x), table.column(y)
-    by_cells: Sequence[Any] = table.column(by) if by else [None] * len(up)
-    column = table.by_name[y]
-    key, title = f"{table.name}-{y}", title or column.heading
-    log = column.quantity is not None and column.quantity.scale.value == "log"
-    groups = ["" if c is None else say(c.value) for c in by_cells]
-    names = list(dict.fromkeys(groups))
-    if not any(c.number is not None for c in up) and any(c.known for c in up):
-        return _matrix(table, key, title, column.holds, across, up, groups, names, say)
-    shared: dict[str, Any] = {"levels": rules(column.quantity), "log": log}
-    if all(c.number is not None for c in across) and across:
-        return _chart(table, key, title, column, table.by_name[x], across, up, groups, names, shared)
-    rows = []
-    for cell, name, group in zip(up, across, groups, strict=True):
-        marks = [(f"run {k}", v) for k, v in enumerate(cell.values, 1)] if len(cell.values) > 1 else []
-        marks = marks or ([("", cell.number)] if cell.number is not None else [])
-        interval = (cell.low, cell.high) if cell.low is not None and cell.high is not None else None
-        rows.append(Row(" ".join(filter(None, [say(name.value), group])), marks, interval))
-    zero = column.quantity is None or column.quantity.scale.value == "linear"
-    return Dots(key, title, column.holds, column.heading, rows, zero=zero, row_name="", **shared)
+def _margins(made: Drawing, lines: int, below: float) -> dict[str, float]:
+    """For axes whose labels are short; in inches: .45 at the left, .38 below and .24 above each panel."""
+    height = made.get_figheight()
+    inner = (height - below) / lines - 0.62
+    return {
+        "left": 0.45 / WIDTH, "right": 1 - 0.08 / WIDTH, "bottom": (below + 0.38) / height, "top": 1 - 0.24 / height,
+        "hspace": 0.62 / inner,
+    }  # fmt: skip
 
 
-def _chart(
-    table: tables.Table, key: str, title: str, column: Any, base: Any, across: Sequence[Any], up: Sequence[Any],
-    groups: Sequence[str], names: Sequence[str], shared: dict[str, Any],
-) -> Chart:  # fmt: skip
-    xs = sorted({c.number for c in across})
-    measured = base.quantity is not None and base.quantity.unit != "epochs"
-    places = [] if measured or all(v == int(v) for v in xs) else [num(v) for v in xs]
-    if len(places) > PLACES:
-        raise CreditscopeError(f"{base.name} of table {table.name} has {len(places)} values; a figure holds {PLACES}")
-    series = []
-    for name in names:
-        points = sorted(
-            (a.number, k) for k, (a, g) in enumerate(zip(across, groups, strict=True)) if g == name
+def _arranged(panels: Sequence[Panel], columns: int | None) -> list[list[Panel]]:
+    """Rows of panels: a matrix has a row of its own, the others stand two or three in a row, by their kind."""
+    lines: list[list[Panel]] = []
+    for kind, found in groupby(panels, key=type):
+        same = list(found)
+        words = max((len(" ".join(p.places)) for p in same if isinstance(p, Chart)), default=0)
+        most = 1 if kind is Matrix else columns or (2 if words > 24 or len(same) in (2, 4) else 3)
+        lines += [same[k : k + most] for k in range(0, len(same), most)]
+    return lines
+
+
+def _height(panel: Panel) -> float:
+    if isinstance(panel, Chart):
+        return 1.9
+    return 0.9 + (0.22 if isinstance(panel, Dots) else 0.34) * len(panel.rows)
+
+
+def _legend_names(panel: Panel) -> list[str]:
+    if isinstance(panel, Chart):
+        return [s.name for s in panel.series] if len(panel.series) > 1 else []
+    return [name for name in (panel.marks, panel.hollow) if name] if isinstance(panel, Dots) else []
+
+
+def style(k: int) -> dict[str, Any]:
+    """Of the k-th series: its colour, its mark and its dashes."""
+    dashes = STYLES[(k // len(COLOURS)) % len(STYLES)]
+    return {"color": COLOURS[k % len(COLOURS)], "marker": MARKERS[k % len(MARKERS)], "ls": dashes, "ms": 4, "lw": 1.2}
+
+
+def short(name: str, letters: int = 34) -> str:
+    name = printable(name)
+    return name if len(name) <= letters else name[: letters - 1] + "…"
+
+
+def _chart(made: Drawing, axes: Axes, chart: Chart) -> None:
+    for k, series in enumerate(chart.series):
+        _series(made, axes, chart, series, k)
+    if chart.band and not chart.log:
+        b = chart.band
+        axes.fill_between([b.first - 0.3, b.last + 0.3], b.low, b.high, color=COLOURS[3], alpha=0.22, lw=0)
+    if chart.zero and not chart.log:
+        axes.axhline(0, color=GREY, lw=0.8, zorder=0.9)
+    if chart.log:
+        log_scale(axes, "y")
+    for k, level in enumerate(chart.levels):
+        _level(axes, level.value, level.label, left=k % 2 == 1)
+    for event in chart.events:
+        axes.axvline(event.x, color=GREY, ls=":", lw=1)
+        left = event.x > (min(chart.xs) + max(chart.xs)) / 2
+        axes.annotate(
+            short(event.label, 40), (event.x, 1), (-3 if left else 3, -2), xycoords=("data", "axes fraction"),
+            textcoords="offset points", fontsize=6.5, color=GREY, ha="right" if left else "left", va="top",
         )  # fmt: skip
-        cells = [up[k] for _, k in points]
-        at = [float(xs.index(v)) if places else v for v, _ in points]
-        spread = [(c.low, c.high) if c.low is not None and c.high is not None else c.std for c in cells]
-        series.append(Series(name or column.heading, [c.number for c in cells], spread, at, line=not measured))
-    zero = column.quantity is not None and column.quantity.form.value == "signed"
-    every = list(map(float, range(len(xs)))) if places else xs
-    return Chart(
-        key, title, column.holds, column.heading, every, series, base.heading, zero=zero, places=places,
-        whole=not measured, **shared,
+    axes.set_xlabel(printable(chart.x))
+    axes.grid(False, axis="x")
+    if chart.places:
+        axes.set_xticks(range(len(chart.places)), [short(p, 14) for p in chart.places])
+        axes.set_xlim(-0.4, len(chart.places) - 0.6)
+    elif chart.whole and len(chart.xs) <= 9 and all(x == int(x) for x in chart.xs):
+        axes.xaxis.set_major_locator(FixedLocator(list(chart.xs)))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=chart.whole))
+    if not chart.whole:
+        axes.axvline(0, color=GREY, lw=0.8, zorder=0.9)
+    if not chart.log:
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=chart.flip))
+    if chart.flip:
+        axes.invert_yaxis()
+
+
+def _series(made: Drawing, axes: Axes, chart: Chart, series: Series, k: int) -> None:
+    points = [(i, x, v) for i, (x, v) in enumerate(chart.points(series)) if v is not None and usable(v, chart.log)]
+    xs, values = [x for _, x, _ in points], [v for *_, v in points]
+    look = style(k) if series.line else {**style(k), "ls": "none", "ms": 5}
+    step = max(1, math.ceil(len(points) / MOST_MARKS))
+    marked = [n for n, (_, x, _) in enumerate(points) if n % step == 0 or n == len(points) - 1 or x in series.fired]
+    spans = [(x, span) for i, x, _ in points if (span := series.interval(i)) and not (chart.log and span[0] <= 0)]
+    if series.band and spans:
+        ends = zip(*(span for _, span in spans), strict=True)
+        axes.fill_between([x for x, _ in spans], *ends, color=look["color"], alpha=0.2, lw=0)
+    elif len(points) <= 2 * MOST_MARKS:
+        for x, span in spans:
+            axes.plot([x, x], span, color=look["color"], lw=1, label="_")
+    words = []
+    for n in marked:
+        i, x, v = points[n]
+        span = series.interval(i)
+        interval = f" [{num(span[0])}, {num(span[1])}]" if span else ""
+        words.append(f"{series.name} = {num(v)}{interval}, {chart.x} {chart.place(x)}")
+    label = short(series.name) if len(chart.series) > 1 else "_"
+    axes.plot(xs, values, label=label, markevery=marked, gid=made.tip(words), **look)
+    rings = [(x, v) for _, x, v in points if x in series.fired]
+    if rings:
+        axes.plot(*zip(*rings, strict=True), "o", ms=9, mfc="none", mec=look["color"], label="_")
+
+
+def _level(axes: Axes, value: float, label: str, left: bool) -> None:
+    axes.axhline(value, color=RULE, ls="--", lw=0.9)
+    axes.annotate(
+        short(label, 44), (0 if left else 1, value), (2 if left else -2, 1.5), xycoords=("axes fraction", "data"),
+        textcoords="offset points", fontsize=6.5, color=RULE, ha="left" if left else "right", va="bottom",
     )  # fmt: skip
 
 
-def _matrix(
-    table: tables.Table, key: str, title: str, convention: str, across: Sequence[Any], up: Sequence[Any],
-    groups: Sequence[str], names: Sequence[str], say: Callable[[Any], str],
-) -> Matrix:  # fmt: skip
-    found: dict[str, dict[str, Cell]] = {}
-    for cell, place, group in zip(up, across, groups, strict=True):
-        kind = KINDS.get(str(simple(cell.value)), "plain")
-        found.setdefault(say(place.value), {})[group] = Cell(MARKS[kind] + (say(cell.value) if cell.known else "–"), kind)
-    columns = [name or title for name in names]
-    return Matrix(key, title, convention, columns, [(r, [c.get(n, Cell("–")) for n in names]) for r, c in found.items()])
+def _dots(made: Drawing, axes: Axes, dots: Dots, first: bool) -> None:
+    seen: set[str] = set()
+
+    def once(name: str) -> str:
+        new = name and name not in seen
+        seen.add(name)
+        return name if new else "_"
+
+    for k, row in enumerate(dots.rows):
+        if row.interval and all(usable(v, dots.log) for v in row.interval):
+            axes.hlines(k, *row.interval, color=COLOURS[0], lw=1.8, alpha=0.6)
+        for marks, hollow in ((row.marks, False), (row.hollow, True)):
+            kept = [(label, v) for label, v in marks if usable(v, dots.log)]
+            if not kept:
+                continue
+            words = [f"{row.name} = {num(v)}" + (f", {label}" if label else "") for label, v in kept]
+            if dots.bars and not hollow:
+                axes.barh(k, kept[0][1], height=0.6, color=COLOURS[0], gid=made.tip(words[:1]))
+                continue
+            look: dict[str, Any] = {"color": COLOURS[1], "mfc": "none", "marker": "s"} if hollow else {"color": COLOURS[0], "marker": "o"}
+            label = once(dots.hollow if hollow else dots.marks)
+            axes.plot([v for _, v in kept], [k] * len(kept), ls="none", ms=4.5, label=label, gid=made.tip(words), **look)
+    if dots.log:
+        log_scale(axes, "x")
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        if dots.zero:
+            axes.axvline(0, color=GREY, lw=0.8, zorder=0.9)
+    for level in dots.levels:
+        axes.axvline(level.value, color=RULE, ls="--", lw=0.9)
+    axes.set_yticks(range(len(dots.rows)), [short(r.name, 48) if first else "" for r in dots.rows])
+    axes.set_ylim(len(dots.rows) - 0.5, -0.5)
+    rules = "; ".join(f"dashed: {short(level.label, 44)}" for level in dots.levels)
+    axes.set_xlabel("\n".join([dots.x, *textwrap.wrap(rules, 40)]))
 
 
-def rules(quantity: Quantity | None, limits: DiagnosticThresholds | None = None) -> tuple[Level, ...]:
-    """The threshold that a quantity is judged by."""
-    if quantity is None or not quantity.threshold:
-        return ()
-    value = float(getattr(limits or DiagnosticThresholds(), quantity.threshold))
-    return (Level(value, RULES[quantity.threshold].format(f"{value:g}".replace("e-0", "e-"))),)
+def _matrix(made: Drawing, axes: Axes, matrix: Matrix) -> None:
+    letters = max(6, 78 // max(1, len(matrix.columns)))
+    for i, (name, cells) in enumerate(matrix.rows):
+        for k, cell in enumerate(cells):
+            tip = made.tip([f"{name}, {matrix.columns[k]}: {cell.words}"])
+            look = {"facecolor": FACES[cell.kind], "edgecolor": GREY, "hatch": HATCHES.get(cell.kind), "lw": 0.6}
+            axes.add_patch(Rectangle((k - 0.48, i - 0.46), 0.96, 0.92, gid=tip, **look))
+            words = "\n".join(textwrap.wrap(short(cell.words, 40), letters, break_long_words=False))
+            box = {"facecolor": FACES[cell.kind], "edgecolor": "none", "pad": 0.6}
+            axes.text(k, i, words, ha="center", va="center", fontsize=6.5, bbox=box if cell.kind in HATCHES else None)
+    axes.grid(False)
+    axes.set_xlim(-0.5, max(1, len(matrix.columns)) - 0.5)
+    axes.set_ylim(len(matrix.rows) - 0.5, -0.5)
+    axes.set_xticks(range(len(matrix.columns)), ["\n".join(textwrap.wrap(printable(c), letters)) for c in matrix.columns])
+    axes.set_yticks(range(len(matrix.rows)), [short(name) for name, _ in matrix.rows])
+    axes.spines[:].set_visible(False)
 
 
-def _drawable(panel: Panel) -> bool:
-    if isinstance(panel, Chart):
-        return any(v is not None for s in panel.series for v in s.values)
-    return any(row.marks or row.hollow for row in panel.rows) if isinstance(panel, Dots) else bool(panel.rows)
+def log_scale(axes: Axes, which: str = "y") -> None:
+    """Powers of ten as 1e-7: they are text, and the same as in the reports."""
+    axis = axes.yaxis if which == "y" else axes.xaxis
+    (axes.set_yscale if which == "y" else axes.set_xscale)("log")
+    low, high = sorted(axis.get_view_interval())
+    if low > 0 and math.ceil(math.log10(low)) >= math.floor(math.log10(high)):  # fewer than two powers in view
+        limits = 10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(high) + 1e-9)
+        (axes.set_ylim if which == "y" else axes.set_xlim)(*limits)
+    axis.set_major_locator(LogLocator(numticks=7 if which == "y" else 5))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"1e{round(math.log10(value))}" if value > 0 else ""))
+
+
+def _legend(made: Drawing, drawn: Sequence[Axes]) -> None:
+    """One legend below all panels, each name once; none where a single name says nothing."""
+    pairs = {label: handle for axes in drawn for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if len(pairs) < 2:
+        return
+    columns = max(1, min(4, len(pairs), 100 // (max(map(len, pairs)) + 6)))
+    made.legend(list(pairs.values()), list(pairs), loc="outside lower center", ncols=columns)

@@ -17,7 +17,7 @@ import matplotlib
 from markupsafe import Markup
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-from creditscope.render.draw import COLOURS, FACES, GREY, GRID, RULE, SETTINGS, UNDATED, Drawing
+from creditscope.render.plots import COLOURS, FACES, GREY, GRID, RULE, SETTINGS, UNDATED, Drawing
 from creditscope.render.numbers import printable
 
 LINK = "{http://www.w3.org/1999/xlink}href"
