@@ -93,11 +93,6 @@ class Drawing(Figure):
         write_atomic(path, buffer.getvalue())
         return path
 
-    def _repr_html_(self) -> str:
-        from creditscope.render.svg import card, svg
-
-        return card(svg(self))
-
 
 def figure(panels: Sequence[Panel], *, columns: int | None = None, quick: bool = False) -> Drawing:
     """One figure with all panels.
@@ -106,16 +101,16 @@ def figure(panels: Sequence[Panel], *, columns: int | None = None, quick: bool =
     in half the time; only for charts with short titles.
     """
     lines = _arranged(panels, columns)
-    heights = [max(map(_height, line)) for line in lines]
+    heights = [max(map(_height, line)) + (0.7 if len(panels) == 1 and isinstance(panels[0], Chart) else 0) for line in lines]
     names = {name for panel in panels for name in _legend_names(panel)}
-    below = 0.2 * math.ceil(len(names) / 4)
+    below = 0.18 * math.ceil(len(names) / 4) + 0.1 * bool(names)
     most = max(map(len, lines))
     with matplotlib.rc_context(SETTINGS | ({"axes.titley": 1.02} if quick else {})):
         made = Drawing(figsize=(WIDTH, sum(heights) + below), layout=None if quick else "constrained")
         drawn: list[Axes] = []
         grid = made.add_gridspec(len(lines), 1, height_ratios=heights, **(_margins(made, len(lines), below) if quick else {}))
         for k, line in enumerate(lines):
-            cells = grid[k].subgridspec(1, most, wspace=0.25) if quick else grid[k].subgridspec(1, len(line))
+            cells = grid[k].subgridspec(1, most, wspace=0.28) if quick else grid[k].subgridspec(1, len(line))
             for i, panel in enumerate(line):
                 axes = made.add_subplot(cells[i])
                 title = printable(panel.title)
@@ -137,11 +132,11 @@ def figure(panels: Sequence[Panel], *, columns: int | None = None, quick: bool =
 
 
 def _margins(made: Drawing, lines: int, below: float) -> dict[str, float]:
-    """For axes whose labels are short; in inches: .45 at the left, .38 below and .24 above each panel."""
+    """For axes whose labels are short; in inches: .52 at the left, .38 below and .24 above each panel."""
     height = made.get_figheight()
     inner = (height - below) / lines - 0.62
     return {
-        "left": 0.45 / WIDTH, "right": 1 - 0.08 / WIDTH, "bottom": (below + 0.38) / height, "top": 1 - 0.24 / height,
+        "left": 0.52 / WIDTH, "right": 1 - 0.08 / WIDTH, "bottom": (below + 0.38) / height, "top": 1 - 0.24 / height,
         "hspace": 0.62 / inner,
     }  # fmt: skip
 
@@ -165,8 +160,13 @@ def _height(panel: Panel) -> float:
 
 def _legend_names(panel: Panel) -> list[str]:
     if isinstance(panel, Chart):
-        return [s.name for s in panel.series] if len(panel.series) > 1 else []
+        return [s.name for s in panel.series] if _named(panel) else []
     return [name for name in (panel.marks, panel.hollow) if name] if isinstance(panel, Dots) else []
+
+
+def _named(chart: Chart) -> bool:
+    """Whether its series need a legend: not where there is one, or where the places along x say it."""
+    return len(chart.series) > 1 and not (chart.places and all(len(set(s.xs or ())) == 1 for s in chart.series))
 
 
 def style(k: int) -> dict[str, Any]:
@@ -212,6 +212,7 @@ def _chart(made: Drawing, axes: Axes, chart: Chart) -> None:
         axes.axvline(0, color=GREY, lw=0.8, zorder=0.9)
     if not chart.log:
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=chart.flip))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
     if chart.flip:
         axes.invert_yaxis()
 
@@ -235,7 +236,7 @@ def _series(made: Drawing, axes: Axes, chart: Chart, series: Series, k: int) -> 
         span = series.interval(i)
         interval = f" [{num(span[0])}, {num(span[1])}]" if span else ""
         words.append(f"{series.name} = {num(v)}{interval}, {chart.x} {chart.place(x)}")
-    label = short(series.name) if len(chart.series) > 1 else "_"
+    label = short(series.name) if _named(chart) else "_"
     axes.plot(xs, values, label=label, markevery=marked, gid=made.tip(words), **look)
     rings = [(x, v) for _, x, v in points if x in series.fired]
     if rings:

@@ -24,23 +24,9 @@ LINK = "{http://www.w3.org/1999/xlink}href"
 CLASSES = {colour.lower(): f"{k}" for k, colour in enumerate(COLOURS)} | {
     RULE: "rule", GREY: "grey", GRID: "grid", **{face: kind for kind, face in FACES.items()},
 }  # fmt: skip
-DARK = {
-    **dict(zip("0123456", ("#62b8f2", "#ff9a52", "#4fd1ae", "#e39ac8", "#9fd8ff", "#f0c95a", "#edf1f5"), strict=True)),
-    "rule": "#ff9c9c", "grey": "#b3bec9", "grid": "#313b45", "good": "#12321f", "bad": "#431a1e", "open": "#3b2d0c",
-    "plain": "#1a2129",
-}  # fmt: skip
-"""The same colours on a dark ground."""
 GRID_LOOK = f'class="lgrid" fill="none" stroke="{GRID}" stroke-width="0.6"'
 GRID_LINE = re.compile(rf'<path d="([^"]*)" {GRID_LOOK}/>')
 KEPT = ("stroke-width", "stroke-dasharray", "fill-opacity", "stroke-opacity", "opacity")
-
-
-def colours(dark: str) -> str:
-    """Style sheet of the figures; `dark` is the selector under which the ground is dark."""
-    light = {name: colour for colour, name in CLASSES.items()}
-    rules = [f".drawing .f{n}{{fill:var(--d{n},{c})}}.drawing .l{n}{{stroke:var(--d{n},{c})}}" for n, c in light.items()]
-    rules.append(".drawing text:not([class]){fill:var(--d6,#000)}")
-    return "".join(rules) + f"{dark}{{" + "".join(f"--d{n}:{c};" for n, c in DARK.items()) + "}"
 
 
 def svg(drawing: Drawing, key: str = "") -> Markup:
@@ -134,9 +120,3 @@ def _marker(d: str, x: float, y: float) -> str:
         return f'circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"'
     moved = re.sub(r"(-?[\d.]+(?:e-?\d+)?) (-?[\d.]+(?:e-?\d+)?)", lambda m: f"{float(m[1]) + x:.1f} {float(m[2]) + y:.1f}", d)
     return f'path d="{_path(moved)}"'
-
-
-def card(content: str) -> str:
-    """HTML for a notebook: it carries its colours, light and dark, as the system or the notebook asks."""
-    sheet = colours(".cs-dark,[data-jp-theme-light=false] .cs-card,body.vscode-dark .cs-card,html[data-theme=dark] .cs-card")
-    return f'<div class="cs-card"><style>{sheet}@media(prefers-color-scheme:dark){{}}</style>{content}</div>'
