@@ -188,10 +188,10 @@ def _chart(made: Drawing, axes: Axes, chart: Chart) -> None:
         axes.fill_between([b.first - 0.3, b.last + 0.3], b.low, b.high, color=COLOURS[3], alpha=0.22, lw=0)
     if chart.zero and not chart.log:
         axes.axhline(0, color=GREY, lw=0.8, zorder=0.9)
-    if chart.log:
-        log_scale(axes, "y")
     for k, level in enumerate(chart.levels):
         _level(axes, level.value, level.label, left=k % 2 == 1)
+    if chart.log:
+        log_scale(axes, "y")  # last: thresholds are in view
     for event in chart.events:
         axes.axvline(event.x, color=GREY, ls=":", lw=1)
         left = event.x > (min(chart.xs) + max(chart.xs)) / 2
@@ -273,14 +273,14 @@ def _dots(made: Drawing, axes: Axes, dots: Dots, first: bool) -> None:
             look: dict[str, Any] = {"color": COLOURS[1], "mfc": "none", "marker": "s"} if hollow else {"color": COLOURS[0], "marker": "o"}
             label = once(dots.hollow if hollow else dots.marks)
             axes.plot([v for _, v in kept], [k] * len(kept), ls="none", ms=4.5, label=label, gid=made.tip(words), **look)
+    for level in dots.levels:
+        axes.axvline(level.value, color=RULE, ls="--", lw=0.9)
     if dots.log:
         log_scale(axes, "x")
     else:
         axes.xaxis.set_major_locator(MaxNLocator(4))
         if dots.zero:
             axes.axvline(0, color=GREY, lw=0.8, zorder=0.9)
-    for level in dots.levels:
-        axes.axvline(level.value, color=RULE, ls="--", lw=0.9)
     axes.set_yticks(range(len(dots.rows)), [short(r.name, 48) if first else "" for r in dots.rows])
     axes.set_ylim(len(dots.rows) - 0.5, -0.5)
     rules = "; ".join(f"dashed: {short(level.label, 44)}" for level in dots.levels)
