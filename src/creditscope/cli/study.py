@@ -14,9 +14,9 @@ from urllib.parse import quote
 import tyro
 
 if TYPE_CHECKING:
+    from creditscope.runs.record import Record as Finished
     from creditscope.runs.store import Store
-    from creditscope.studies.result import Run as Finished
-    from creditscope.studies.result import StudyResult
+    from creditscope.tables import Table
     from creditscope.training.spec import RunSpec
 
 FAILED = 1
@@ -40,7 +40,7 @@ class List:
         for name in NAMES:
             study = get_study(name)
             sizes = ", ".join(f"{preset} {len(study.specs(preset))}" for preset in PRESETS)
-            print(f"{name:<14}  {study.QUESTION}  (runs: {sizes})")
+            print(f"{name:<14}  {study.question}  (runs: {sizes})")
         return 0
 
 
@@ -229,29 +229,31 @@ class Show:
     preset: PresetName = "smoke"
     """Preset that was run."""
     json: bool = False
-    """As JSON, with the data of the figure."""
+    """As JSON: every number in full, with what the figure draws."""
     markdown: bool = False
     """As Markdown."""
     latex: bool = False
-    """As a LaTeX table (booktabs)."""
+    """As a LaTeX table (booktabs, longtable)."""
+    csv: bool = False
+    """As CSV: every number in full, with interval, spread and number of networks."""
+    html: bool = False
+    """As an HTML table."""
     data_dir: Path | None = None
     """Where the CIFAR files are (studies of level full measure when they are shown first)."""
 
     def execute(self) -> int:
         from creditscope.errors import CreditscopeError
-        from creditscope.render.study import study_json, study_latex, study_markdown, study_text
+        from creditscope.render.tables import FORMS, render_table
         from creditscope.runs.archive import open_source
         from creditscope.studies.catalogue import get_study
-        from creditscope.studies.show import show
+        from creditscope.studies.shown import show
 
-        if self.json + self.markdown + self.latex > 1:
-            raise CreditscopeError("choose one of --json, --markdown and --latex")
+        chosen = [form for form in FORMS if getattr(self, form, False)]
+        if len(chosen) > 1:
+            raise CreditscopeError(f"choose one of {' and '.join(f'--{form}' for form in chosen)}")
         get_study(self.name)
-        result = show(self.name, self.preset, open_source(self.store), self.data_dir)
-        form = (
-            study_json if self.json else study_markdown if self.markdown else study_latex if self.latex else study_text
-        )
-        print(form(result).rstrip("\n"))
+        table = show(self.name, self.preset, open_source(self.store), self.data_dir)
+        print(render_table(table, chosen[0] if chosen else "text").rstrip("\n"))
         return 0
 
 
@@ -281,7 +283,7 @@ class Page:
         from creditscope.files import write_atomic
         from creditscope.render.reproduction import audit_page, headline
         from creditscope.runs.archive import is_archive, open_source
-        from creditscope.studies.show import everything, planned
+        from creditscope.studies.shown import everything, planned
 
         source = open_source(self.store)
         if not is_archive(self.store) and not any(p["preset"] == self.preset for p in source.plans()):
@@ -380,14 +382,15 @@ def _setting(text: str) -> tuple[str, str | int]:
     return name, int(value) if value.isdigit() else value
 
 
-def _figures(runs: Sequence[Finished], results: Sequence[StudyResult], directory: Path, start: Path) -> dict[str, str]:
+def _figures(runs: Sequence[Finished], results: Sequence[Table], directory: Path, start: Path) -> dict[str, str]:
     """Draw them; name -> address seen from the page."""
     from creditscope.render.claims_charts import claims_charts
     from creditscope.render.figures import write_figures
     from creditscope.render.reproduction import primary_groups
-    from creditscope.render.study_charts import study_charts
+    from creditscope.render.draw import table_panels
+    from creditscope.render.words import words
     from creditscope.studies.reproduction import outcomes
 
-    panels = {**claims_charts(outcomes(runs)), **{f"study-{r.name}": study_charts(r) for r in results}}
+    panels = {**claims_charts(outcomes(runs)), **{f"study-{r.name}": table_panels(r, words) for r in results}}
     written = write_figures(primary_groups(runs), directory, panels, ("svg",))
     return {p.stem: quote(Path(os.path.relpath(p, start)).as_posix()) for p in written}

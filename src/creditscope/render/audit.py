@@ -1,4 +1,4 @@
-"""The audit table of `creditscope report`."""
+"""The audit table of `creditscope report`, row by row, for the page."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from creditscope.runs.groups import AuditRow
 from creditscope.studies.audit import audit_table
 
 
-def header(groups: Sequence[AuditRow]) -> list[str]:
-    return texts(audit_table(groups, ""))[0]
-
-
-def cells(groups: Sequence[AuditRow]) -> list[list[str]]:
-    """A row of text per group."""
-    return texts(audit_table(groups, ""))[1]
+def cells(group: AuditRow) -> dict[str, str]:
+    """The row of a group as text, by the names of the columns."""
+    table = audit_table([group], "")
+    return dict(zip(table.by_name, texts(table)[1][0], strict=True))
 
 
 def caption(groups: Sequence[AuditRow]) -> str:
