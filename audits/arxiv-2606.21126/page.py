@@ -19,6 +19,7 @@ import jinja2
 from creditscope.files import write_atomic
 from creditscope.protocol import get_policy
 from creditscope.quantities import Compare, Quantity, Scale, get_quantity
+from creditscope.render.draw import draw, svg
 from creditscope.render.markdown import escape
 from creditscope.render.markdown import table as pipe_table
 from creditscope.render.numbers import num
@@ -74,7 +75,8 @@ class Page:
         found = [
             line for line in self.lines
             if isinstance(c := line.claim, Number) and line.compared and c.quantity == "accuracy"
-            and c.table in ("Primary audit", "Penalty") and (c.method == "bp" or (c.setting, line.reading) == ("frozen blocks", RMS))
+            and c.table in ("Primary audit", "Penalty")
+            and (c.method == "bp" or (c.setting, line.reading) == ("frozen blocks", RMS))
         ]  # fmt: skip
         worst = max(abs(line.ours.value - line.published.value) for line in found)
         return {"worst": f"{worst:.3f}", "lines": len(found), "networks": len({k for x in found for k in x.runs})}
@@ -147,7 +149,7 @@ class Page:
 
     def headline(self) -> str:
         published = {line.claim.method: line.claim for line in self._accuracies()}
-        names = ("accuracy", "gamma", "growth", "reference_norm_128", "margin_matched", "finding")
+        names = ("accuracy", "gamma", "gamma_all_layers", "growth", "reference_norm_128", "margin_matched", "finding")
         rows = []
         for g in self.primary():
             cells = {name: get_quantity(name).over(g) for name in names}
@@ -189,7 +191,7 @@ class Page:
         """Claims that no run is about, by table and setting."""
         found: dict[tuple[str, str], Counter[str]] = {}
         for line in self.lines:
-            if line.outcome is Outcome.NOT_RUN:
+            if line.outcome is Outcome.NOT_RUN and isinstance(line.claim, Number):
                 found.setdefault((line.claim.table, line.claim.setting), Counter())[line.claim.method.upper()] += 1
         rows = tuple(
             Row(
@@ -207,8 +209,6 @@ class Page:
 
     def figure(self) -> bytes:
         """Orders of magnitude of DFA, ours / published, in three readings."""
-        from creditscope.render.draw import draw, svg
-
         ratio = Quantity(
             "ratio", "ours / published", "ours / published", scale=Scale.LOG, compare=Compare.LOG_RATIO,
             convention="1: as published; DFA, ResMLP d=256 L=4, CIFAR-10; mean over seeds",
@@ -232,12 +232,12 @@ class Page:
         return svg(draw(drawn, "claim", "ratio", "reading", title="DFA: ours / published, one dot per seed")).encode()
 
     def text(self) -> str:
-        template = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)  # noqa: S701  (Markdown)
+        template = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
         used = list(dict.fromkeys(line.reading for line in self.lines if line.reading and line.compared))
         return template.from_string((HERE / "page.md").read_text(encoding="utf-8")).render(
-            n=self.counts(), sound=self.sound(), recipe=self.recipe(), contrast=self.contrast(), nulls=self.nulls(), seeds=self.seeds(),
-            headline=self.headline(), summary=self.summary(), distances=self.far(), missing=self.missing(),
-            readings=", ".join(used), protocol=f"protocol {get_policy('three-check').version}",
+            n=self.counts(), sound=self.sound(), recipe=self.recipe(), contrast=self.contrast(), nulls=self.nulls(),
+            seeds=self.seeds(), headline=self.headline(), summary=self.summary(), distances=self.far(), missing=self.missing(),
+            readings="; ".join(used), protocol=f"protocol {get_policy('three-check').version}",
         )  # fmt: skip
 
     def csv(self) -> bytes:

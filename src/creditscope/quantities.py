@@ -456,7 +456,12 @@ def _floor_epoch(batch: int) -> Quantity:
 
     title = f"‖g_L‖/{batch} under the floor"
     return Quantity(
-        f"floor_epoch[{batch}]", "D2", title, "epochs", f"first epoch at which ‖g_L‖/{batch} is under {floor:g}", read=read
+        f"floor_epoch[{batch}]",
+        "D2",
+        title,
+        "epochs",
+        f"first epoch at which ‖g_L‖/{batch} is under {floor:g}",
+        read=read,
     )
 
 

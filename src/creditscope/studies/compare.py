@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from creditscope.credit.registry import make_rule
+from creditscope.quantities import Quantity
 from creditscope.runs.groups import Group, audit
 from creditscope.runs.record import Record
 from creditscope.studies.ablation import case_of
@@ -283,5 +284,11 @@ def readings_table(lines: Sequence[Line], title: str) -> Table:
         "chosen_log": "log10 ratio, values that choose", "chosen_z": "z, values that choose",
         "held_log": "log10 ratio, held back", "held_z": "z, held back",
     }  # fmt: skip
-    columns = (Column("method"), Column("reading"), *(Column(k, v) for k, v in titles.items()), Column("networks"))
+    distance = Quantity("distance", "", "distance", digits=2)
+    columns = (
+        Column("method"),
+        Column("reading"),
+        *(Column(k, v, distance) for k, v in titles.items()),
+        Column("networks"),
+    )
     return Table("readings", title, columns, tuple(rows))
