@@ -32,22 +32,20 @@ class Certify:
         from creditscope.data import load_dataset
         from creditscope.errors import CreditscopeError
         from creditscope.files import dump_json, write_atomic
-        from creditscope.render.certificate import FORMATS, certificate_lines, drawn
+        from creditscope.render.certificate import certificate_lines, plot
         from creditscope.training.bundle import load_bundle
         from creditscope.training.certify import certify_bundle
 
         if self.samples < 1:
             raise CreditscopeError(f"--samples is {self.samples}; give at least 1")
-        if self.figure and self.figure.suffix not in FORMATS:
-            raise CreditscopeError(
-                f"--figure {self.figure} has no known format; end it with one of {', '.join(FORMATS)}"
-            )
+        if self.figure and self.figure.suffix not in (".svg", ".pdf", ".png"):
+            raise CreditscopeError(f"--figure {self.figure} has no known format; end it with .svg, .pdf or .png")
         bundle = load_bundle(self.bundle)
         found = certify_bundle(bundle, load_dataset(bundle.spec.dataset, self.data_dir), self.samples)
         if self.json:
             write_atomic(self.json, dump_json(found.to_dict()))
         if self.figure:
-            write_atomic(self.figure, drawn(found, self.figure.suffix))
+            plot(found).save(self.figure)
         print(f"{bundle.spec.label}, {found.conditions['samples']} samples, {found.conditions['dtype']}")
         print("\n".join(certificate_lines(found)))
         return 0

@@ -71,7 +71,7 @@ def answers(sources: Sources) -> list[Audited]:
     from creditscope.pitfalls.audit import audit_evidence
     from creditscope.pitfalls.evidence import read_evidence
     from creditscope.render.checklist import Audited
-    from creditscope.studies.stored import full_reports
+    from creditscope.studies.shown import full_reports
 
     fuller = {r.run: r for root in sources.stores for r in full_reports(root)}
     fuller |= {r.run: r for _, r in sources.reports if r.run}

@@ -33,12 +33,12 @@ class Demo:
         from rich.console import Console
 
         from creditscope.files import dump_json, write_atomic
-        from creditscope.render.audit import audit_markdown, audit_renderable
         from creditscope.render.html import html_page, networks
-        from creditscope.render.text import to_text
+        from creditscope.render.tables import table_markdown, table_text
         from creditscope.runs.execute import run_specs
         from creditscope.runs.executors.local import LocalExecutor
-        from creditscope.studies.audit import audit
+        from creditscope.runs.groups import audit
+        from creditscope.studies.audit import audit_table
         from creditscope.studies.demo import METHODS, demo_specs
 
         specs = demo_specs(
@@ -54,13 +54,14 @@ class Demo:
         executor.shutdown()
         groups = audit(bundles)
         title = "What accuracy + Γ would have claimed | what the protocol finds"
-        print(to_text(audit_renderable(groups, title)))
+        table = audit_table(groups, title)
+        print(table_text(table, title))
         reports = self.out / "reports"
         reports.mkdir(parents=True, exist_ok=True)
         for group in groups:
-            for report, bundle in zip(group.reports, group.bundles, strict=True):
+            for report, bundle in zip(group.reports, group.records, strict=True):
                 report.to_json(reports / f"{bundle.spec.slug}.json")
-        write_atomic(self.out / "audit.md", audit_markdown(groups, title).encode())
+        write_atomic(self.out / "audit.md", table_markdown(table).encode())
         summary = [{"method": g.label, "seeds": g.seeds, "reports": [r.to_dict() for r in g.reports]} for g in groups]
         write_atomic(self.out / "audit.json", dump_json(summary))
         page = self.out / "report.html"
@@ -69,7 +70,7 @@ class Demo:
         print(f"\nWritten: {self.out / 'audit.md'} (this table), {self.out / 'audit.json'} (every number),")
         print(f"         {reports}/ (one report per network), {self.out / 'networks'}/ (the trained networks)")
         print(f"Look at it:  {page.resolve().as_uri()} (one page, opens in any browser)")
-        print(f"Look closer: creditscope diagnose {failing.bundles[0].path}")
+        print(f"Look closer: creditscope diagnose {failing.records[0].path}")
         sys.stdout.flush()
         return 0
 

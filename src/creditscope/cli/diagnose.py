@@ -50,8 +50,8 @@ class Diagnose:
         from creditscope.files import write_atomic
         from creditscope.protocol import get_policy
         from creditscope.protocol.diagnosis import diagnose
-        from creditscope.studies.audit import find_bundles, network_and_seed, nulls_for
-        from creditscope.training.bundle import load_bundle
+        from creditscope.runs.groups import network_and_seed, nulls_for
+        from creditscope.training.bundle import find_bundles, load_bundle
 
         get_policy(self.protocol)
         bundle = load_bundle(self.bundle)
@@ -93,6 +93,6 @@ class Diagnose:
 
 def siblings(path: Path) -> list[Bundle]:
     """The other bundles of the same directory."""
-    from creditscope.studies.audit import find_bundles
+    from creditscope.training.bundle import find_bundles
 
     return find_bundles([path.resolve().parent], lambda text: print(f"creditscope: left out: {text}", file=sys.stderr))

@@ -13,8 +13,8 @@ from creditscope.cli.verdict import annotation, exit_code
 
 if TYPE_CHECKING:
     from creditscope.cli.sources import Sources
-    from creditscope.studies.audit import AuditRow, Group
-    from creditscope.studies.result import StudyResult
+    from creditscope.runs.groups import AuditRow, Group
+    from creditscope.tables import Table
 
 TITLE = "What accuracy + Γ would have claimed | what the protocol finds"
 
@@ -59,9 +59,9 @@ class Report:
         from creditscope.errors import CreditscopeError
         from creditscope.files import dump_json, write_atomic
         from creditscope.protocol import get_policy
-        from creditscope.render.audit import audit_markdown, audit_renderable
-        from creditscope.render.text import to_text
-        from creditscope.studies.audit import audit, place, reported
+        from creditscope.render.tables import table_latex, table_markdown, table_text
+        from creditscope.runs.groups import audit, place, reported
+        from creditscope.studies.audit import audit_table
 
         get_policy(self.protocol)
         if not self.dirs:
@@ -85,26 +85,25 @@ class Report:
                 for row in rows
             ]
             write_atomic(self.json, dump_json(summary))
+        table = audit_table(rows, TITLE)
         if self.markdown:
-            write_atomic(self.markdown, audit_markdown(rows, TITLE).encode())
+            write_atomic(self.markdown, table_markdown(table).encode())
         if self.latex:
-            from creditscope.render.latex import audit_latex
-
-            write_atomic(self.latex, audit_latex(rows, standalone=self.standalone).encode())
+            write_atomic(self.latex, table_latex(table, self.standalone).encode())
         if self.html or self.figures:
             _pictures(self, sources, groups, rows)
         judged = [report for row in rows for report in row.reports]
         if self.github:
             print("\n".join(map(annotation, judged)))
-        print(to_text(audit_renderable(rows, TITLE)))
+        print(table_text(table, TITLE))
         return exit_code(judged) if self.strict else 0
 
 
 def _pictures(flags: Report, sources: Sources, groups: Sequence[Group], rows: Sequence[AuditRow]) -> None:
     from creditscope.files import write_atomic
-    from creditscope.studies.stored import full_reports, stored_runs, stored_studies
+    from creditscope.studies.shown import full_reports, stored_studies
 
-    studies: list[tuple[str, StudyResult]] = []
+    studies: list[tuple[str, Table]] = []
     begun: list[str] = []
     for root in sources.stores:
         stored = stored_studies(root, flags.full, flags.data_dir)
@@ -113,18 +112,17 @@ def _pictures(flags: Report, sources: Sources, groups: Sequence[Group], rows: Se
         begun += [where + line for line in stored.begun]
     if flags.html:
         from creditscope.render.html import html_page, networks
-        from creditscope.render.html.published import published_section
 
         runs = {b.spec.hash for b in sources.bundles}
         extra = [r for root in sources.stores for r in full_reports(root) if r.run in runs]
         shown = networks(groups, sources.bundles, [*extra, *(r for _, r in sources.reports)])
-        finished = [r for root in sources.stores for r in stored_runs(root, [b.spec for b in sources.bundles])]
-        page = html_page(rows, shown, studies=studies, begun=begun, published=published_section(finished))
+        page = html_page(rows, shown, studies=studies, begun=begun)
         write_atomic(flags.html, page.encode())
     if flags.figures:
+        from creditscope.render.draw import table_panels
         from creditscope.render.figures import write_figures
-        from creditscope.render.study_charts import study_charts
+        from creditscope.render.words import words
 
         several = len({preset for preset, _ in studies}) > 1
-        named = {f"study-{r.name}" + (f"-{preset}" if several else ""): study_charts(r) for preset, r in studies}
+        named = {f"study-{r.name}" + (f"-{preset}" if several else ""): table_panels(r, words) for preset, r in studies}
         write_figures(groups, flags.figures, named)

@@ -85,7 +85,7 @@ class Show:
     def execute(self) -> int:
         from creditscope.render.numbers import printable
         from creditscope.runs.archive import Archive, command, open_source
-        from creditscope.studies.kin import judged
+        from creditscope.runs.judged import judged
 
         store = open_source(self.store)
         key = store.find(self.run)

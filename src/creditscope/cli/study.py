@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
-from urllib.parse import quote
 
 import tyro
 
 if TYPE_CHECKING:
     from creditscope.runs.store import Store
-    from creditscope.studies.result import Run as Finished
-    from creditscope.studies.result import StudyResult
     from creditscope.training.spec import RunSpec
 
 FAILED = 1
-
-
-START, END = "<!-- primary audit, from results/ -->", "<!-- end of the primary audit -->"
 PresetName = Literal["smoke", "quick", "paper", "reduced"]
 
 
@@ -40,7 +33,7 @@ class List:
         for name in NAMES:
             study = get_study(name)
             sizes = ", ".join(f"{preset} {len(study.specs(preset))}" for preset in PRESETS)
-            print(f"{name:<14}  {study.QUESTION}  (runs: {sizes})")
+            print(f"{name:<14}  {study.question}  (runs: {sizes})")
         return 0
 
 
@@ -229,80 +222,31 @@ class Show:
     preset: PresetName = "smoke"
     """Preset that was run."""
     json: bool = False
-    """As JSON, with the data of the figure."""
+    """As JSON: every number in full, with what the figure draws."""
     markdown: bool = False
     """As Markdown."""
     latex: bool = False
-    """As a LaTeX table (booktabs)."""
+    """As a LaTeX table (booktabs, longtable)."""
+    csv: bool = False
+    """As CSV: every number in full, with interval, spread and number of networks."""
+    html: bool = False
+    """As an HTML table."""
     data_dir: Path | None = None
     """Where the CIFAR files are (studies of level full measure when they are shown first)."""
 
     def execute(self) -> int:
         from creditscope.errors import CreditscopeError
-        from creditscope.render.study import study_json, study_latex, study_markdown, study_text
+        from creditscope.render.tables import FORMS, render_table
         from creditscope.runs.archive import open_source
         from creditscope.studies.catalogue import get_study
-        from creditscope.studies.show import show
+        from creditscope.studies.shown import show
 
-        if self.json + self.markdown + self.latex > 1:
-            raise CreditscopeError("choose one of --json, --markdown and --latex")
+        chosen = [form for form in FORMS if getattr(self, form, False)]
+        if len(chosen) > 1:
+            raise CreditscopeError(f"choose one of {' and '.join(f'--{form}' for form in chosen)}")
         get_study(self.name)
-        result = show(self.name, self.preset, open_source(self.store), self.data_dir)
-        form = (
-            study_json if self.json else study_markdown if self.markdown else study_latex if self.latex else study_text
-        )
-        print(form(result).rstrip("\n"))
-        return 0
-
-
-@dataclass
-class Page:
-    """Every published value next to ours, with the difference and a computed statement; what was learned; the
-    studies.
-
-    Example: creditscope study page --store results --out docs/audit.md
-    """
-
-    store: Path
-    """Directory of the store, or of an archive (`runs export --format archive`)."""
-    out: Path
-    """Markdown file to write."""
-    headline: Path | None = None
-    """Also write the table of the primary audit between the two marks of this file (a README)."""
-    figures: Path | None = None
-    """Also draw the primary audit and every study into this directory (SVG) and show them in the page."""
-    preset: PresetName = "reduced"
-    """Preset that was run."""
-    data_dir: Path | None = None
-    """Where the CIFAR files are (a store measures level full when it is shown first; an archive has it)."""
-
-    def execute(self) -> int:
-        from creditscope.errors import CreditscopeError
-        from creditscope.files import write_atomic
-        from creditscope.render.reproduction import audit_page, headline
-        from creditscope.runs.archive import is_archive, open_source
-        from creditscope.studies.show import everything, planned
-
-        source = open_source(self.store)
-        if not is_archive(self.store) and not any(p["preset"] == self.preset for p in source.plans()):
-            known = ", ".join(sorted({p["preset"] for p in source.plans()})) or "none"
-            raise CreditscopeError(f"{self.store} was not run with preset {self.preset}; its presets: {known}")
-        if not self.out.parent.is_dir():
-            raise CreditscopeError(f"{self.out.parent} does not exist; make it, or choose another --out")
-        runs, results, missing = everything(self.preset, source, self.data_dir)
-        figures = _figures(runs, results, self.figures, self.out.parent) if self.figures else {}
-        page = audit_page(runs, results, missing, source.root.name, planned(self.preset), figures)
-        write_atomic(self.out, page.encode())
-        if self.headline:
-            text = self.headline.read_text()
-            if START not in text or END not in text:
-                raise CreditscopeError(
-                    f"{self.headline} lacks the marks {START} and {END}, between which the table goes"
-                )
-            before, _, rest = text.partition(START)
-            made = f"{before}{START}\n\n{headline(runs)}\n\n{END}{rest.partition(END)[2]}"
-            write_atomic(self.headline, made.encode())
-        print(f"{len(runs)} runs, {len(results)} studies; page {self.out}")
+        table = show(self.name, self.preset, open_source(self.store), self.data_dir)
+        print(render_table(table, chosen[0] if chosen else "text").rstrip("\n"))
         return 0
 
 
@@ -378,16 +322,3 @@ def _setting(text: str) -> tuple[str, str | int]:
 
         raise CreditscopeError(f"--slurm {text!r} is not NAME=VALUE")
     return name, int(value) if value.isdigit() else value
-
-
-def _figures(runs: Sequence[Finished], results: Sequence[StudyResult], directory: Path, start: Path) -> dict[str, str]:
-    """Draw them; name -> address seen from the page."""
-    from creditscope.render.claims_charts import claims_charts
-    from creditscope.render.figures import write_figures
-    from creditscope.render.reproduction import primary_groups
-    from creditscope.render.study_charts import study_charts
-    from creditscope.studies.reproduction import outcomes
-
-    panels = {**claims_charts(outcomes(runs)), **{f"study-{r.name}": study_charts(r) for r in results}}
-    written = write_figures(primary_groups(runs), directory, panels, ("svg",))
-    return {p.stem: quote(Path(os.path.relpath(p, start)).as_posix()) for p in written}

@@ -67,8 +67,8 @@ def entries(sources: Sources, protocol: str) -> list[Entry]:
     """One entry per group of seeds; a bundle that was named itself brings its whole group. Then the reports."""
     from creditscope.render.html.network import networks
     from creditscope.render.template import Entry, Null
-    from creditscope.studies.audit import NULL_KINDS, audit, nulls_for, recipe
-    from creditscope.studies.stored import full_reports
+    from creditscope.runs.groups import NULL_KINDS, audit, nulls_for, recipe
+    from creditscope.studies.shown import full_reports
 
     named = {recipe(b.spec) for b in sources.single}
     only_named = len(sources.single) > 0 and not sources.stores
@@ -84,7 +84,7 @@ def entries(sources: Sources, protocol: str) -> list[Entry]:
         ]
         nulls = [
             Null(kind, b.spec.seed, found[kind].spec.hash, found[kind].accuracy)
-            for b in group.bundles
+            for b in group.records
             for found in (nulls_for(b, sources.bundles),)
             for kind in (*NULL_KINDS, "bp_trained")
             if kind in found and found[kind].spec.hash != b.spec.hash
@@ -98,7 +98,7 @@ def entries(sources: Sources, protocol: str) -> list[Entry]:
                 group.spec,
                 nulls,
                 _remarks(sources, recipe(group.spec)),
-                [str(b.path) for b in group.bundles],
+                [str(b.path) for b in group.records],
             )
         )
     for name, report in sources.reports:
@@ -112,8 +112,8 @@ def _remarks(sources: Sources, wanted: str) -> list[str]:
     """Runs of the same recipe that failed: no seed is left out silently."""
     from creditscope.errors import CreditscopeError
     from creditscope.runs.archive import open_source
+    from creditscope.runs.groups import recipe
     from creditscope.runs.store import Store
-    from creditscope.studies.audit import recipe
     from creditscope.training.spec import recorded_spec
 
     found = []

@@ -6,8 +6,9 @@ import json
 
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.runs.archive import Archive
+from creditscope.runs.groups import NULL_KINDS, audit, nulls_for, recipe, relatives
+from creditscope.runs.record import Finished
 from creditscope.runs.store import Store
-from creditscope.studies.audit import NULL_KINDS, Audited, audit, nulls_for, recipe, relatives
 from creditscope.training.spec import recorded_spec
 
 
@@ -30,9 +31,9 @@ def judged(store: Store | Archive, key: str) -> tuple[DiagnosticReport, str]:
     return report, f"judged over the seed{'s' if len(members) > 1 else ''} {told} of {store.root}, {nulls}"
 
 
-def _read(store: Store | Archive, key: str) -> Audited:
+def _read(store: Store | Archive, key: str) -> Finished:
     return store.read(key) if isinstance(store, Archive) else store.bundle(key)
 
 
-def _own(run: Audited) -> DiagnosticReport:
+def _own(run: Finished) -> DiagnosticReport:
     return DiagnosticReport.from_dict(run.report, str(run.path))
