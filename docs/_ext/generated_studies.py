@@ -12,7 +12,7 @@ from creditscope.studies import published as pub
 from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import PRESETS
 from creditscope.studies.published import Published
-from creditscope.training.spec import RunSpec, bare
+from creditscope.training.spec import RunSpec, norm_remark
 
 TABLES: dict[str, dict[str, Mapping[Any, Published]]] = {
     "audit": {"accuracy": pub.AUDIT_ACCURACY},
@@ -81,7 +81,7 @@ def _numbers(values: Iterable[float]) -> str:
 
 
 def _network(s: RunSpec) -> str:
-    return f"{s.arch} d={s.width} L={s.depth}{bare(s.arch, s.terminal_norm)}"
+    return f"{s.arch} d={s.width} L={s.depth}{norm_remark(s.arch, s.terminal_norm)}"
 
 
 def _epochs(s: RunSpec) -> str:

@@ -52,11 +52,11 @@ def tensors(a: Sequence[Tensor], g: Sequence[Tensor]) -> str | None:
     from creditscope.measure.alignment import aggregate, clamped_cosine, inner_products
 
     parts = [inner_products(x.detach().flatten(1), y.detach().flatten(1)) for x, y in zip(a, g, strict=True)]
-    dot, aa, gg = (np.stack([p[k] for p in parts]) for k in range(3))
+    dot, a_squared, g_squared = (np.stack([p[k] for p in parts]) for k in range(3))
     clamped = np.stack(
         [clamped_cosine(x.detach().flatten(1), y.detach().flatten(1)) for x, y in zip(a, g, strict=True)]
     )
-    return disagreement(aggregate(dot, aa, gg, clamped))
+    return disagreement(aggregate(dot, a_squared, g_squared, clamped))
 
 
 def disagreement(fact: Aggregate) -> str | None:

@@ -158,8 +158,8 @@ def _scaled(node: ast.expr) -> bool:
     for part in ast.walk(node):
         if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult):
             for side in (part.left, part.right):
-                said = words(last_name(side)) | {last_name(side)}
-                if said & BATCH or (isinstance(side, ast.Subscript) and last_name(side.value) == "shape"):
+                name_words = words(last_name(side)) | {last_name(side)}
+                if name_words & BATCH or (isinstance(side, ast.Subscript) and last_name(side.value) == "shape"):
                     return True
     return False
 

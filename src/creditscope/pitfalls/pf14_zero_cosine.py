@@ -101,8 +101,8 @@ def _is_cosine(source: Source, node: ast.expr, cosines: set[str]) -> bool:
 
 
 def _cosine_word(name: str) -> bool:
-    said = words(name)
-    return bool(said & COSINE) and not said & NOT_COSINE
+    name_words = words(name)
+    return bool(name_words & COSINE) and not name_words & NOT_COSINE
 
 
 def _is_one(source: Source, node: ast.expr | None) -> bool:

@@ -100,8 +100,8 @@ def _key(node: ast.AST) -> str:
 def _named_choice(source: Source, node: ast.Assign | ast.AnnAssign) -> Iterator[Spot]:
     """best_seeds = [3, 7, 11], best_seed = max(...)."""
     for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-        said = words(last_name(target)) if isinstance(target, ast.Name | ast.Attribute) else set()
-        if not said & SEED or not said & (PICKED | DROPPED) or node.value is None:
+        name_words = words(last_name(target)) if isinstance(target, ast.Name | ast.Attribute) else set()
+        if not name_words & SEED or not name_words & (PICKED | DROPPED) or node.value is None:
             continue
         value = node.value
         literal = (
@@ -171,8 +171,10 @@ def _per_seed(node: ast.expr, over_seeds: set[str]) -> bool:
     if not isinstance(node, ast.Name | ast.Attribute):
         return False
     name = last_name(node)
-    said = words(name)
-    return name in over_seeds or bool(said & SEED and said & RESULT and not said & {"epoch", "epochs"})
+    name_words = words(name)
+    return name in over_seeds or bool(
+        name_words & SEED and name_words & RESULT and not name_words & {"epoch", "epochs"}
+    )
 
 
 def _extreme(

@@ -367,13 +367,18 @@ class Source:
             return False
         if name in known or self._gradient_word(name):
             return True
-        said = words(name)
-        return self.computes_gradients and bool(said & WEAK) and len(said) <= 3 and not said & (UNIT | NO_GRADIENT)
+        name_words = words(name)
+        return (
+            self.computes_gradients
+            and bool(name_words & WEAK)
+            and len(name_words) <= 3
+            and not name_words & (UNIT | NO_GRADIENT)
+        )
 
     @staticmethod
     def _gradient_word(name: str) -> bool:
-        said = words(name)
-        return bool(said & GRADIENT) and not said & (NO_GRADIENT | UNIT)
+        name_words = words(name)
+        return bool(name_words & GRADIENT) and not name_words & (NO_GRADIENT | UNIT)
 
 
 def paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
