@@ -20,6 +20,7 @@ from typing import Any
 from creditscope.errors import CreditscopeError, unknown
 from creditscope.measure.alignment import LEAST_LAYERS
 from creditscope.measure.facts import GROUP, Concentration, Facts, FreshB, LayerMeans
+from creditscope.protocol import DiagnosticThresholds
 from creditscope.runs.groups import AuditRow, Group
 from creditscope.runs.record import Line, NotMeasured, Record
 from creditscope.tables import Cell, Column, Spread, geometric_mean, mean
@@ -393,7 +394,7 @@ for _quantity in (
     ),
     Quantity(
         "loss_change", "Δ loss", "Δ train loss", "", "training loss of the last epoch minus that of the first",
-        then=_loss_change, **SIGNED,
+        then=_loss_change, **SIGNED, compare=Compare.LOG_RATIO,
     ),
     Quantity(
         "residual", "‖dE/dh‖", "distance to the fixed point", "",
@@ -447,6 +448,27 @@ def _of_layer(
     return made
 
 
+def _floor_epoch(batch: int) -> Quantity:
+    floor = DiagnosticThresholds().g_norm_floor
+
+    def read(record: Record, epoch: int | None) -> Cell:
+        lines = (
+            x for x in record.trajectory if x["epoch"] >= 1 and batch_mean(float(x["g_per_sample"][-1]), batch) < floor
+        )
+        found = next((int(x["epoch"]) for x in lines), None)
+        return Cell(note="it stays above") if found is None else Cell(found, n=1)
+
+    title = f"‖g_L‖/{batch} under the floor"
+    return Quantity(
+        f"floor_epoch[{batch}]",
+        "D2",
+        title,
+        "epochs",
+        f"first epoch at which ‖g_L‖/{batch} is under {floor:g}",
+        read=read,
+    )
+
+
 LAYERED: dict[str, Callable[[int], Quantity]] = {
     "cosine": _of_layer(
         "cosine", "cosine at layer {0}", "mean per-sample cosine of a_{0} and g_{0}", lambda x: x["cosine"], **SIGNED
@@ -456,5 +478,6 @@ LAYERED: dict[str, Callable[[int], Quantity]] = {
         "reference_norm_128", "‖g_{0}‖/128", "mean per-sample ‖g_{0}‖ divided by 128",
         lambda x: [batch_mean(g) for g in x["g_per_sample"]], **ORDERS, digits=2,
     ),
+    "floor_epoch": _floor_epoch,
 }  # fmt: skip
-"""Quantities of one layer: name -> layer -> quantity."""
+"""Quantities of one layer (`floor_epoch`: of one batch size): name -> number in brackets -> quantity."""

@@ -36,9 +36,6 @@ STUDY = Group(
         "run": Command("study.Run", "train what is missing (interrupted or failed: the same command goes on)"),
         "status": Command("study.Status", "done, running, failed and time left of what was started on a store"),
         "show": Command("study.Show", "table and conclusion of a study, from the runs that are finished"),
-        "page": Command(
-            "study.Page", "published claims next to the runs of a store or an archive, as one Markdown page"
-        ),
     },
     "Example: creditscope study run audit ablation temporal --preset smoke --store runs/store",
 )
@@ -88,6 +85,7 @@ ROOT = Group(
             "template.Template", "a paper's reporting section, filled from runs: every number with its run"
         ),
         "checklist": Command("checklist.Checklist", "the known pitfalls as questions, answered where the files can"),
+        "audit": Command("audit.Audit", "a paper's published numbers, a folder of data, next to the runs of a store"),
         "study": STUDY,
         "runs": RUNS,
         "pitfalls": PITFALLS,

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
-from urllib.parse import quote
 
 import tyro
 
 if TYPE_CHECKING:
-    from creditscope.runs.record import Record as Finished
     from creditscope.runs.store import Store
-    from creditscope.tables import Table
     from creditscope.training.spec import RunSpec
 
 FAILED = 1
-
-
-START, END = "<!-- primary audit, from results/ -->", "<!-- end of the primary audit -->"
 PresetName = Literal["smoke", "quick", "paper", "reduced"]
 
 
@@ -257,57 +250,6 @@ class Show:
         return 0
 
 
-@dataclass
-class Page:
-    """Every published value next to ours, with the difference and a computed statement; what was learned; the
-    studies.
-
-    Example: creditscope study page --store results --out docs/audit.md
-    """
-
-    store: Path
-    """Directory of the store, or of an archive (`runs export --format archive`)."""
-    out: Path
-    """Markdown file to write."""
-    headline: Path | None = None
-    """Also write the table of the primary audit between the two marks of this file (a README)."""
-    figures: Path | None = None
-    """Also draw the primary audit and every study into this directory (SVG) and show them in the page."""
-    preset: PresetName = "reduced"
-    """Preset that was run."""
-    data_dir: Path | None = None
-    """Where the CIFAR files are (a store measures level full when it is shown first; an archive has it)."""
-
-    def execute(self) -> int:
-        from creditscope.errors import CreditscopeError
-        from creditscope.files import write_atomic
-        from creditscope.render.reproduction import audit_page, headline
-        from creditscope.runs.archive import is_archive, open_source
-        from creditscope.studies.shown import everything, planned
-
-        source = open_source(self.store)
-        if not is_archive(self.store) and not any(p["preset"] == self.preset for p in source.plans()):
-            known = ", ".join(sorted({p["preset"] for p in source.plans()})) or "none"
-            raise CreditscopeError(f"{self.store} was not run with preset {self.preset}; its presets: {known}")
-        if not self.out.parent.is_dir():
-            raise CreditscopeError(f"{self.out.parent} does not exist; make it, or choose another --out")
-        runs, results, missing = everything(self.preset, source, self.data_dir)
-        figures = _figures(runs, results, self.figures, self.out.parent) if self.figures else {}
-        page = audit_page(runs, results, missing, source.root.name, planned(self.preset), figures)
-        write_atomic(self.out, page.encode())
-        if self.headline:
-            text = self.headline.read_text()
-            if START not in text or END not in text:
-                raise CreditscopeError(
-                    f"{self.headline} lacks the marks {START} and {END}, between which the table goes"
-                )
-            before, _, rest = text.partition(START)
-            made = f"{before}{START}\n\n{headline(runs)}\n\n{END}{rest.partition(END)[2]}"
-            write_atomic(self.headline, made.encode())
-        print(f"{len(runs)} runs, {len(results)} studies; page {self.out}")
-        return 0
-
-
 def _chosen(name: str, preset: str, seeds: tuple[int, ...]) -> list[RunSpec]:
     """The grid of a study, or the part of it with these seeds."""
     from creditscope.errors import CreditscopeError
@@ -380,17 +322,3 @@ def _setting(text: str) -> tuple[str, str | int]:
 
         raise CreditscopeError(f"--slurm {text!r} is not NAME=VALUE")
     return name, int(value) if value.isdigit() else value
-
-
-def _figures(runs: Sequence[Finished], results: Sequence[Table], directory: Path, start: Path) -> dict[str, str]:
-    """Draw them; name -> address seen from the page."""
-    from creditscope.render.claims_charts import claims_charts
-    from creditscope.render.figures import write_figures
-    from creditscope.render.reproduction import primary_groups
-    from creditscope.render.draw import table_panels
-    from creditscope.render.words import words
-    from creditscope.studies.reproduction import outcomes
-
-    panels = {**claims_charts(outcomes(runs)), **{f"study-{r.name}": table_panels(r, words) for r in results}}
-    written = write_figures(primary_groups(runs), directory, panels, ("svg",))
-    return {p.stem: quote(Path(os.path.relpath(p, start)).as_posix()) for p in written}

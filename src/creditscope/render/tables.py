@@ -6,7 +6,7 @@ import csv
 import html
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -129,6 +129,23 @@ def table_html(table: Table) -> str:
     )
     caption = f"<caption>{html.escape(table.title)}</caption>"
     return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{told}"
+
+
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
+<style>body{{font:15px system-ui,sans-serif;margin:2em;color-scheme:light dark}}table{{border-collapse:collapse;margin:1em 0}}
+td,th{{border-bottom:1px solid #8886;padding:3px 8px;text-align:left;vertical-align:top}}
+caption{{text-align:left;font-weight:600}}
+th{{position:sticky;top:0;background:Canvas}}.filter{{position:sticky;left:0;font:inherit;width:30em}}</style>
+<h1>{title}</h1><label>Show lines with all of these words: <input class="filter" type="search"></label>{tables}
+<script>document.querySelector(".filter").addEventListener("input",e=>{{const w=e.target.value.toLowerCase().split(/\\s+/);
+for(const r of document.querySelectorAll("tbody tr"))r.hidden=!w.every(x=>r.textContent.toLowerCase().includes(x))}})</script>
+</html>
+"""
+
+
+def tables_page(tables: Sequence[Table], title: str) -> str:
+    """Tables as one page to open in a browser, with a field that shows only the lines that hold some words."""
+    return PAGE.format(title=html.escape(title), tables="".join(map(table_html, tables)))
 
 
 def kinds(rows: list[list[str]]) -> list[str]:

@@ -74,27 +74,12 @@ def _instead(study: Study, name: str, preset: str, source: Store | Archive) -> s
     return f"`creditscope study run {name} --preset {preset} --store {where}` trains them"
 
 
-def everything(
-    preset: str, source: Store | Archive, data_dir: str | Path | None = None
-) -> tuple[list[Record], list[Table], list[str]]:
-    """All usable runs of a store or an archive, every study that they can answer, and a line for each that they cannot."""
-    tables: list[Table] = []
-    missing: list[str] = []
-    for name in NAMES:
-        study = get_study(name)
-        try:
-            tables.append(show(name, preset, source, data_dir))
-        except CreditscopeError:
-            missing.append(f"{name}: {study.question} ({len(study.specs(preset))} runs, not run yet)")
-    if isinstance(source, Archive):
-        return source.runs(), tables, missing
-    specs = [recorded_spec(json.loads(row["spec"])) for row in source.rows() if not row["problem"]]
-    return records_of(source, specs, data_dir)[0], tables, missing
-
-
-def planned(preset: str) -> dict[str, list[str]]:
-    """For every study the hashes of the runs of its grid."""
-    return {name: [spec.hash for spec in get_study(name).specs(preset)] for name in NAMES}
+def every_record(root: str | Path) -> tuple[list[Record], list[str]]:
+    """All finished runs of a store or an archive, and a line for each that cannot be used; the full level is never measured."""
+    if is_archive(Path(root)):
+        return Archive(root).runs(), []
+    store = Measured(root)
+    return records_of(store, [recorded_spec(json.loads(row["spec"])) for row in store.rows() if not row["problem"]])
 
 
 @dataclass(frozen=True)
@@ -133,11 +118,6 @@ def stored_studies(root: str | Path, full: bool = False, data_dir: str | Path | 
                 continue
             results.append((preset, noted(study, specs, records, problems)))
     return Stored(tuple(results), tuple(begun))
-
-
-def stored_runs(root: str | Path, specs: Sequence[RunSpec]) -> list[Record]:
-    """The finished runs of a store among `specs`, or every run of an archive; the full level is read and never measured."""
-    return Archive(root).runs() if is_archive(Path(root)) else records_of(Measured(root), specs)[0]
 
 
 def full_reports(root: str | Path) -> list[DiagnosticReport]:

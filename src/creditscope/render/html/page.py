@@ -44,12 +44,10 @@ def html_page(
     thresholds: DiagnosticThresholds | None = None,
     studies: Sequence[tuple[str, Table]] = (),
     begun: Sequence[str] = (),
-    published: dict[str, Any] | None = None,
 ) -> str:
     """The page: the audit table over seeds (where there are groups), the table of networks, the studies, a page per network.
 
-    `studies` are (preset, result); `begun` are lines on studies that cannot be shown yet; `published` is a
-    `published_section`.
+    `studies` are (preset, result); `begun` are lines on studies that cannot be shown yet.
     """
     limits = thresholds or DiagnosticThresholds()
     shown = apart(shown)
@@ -78,7 +76,6 @@ def html_page(
             networks=rows,
             studies=[study_section(preset, result) for preset, result in studies],
             begun=begun,
-            published=published,
             keys={n.report.run: n.key for n in shown if n.report.run},
             n_nulls=sum(n.null for n in shown),
             methods=sorted({r["method"] for r in rows}),
