@@ -163,9 +163,13 @@ def cell(value: float | None) -> Cell:
     return Cell(note="not measurable") if value is None else Cell(float(value), n=1)
 
 
-def at_full(read: Callable[[Facts], float | None]) -> Read:
-    """From the facts of level full."""
-    return lambda record, epoch: cell(read(record.full(epoch)))
+def at_full(fact: str, whose: str, read: Callable[[LayerMeans | None], float | None]) -> Read:
+    """From a fact of level full: of the credit, or of one of its controls."""
+
+    def found(record: Record, epoch: int | None) -> Cell:
+        return cell(read(getattr(getattr(record.full(epoch), fact), whose, None)))
+
+    return found
 
 
 def batch_mean(per_sample: float, batch: int = GROUP) -> float:
@@ -339,27 +343,27 @@ for _quantity in (
     ),
     Quantity(
         "rho", "ρ", "deep ρ", "", "perturbation correlation over the same layers as the deep cosine (32 directions, ε = 1e-3)",
-        read=at_full(lambda f: deep_mean(f.perturbation and f.perturbation.credit)), **SIGNED, full=True,
+        read=at_full("perturbation", "credit", deep_mean), **SIGNED, full=True,
     ),
     Quantity(
         "rho_all_layers", "ρ", "deep ρ, all layers", "", "the same over all layers 1..L",
-        read=at_full(lambda f: of_all(f.perturbation and f.perturbation.credit)), **SIGNED, full=True,
+        read=at_full("perturbation", "credit", of_all), **SIGNED, full=True,
     ),
     Quantity(
         "rho_reference", "ρ(g)", "ρ of a = g", "", "positive control of ρ: the gradient itself, all layers 1..L",
-        read=at_full(lambda f: of_all(f.perturbation and f.perturbation.reference)), **SIGNED, full=True,
+        read=at_full("perturbation", "reference", of_all), **SIGNED, full=True,
     ),
     Quantity(
         "rho_random", "ρ(random)", "ρ of a = random", "", "negative control of ρ: random vectors, all layers 1..L",
-        read=at_full(lambda f: of_all(f.perturbation and f.perturbation.random)), **SIGNED, full=True,
+        read=at_full("perturbation", "random", of_all), **SIGNED, full=True,
     ),
     Quantity(
         "nudging", "nudging", "nudging", "", "loss change after a step of .01 against the credit; negative is good",
-        read=at_full(lambda f: deep_mean(f.nudging and f.nudging.credit)), compare=Compare.LOG_RATIO, full=True,
+        read=at_full("nudging", "credit", deep_mean), compare=Compare.LOG_RATIO, full=True,
     ),
     Quantity(
         "nudging_all_layers", "nudging", "nudging, all layers", "", "the same over all layers 1..L",
-        read=at_full(lambda f: of_all(f.nudging and f.nudging.credit)), compare=Compare.LOG_RATIO, full=True,
+        read=at_full("nudging", "credit", of_all), compare=Compare.LOG_RATIO, full=True,
     ),
     Quantity(
         "fresh_b", "cos(B)", "trained", "", "deep cosine with the feedback that the network was trained with",

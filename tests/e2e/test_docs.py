@@ -161,7 +161,7 @@ def test_a_study_page_holds_what_the_code_says():
     text = full_text(DOCS / "studies" / "penalty.md")
     assert re.search(rf"^\| runs \| {len(get_study('penalty').specs('smoke'))} \|", text, re.M)
     assert "0, 0.0001, 0.001, 0.01, 0.1" in text
-    assert "| accuracy dfa, λ = 0.01 | 0.360 ± 0.002 |" in text.replace("\u00a0", " ")
+    assert "| accuracy | dfa | 30 epochs; λ = 0.01 | 0.36 ± 0.002 |" in text
 
 
 def test_the_options_of_a_rule_are_those_of_the_code():

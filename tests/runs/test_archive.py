@@ -18,12 +18,13 @@ from creditscope.errors import CreditscopeError
 from creditscope.runs.archive import Archive, command, write_archive
 from creditscope.runs.execute import run_store
 from creditscope.runs.store import Store
-from creditscope.studies.audit import analyse, audit
+from creditscope.studies.audit import analyse
+from creditscope.runs.groups import audit
 from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import DFA, PRESETS, make
-from creditscope.studies.kin import judged
-from creditscope.studies.result import runs_of
-from creditscope.studies.show import everything
+from creditscope.runs.judged import judged
+from creditscope.runs.record import records_of
+from creditscope.studies.shown import everything
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def test_a_study_says_the_same_from_an_archive(store, tmp_path):
     assert write_archive(store, hashes, tmp_path / "results") == hashes
     archive = Archive(tmp_path / "results")
     runs, problems = archive.runs_of(tiny_specs())
-    theirs, _ = runs_of(store, tiny_specs())
+    theirs, _ = records_of(store, tiny_specs())
     assert problems == []
     assert [r.spec for r in runs] == [r.spec for r in theirs]
     assert analyse(runs) == analyse(theirs)
@@ -68,7 +69,7 @@ def test_runs_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
 def test_a_shown_run_is_judged_with_its_seeds_and_nulls(store, tmp_path):
     """As the audit of the whole store judges it; alone where the nulls are not there; a null is not judged."""
     trained = [s for s in tiny_specs() if not s.frozen]
-    everything = audit(runs_of(store, tiny_specs())[0])
+    everything = audit(records_of(store, tiny_specs())[0])
     for spec in trained:
         report, told = judged(store, spec.hash)
         expected = next(r for g in everything for r in g.reports if r.run == spec.hash)

@@ -36,9 +36,9 @@ def method_over_norm(cells: Cells, seeds: Sequence[int]) -> Cell:
     """
     dfa, fa = (of_seeds(cells[key], "growth", seeds) for key in (("dfa", "none"), ("fa", "rms")))
     ratios = [a / b for a, b in zip(dfa, fa, strict=True)]
-    low, high = t_interval([math.log(r) for r in ratios]) or (None, None)
-    ends = (None, None) if low is None or high is None else (math.exp(low), math.exp(high))
-    return Cell(geometric_mean(ratios), *ends, n=len(ratios), values=tuple(ratios))
+    ends = t_interval([math.log(r) for r in ratios])
+    low, high = map(math.exp, ends) if ends else (None, None)
+    return Cell(geometric_mean(ratios), low, high, len(ratios), values=tuple(ratios))
 
 
 def weighed(cells: Cells, seeds: Sequence[int]) -> Statement:

@@ -24,6 +24,9 @@ class State(Enum):
     RANDOM = "control a = random"
 
 
+CONTROLS = {State.REFERENCE: "rho_reference", State.RANDOM: "rho_random"}
+
+
 def specs(preset: str) -> list[RunSpec]:
     found = []
     for seed in seeds_of(preset):
@@ -53,11 +56,11 @@ def build(study: Study, records: Sequence[Record]) -> Table:
         }
         rows.append(Row({"state": Cell(name), **cells}, tuple(r.spec.hash for r, _ in networks)))
     everyone = [network for networks in states(records).values() for network in networks]
-    for name, control in ((State.REFERENCE, "rho_reference"), (State.RANDOM, "rho_random")):
+    for name, control in CONTROLS.items() if everyone else ():
         quantity = get_quantity(control)
         value = quantity.mean(quantity.of(*network) for network in everyone)
         rows.append(Row({"state": Cell(name), "deep_cosine": Cell(note="a control of ρ"), "rho": value}))
-    own = rows[:-2]
+    own = rows[: len(states(records))]
     measured = [r for r in own if r["rho"].known]
     told = state(
         "triangulation",
