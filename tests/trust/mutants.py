@@ -425,60 +425,11 @@ STREAM = [
 
 CLAIMS = "studies/test_reproduction.py::"
 VERDICTS = "studies/test_verdicts.py::"
-SEEDS = "studies/test_analyses.py::test_seeds_counts_every_choice_of_three"
+SEEDS = "studies/test_studies.py::test_seeds_counts_every_choice_of_three"
 STUDIES = [
     ("runs/verify:verify", "line['gamma'] = line.pop('gamma_all_layers')", "pass", "an old Γ is of all layers",
      "runs/test_verify.py::test_a_record_from_before_the_layers_that_count_is_reproduced_to_the_bit"),
-    ("studies/audit:audit",
-     "make_report(_facts(b), headline_acc=[m.accuracy for m in members], network_acc=b.accuracy, frozen_baseline_acc=nulls or None, bp_acc=accs.get('bp_trained'), n_test=n_test or b.n_test, method_name=b.spec.label, notes=network_and_seed(b.spec), run=b.spec.hash, thresholds=thresholds, protocol=protocol)",
-     "make_report(_facts(b), headline_acc=[m.accuracy for m in members], frozen_baseline_acc=nulls or None, bp_acc=accs.get('bp_trained'), n_test=n_test or b.n_test, method_name=b.spec.label, notes=network_and_seed(b.spec), run=b.spec.hash, thresholds=thresholds, protocol=protocol)",
-     "a bundle knows its own accuracy",
-     "studies/test_verdicts.py::test_a_bundle_whose_accuracy_was_changed_is_inconsistent"),
-    ("studies/reproduction:_value", "value - null", "value", "a margin is over its null",
-     CLAIMS + "test_margins_are_to_the_null_of_the_same_seed"),
-    ("studies/reproduction:close", "low * value > 0 and near / FACTOR <= abs(value) <= far * FACTOR",
-     "near / FACTOR <= abs(value) <= far * FACTOR", "an order of magnitude has a sign",
-     CLAIMS + "test_orders_of_magnitude_need_a_factor_of_three_and_the_sign"),
-    ("studies/reproduction:close", "math.hypot(claim.published.std or 0.0, ours.std or 0.0)", "math.hypot(0.0, 0.0)",
-     "the spread of the seeds counts", CLAIMS + "test_the_spread_over_seeds_widens_what_counts"),
-    ("studies/reproduction:_state", "o.trained == claim.epochs", "o.trained",
-     "another length of training is not comparable",
-     CLAIMS + "test_other_lengths_of_training_are_not_comparable_and_nothing_is_not_run"),
-    ("studies/claims:dfa_null", "'rms'", "'none'", "the published null",
-     CLAIMS + "test_the_published_null_is_that_of_dfa_with_rms"),
-    ("studies/verdicts:_answer", "report.checks[check].answer if check else report.status", "report.status",
-     "a verdict of one check", VERDICTS + "test_a_check_is_held_against_that_check"),
-    ("studies/verdicts:state", "o.trained == wanted", "o.trained", "another length of training is not comparable",
-     VERDICTS + "test_another_network_or_length_is_another_verdict"),
-    ("studies/verdicts:state", "True in by_answer", "False in by_answer", "which norm reproduces it",
-     VERDICTS + "test_an_interval_over_its_threshold_is_inconclusive"),
-    ("studies/credit_norm:weighed", "low > 1", "low > 0", "no factor is larger while its interval holds 1",
-     "studies/test_analyses.py::test_depth_ladder_and_credit_norm"),
-    ("studies/verdicts:_answers", "'fail'", "'pass'", "a strategy that rejects fails",
-     VERDICTS + "test_a_strategy_decides_as_the_ablation_does"),
     ("studies/seeds:selections", "c.threshold", "0", "a choice of seeds is read against the threshold", SEEDS),
-    ("studies/coverage:Cell.statement", "self.run == self.planned", "bool(self.run)",
-     "a missing seed is not as planned", "studies/test_coverage.py::test_one_missing_seed_is_named"),
-    ("studies/coverage:Cell.run", "self.there.get(self.length, ())", "{s for x in self.there.values() for s in x}",
-     "another length of training is not the planned one",
-     "studies/test_coverage.py::test_a_shorter_training_does_not_count_for_the_longer_and_is_shown"),
-    ("studies/audit:_with_null", "margin.null != 'bp'", "margin.null == 'bp'", "a verdict against the bp null says so",
-     "studies/test_analyses.py::test_a_verdict_against_the_bp_null_says_so"),
-    ("studies/functional:rank_correlations", "i.cosine_of_all if exact_layers else i.cosine", "i.cosine_of_all",
-     "the exact layer is left out of our own ranks",
-     "studies/test_analyses.py::test_functional_rank_correlation_by_hand"),
-    ("studies/seeds:selections", "all(by_method.values())", "any(by_method.values())",
-     "a choice of seeds for all methods at once", SEEDS),
-    ("studies/claims:long_null", "{'epochs': PRIMARY['epochs'], 'schedule_epochs': PRIMARY['epochs']}",
-     "{'seed': spec.seed}", "a penalised margin is to the null after 100 epochs",
-     "studies/test_reproduction.py::test_a_penalised_margin_is_to_the_null_after_100_epochs"),
-    ("studies/penalty:analyse", "len(seeds_of_both(i, base)) == most", "len(seeds_of_both(i, base)) <= most",
-     "one seed is not held against a mean over seeds",
-     "studies/test_analyses.py::test_a_penalty_of_one_seed_is_not_held_against_means"),
-    ("studies/interventions:items", "geometric", "mean", "an order of magnitude has a geometric mean",
-     "studies/test_analyses.py::test_a_penalty_of_one_seed_is_not_held_against_means"),
-    ("studies/kin:judged", "relatives(m.spec).values()", "()", "a shown run is judged with its nulls",
-     "runs/test_archive.py::test_a_shown_run_is_judged_with_its_seeds_and_nulls"),
 ]  # fmt: skip
 
 FILES = "test_files.py::"
@@ -519,12 +470,8 @@ PLACES = [
     ("runs/verify:_tolerated", "d.what == NAMES['fired'] or _within(d, BETWEEN)", "True",
      "epochs in the middle are compared",
      "runs/test_verify.py::test_on_another_processor_a_number_made_up_in_the_middle_is_found_by_its_size"),
-    ("studies/audit:reported", "not r.run or r.run not in left", "r.run and r.run not in left",
-     "a given report is a row", FOREIGN_REPORT + "test_my_report_stands_in_the_table_in_the_page_and_in_its_tiles"),
     ("render/sheet:Sheet._widths", "sum(least) > room", "False", "no word of a table is broken",
      "render/test_sheet.py::test_columns_are_no_narrower_than_their_longest_word_and_take_the_room_there_is"),
-    ("render/svg:_told", "num(float(value), 4)", "repr(float(value))", "a tooltip is read by a person",
-     "render/test_html.py::test_every_mark_of_a_layer_figure_is_a_number_of_the_report"),
 ]  # fmt: skip
 
 ODD = "trust/test_odd_networks.py::test_an_odd_network_is_measured_exactly_or_refused"
@@ -662,6 +609,64 @@ READOUTS = [
      "runs/test_verify.py::test_a_record_from_before_depth_profiles_is_reproduced_to_the_bit"),
 ]  # fmt: skip
 
+COMPARED = "studies/test_compare.py::"
+ONE_STUDY = "studies/test_studies.py::"
+SEEDS_OF_ONE = "runs/test_groups.py::"
+WHY_NOT = COMPARED + "test_what_is_not_compared_says_why"
+EVENT = COMPARED + "test_an_event_must_happen_in_every_seed"
+ORDERS = COMPARED + "test_orders_of_magnitude"
+SIGN = COMPARED + "test_the_sign_counts_and_orders_are_averaged_by_their_exponents"
+
+PAPERS = [
+    ("studies/published:Number.read", "found - other", "found", "a margin is over its null",
+     COMPARED + "test_margins_are_to_the_null_of_the_same_seed"),
+    ("studies/published:Number.read", "found * GROUP / self.batch_size", "found", "‖g‖ is compared at the batch of the paper",
+     COMPARED + "test_a_gradient_norm_is_compared_at_the_batch_of_the_paper"),
+    ("studies/published:Number.interval", "math.log(FACTOR)", "0.0", "an order of magnitude has a tolerance", ORDERS),
+    ("studies/published:Number.interval", "(value, math.inf)", "(-math.inf, value)", "at least is no at most", ORDERS),
+    ("studies/published:Number.interval", "min(ends[0], value - tolerance)", "value - tolerance", "a published spread counts",
+     COMPARED + "test_a_wide_published_spread_counts_and_a_wide_spread_of_ours_does_not"),
+    ("studies/published:Number.judge", "v * self.published.value <= 0", "False", "an order of magnitude has a sign", SIGN),
+    ("studies/published:Number.judge", "complete and all(inside)", "all(inside)", "an event happens in every seed", EVENT),
+    ("studies/published:Number.judge", "ends[-1] < low or ends[0] > high", "False", "an interval apart differs",
+     COMPARED + "test_ours_must_lie_in_the_published_interval"),
+    ("studies/published:centre", "geometric_mean([abs(v) for v in values])", "mean([abs(v) for v in values])",
+     "an order of magnitude has a geometric mean", SIGN),
+    ("studies/published:Decision.judge", "answer == self.passes", "True", "a decision is held against its answer",
+     COMPARED + "test_decisions_count_seeds"),
+    ("studies/compare:_line", "behind[0] != length", "False", "another length of training is not comparable", WHY_NOT),
+    ("studies/compare:_line", "claim.incomparable", "False", "what the paper says of other networks is not compared", WHY_NOT),
+    ("studies/compare:_line", "Reason.NEVER", "Reason.NONE", "an event that never came is told", EVENT),
+    ("studies/compare:_decision", "len(counts) == 1", "True", "seeds that disagree decide nothing",
+     COMPARED + "test_decisions_count_seeds"),
+    ("studies/compare:answered", "p == {'fail'}", "'fail' in p", "mode 1 is both checks",
+     COMPARED + "test_mode_1_fails_only_where_both_checks_do"),
+    ("studies/compare:whole", "Outcome.AGREES in found", "False", "a claim may depend on its reading",
+     COMPARED + "test_readings_and_the_outcome_of_the_whole_claim"),
+    ("studies/compare:Audit._number", "r.spec.schedule_epochs if course else r.spec.epochs", "r.spec.epochs",
+     "the course of a schedule is comparable before its end", COMPARED + "test_one_run_per_seed_the_longest_of_a_schedule"),
+    ("runs/groups:reported", "not r.run or r.run not in left", "r.run and r.run not in left", "a given report is a row",
+     FOREIGN_REPORT + "test_my_report_stands_in_the_table_in_the_page_and_in_its_tiles"),
+    ("runs/groups:Group.judged_by", "used == {'bp'}", "False", "a verdict against the bp null says so",
+     SEEDS_OF_ONE + "test_a_verdict_against_the_bp_null_says_so"),
+    ("runs/groups:AuditRow.margin", "m.null == null", "True", "a margin is to the null that is asked for",
+     SEEDS_OF_ONE + "test_a_margin_to_the_matched_null_is_never_that_to_another"),
+    ("runs/groups:AuditRow.outcome", "len(statuses) == 1", "True", "seeds that disagree are mixed",
+     SEEDS_OF_ONE + "test_seeds_that_disagree_are_mixed_and_a_shorter_training_says_so"),
+    ("runs/judged:judged", "relatives(m.spec).values()", "()", "a shown run is judged with its nulls",
+     "runs/test_archive.py::test_a_shown_run_is_judged_with_its_seeds_and_nulls"),
+    ("studies/credit_norm:weighed", "ratio.low > 1", "ratio.low > 0", "no factor is larger while its interval holds 1",
+     ONE_STUDY + "test_credit_norm_weighs_the_method_against_the_norm"),
+    ("studies/functional:rank_correlations", "sign * v", "v", "of nudging the smaller is the better",
+     ONE_STUDY + "test_functional_rank_correlation_by_hand"),
+    ("studies/seeds:selections", "all(methods.values())", "any(methods.values())", "a choice of seeds for all methods at once",
+     ONE_STUDY + "test_seeds_counts_every_choice_of_three"),
+    ("studies/penalty:largest_gains", "len(seeds.get(g.label, ())) == most", "len(seeds.get(g.label, ())) <= most",
+     "one seed is not held against a mean over seeds", ONE_STUDY + "test_a_penalty_of_one_seed_is_not_held_against_means"),
+    ("quantities:Quantity.mean", "geometric_mean if log else mean", "mean", "scales over seeds have a geometric mean",
+     ONE_STUDY + "test_audit_shows_every_number_of_a_group_and_counts_failures"),
+]  # fmt: skip
+
 MUTANTS = [
     Mutant(f"{room}{name.partition(':')[0]}.py", name.partition(":")[2], old, new, breaks, test)
     for room, rows in (
@@ -676,6 +681,7 @@ MUTANTS = [
         ("", CERTIFICATE),
         ("", READOUTS),
         ("", STUDIES),
+        ("", PAPERS),
     )
     for name, old, new, breaks, test in rows
 ]
