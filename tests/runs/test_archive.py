@@ -24,7 +24,7 @@ from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import DFA, PRESETS, make
 from creditscope.runs.judged import judged
 from creditscope.runs.record import records_of
-from creditscope.studies.shown import everything
+from creditscope.studies.shown import show
 
 
 @pytest.fixture(scope="module")
@@ -151,18 +151,15 @@ def test_report_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
 
 
 def test_a_study_whose_facts_are_missing_is_not_called_not_run(tmp_path):
-    """`penalty` needs the full level, which a store measures when it is shown; exported before, the page says so."""
+    """`penalty` needs the full level, which a store measures when it is shown; exported before, its table says so."""
     spec = get_study("penalty").specs("smoke")[0]
     store = Store(tmp_path / "store", create=True)
     assert run_store([spec], store, Inline()) == []
     write_archive(store, [spec.hash], tmp_path / "results")
-    _, results, missing = everything("smoke", Archive(tmp_path / "results"))
-    assert "penalty" not in {r.name for r in results}
-    (line,) = [m for m in missing if m.startswith("penalty: ")]
-    assert "has no facts of level full" in line
-    assert "not run yet" not in line
-    (line,) = [m for m in missing if m.startswith("seeds: ")]
-    assert line.endswith("runs, not run yet)")
+    notes = show("penalty", "smoke", Archive(tmp_path / "results")).notes
+    assert any("has no facts of level full" in note for note in notes), notes
+    with pytest.raises(CreditscopeError, match="no finished run of study seeds"):
+        show("seeds", "smoke", Archive(tmp_path / "results"))
 
 
 def test_an_archive_keeps_the_studies_of_every_store_that_was_written_into_it(store, tmp_path):
