@@ -9,8 +9,9 @@ from rich.text import Text
 
 from creditscope.protocol.report import make_report
 from creditscope.render.audit import audit_renderable, cells
+from creditscope.render.report import renderable
 from creditscope.render.sheet import Cell, Sheet
-from creditscope.render.text import report_renderable, to_text
+from creditscope.render.text import to_text
 from creditscope.studies.audit import reported
 
 from ..protocol.factory import make_facts
@@ -39,7 +40,7 @@ def test_the_audit_table_and_the_checks_of_a_report_break_no_word(width):
     (row,) = reported([("x.json", report)])
     text = to_text(audit_renderable([row], "title"), width)
     assert not broken(text, {word for cell in cells(row) for word in cell.split()})
-    text = to_text(report_renderable(report), width)
+    text = to_text(renderable(report), width)
     assert not broken(text, {word for check in report.verdict.checks for word in check.sentence.split()})
 
 

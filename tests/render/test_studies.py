@@ -17,7 +17,7 @@ from creditscope.studies.grid import DFA, make
 from creditscope.studies.result import StudyResult
 
 from ..protocol.factory import make_facts
-from .pages import HOSTILE, unpacked
+from .pages import HOSTILE
 from .synthetic import full, made_up, made_up_study, spoilt
 from .test_html import Page
 from .test_latex import ALLOWED
@@ -43,14 +43,12 @@ def test_every_study_has_its_section_with_conclusion_figure_and_table(results):
         assert result.conclusion[:400] in text
         assert any(a.get("id") == f"study-{result.name}-smoke" for a in page.of("h3"))
     drawn = {str(a["data-key"]) for a in page.of("svg")}
-    for name in NAMES:
-        assert any(key.startswith(f"{name}-") for key in drawn), name
+    assert all(any(key.startswith(f"{name}-") for key in drawn) for name in NAMES)
     for chart in page.of("svg"):
         assert chart["role"] == "img"
         assert len(chart["aria-label"] or "") > 30
     assert "depth (paper): 1 of 30" in text
-    held = unpacked(page.data)["studies"]
-    assert [s["conclusion"] for s in held] == [r.conclusion for r in results]
+    assert [s["conclusion"] for s in page.studies] == [r.conclusion for r in results]
 
 
 def test_published_ours_and_difference_stand_side_by_side():
