@@ -12,8 +12,8 @@ from creditscope.tables import Cell, Column, Plot, Row, Table
 
 
 def made() -> Table:
-    columns = (Column("method"), Column("epoch"), Column("penalty", "λ"))
-    columns += tuple(get_quantity(n).column() for n in ("growth", "accuracy", "margin_matched", "finding"))
+    measured = (get_quantity(n).column() for n in ("growth", "accuracy", "margin_matched", "finding"))
+    columns = (Column("method"), Column("epoch"), Column("penalty", "λ"), *measured)
     rows = [
         Row(
             {

@@ -19,19 +19,20 @@ from creditscope.measure.certificate import Answer, Certificate
 from creditscope.measure.facts import Training
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.report import make_report
-from creditscope.render.audit import audit_markdown, caption, cells
+from creditscope.render.audit import caption, cells
 from creditscope.render.html import Network, html_page, networks
 from creditscope.render.html.overview import told_apart
 from creditscope.render.html.page import network_html
 from creditscope.render.html.section import row
-from creditscope.render.html.studies import _kind
 from creditscope.render.numbers import signed
-from creditscope.studies.audit import Group, audit, reported
+from creditscope.render.tables import kinds, table_markdown
+from creditscope.runs.groups import Group, audit, reported
+from creditscope.runs.record import Record
+from creditscope.studies.audit import audit_table
 from creditscope.studies.grid import FA
-from creditscope.studies.result import Run
 
 from ..protocol.factory import make_facts
-from ..studies.test_analyses import pool
+from ..studies.records import pool
 from .pages import HOSTILE, renamed, trained, unpacked
 from .synthetic import full
 from .test_figures import profile
@@ -53,7 +54,7 @@ class Page(HTMLParser):
         self.overview = len(self.elements)
         """Elements that are there before a network is opened."""
         self.networks = [unpacked(pack) for pack in self.packs if "data" in unpacked(pack)]
-        self.studies = next((held["studies"] for held in map(unpacked, self.packs) if "studies" in held), [])
+        self.studies: list[Any] = next((held["studies"] for held in map(unpacked, self.packs) if "studies" in held), [])
         for network in self.networks:
             self.feed(network["html"])
         assert self.open == [], self.open
@@ -206,7 +207,7 @@ def test_hostile_text_is_inert_in_the_page_and_in_the_table(groups, bundles, pag
     assert len(made) < 400_000 + 40 * len(text)
     assert "49" not in re.findall(r"<h1>(.*?)</h1>", made)[0]
     assert not re.search("[\x00\x1b\u2028\u202e]", made + "".join(n["html"] for n in other.networks))
-    table = audit_markdown(spoilt, text)
+    table = table_markdown(audit_table(spoilt, text))
     assert "<script" not in table
     assert "<img" not in table
     assert len(table) < 20_000
@@ -308,7 +309,7 @@ def test_the_margin_of_a_network_is_its_own_and_the_mean_says_that_it_is_one(bun
         other = type(bundle.spec)(**{**bundle.spec.model_dump(), "seed": bundle.spec.seed + 1})
         line = {**bundle.trajectory[-1], "accuracy": accuracy}
         facts = {**bundle.report["facts"], "accuracy": accuracy, "evaluation": None}
-        return Run(other, [*bundle.trajectory[:-1], line], {**bundle.report, "facts": facts})
+        return Record(other, [*bundle.trajectory[:-1], line], {**bundle.report, "facts": facts})
 
     dfa, null = bundles[0], bundles[2]
     assert null.spec.hash == dfa.spec.null("matched").hash
@@ -332,22 +333,20 @@ def test_the_margin_of_a_network_is_its_own_and_the_mean_says_that_it_is_one(bun
 
 def test_the_audit_table_says_over_how_many_layers_gamma_is(groups):
     group = groups[0]
-    assert "layers)" not in cells(group)[2]
+    assert "layers)" not in cells(group)["gamma"]
     facts = group.reports[0].facts
     lost = facts.alignment.model_copy(update={"mean": (None, *facts.alignment.mean[1:])})
     fewer = renamed(group, facts=facts.model_copy(update={"alignment": lost}))
-    value, _, both = cells(group)[2].partition("; ")
-    assert cells(fewer)[2] == f"{value} (1 of 2 layers); {both}"  # of those that count: a_2 trains nothing
-    assert both.endswith(" over all layers")
+    assert "1 of 2 layers" in cells(fewer)["gamma"]  # of those that count: a_2 trains nothing
 
 
 def test_the_caption_of_the_markdown_table_is_whole(groups):
-    assert caption(groups)[-20:] in audit_markdown(groups, "title")
+    assert caption(groups)[-20:] in table_markdown(audit_table(groups, "title"))
     assert len(caption(groups)) > 500
 
 
 def test_groups_of_one_name_are_told_apart_by_what_differs_on_the_same_task_and_shape():
-    def group(**change: object) -> Group:
+    def group(**change: Any) -> Group:
         return audit(pool((FA, 0.4, 0.35, {}), **change))[0]
 
     whole, bare = group(), group(terminal_norm=False)
@@ -362,4 +361,4 @@ def test_a_column_of_names_is_no_column_of_sentences_or_numbers():
         "name": ["bp", "dfa(rms) [thirty epochs]"],
         "": ["+23.0 [+21.0, +24.9]", "-0.3 [-2.1, +1.4]"],
     }
-    assert {kind: _kind(cells) for kind, cells in columns.items()} == {kind: kind for kind in columns}
+    assert kinds([list(row) for row in zip(*columns.values(), strict=True)]) == list(columns)

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from creditscope.render.charts import Band, Cell, Chart, Dots, Level, Matrix, Row, Series, missing
+from creditscope.render.charts import Band, Cell, Chart, Dots, Level, Matrix, Panel, Row, Series, missing
 from creditscope.render.plots import COLOURS, MARKERS, figure
 from creditscope.render.svg import svg
 
@@ -99,7 +99,7 @@ def test_the_words_for_who_cannot_see_it_are_there():
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_names_are_words(text):
-    panels = [
+    panels: list[Panel] = [
         Chart("k", text, text, text, [0, 1], [Series(text, [1.0, 2.0]), Series("b", [2.0, 1.0])], text),
         Matrix("m", text, text, [text], [(text, [Cell(text)])]),
     ]
