@@ -14,7 +14,7 @@ from creditscope.render.words import paragraph, words
 from creditscope.studies.catalogue import NAMES
 
 from ..protocol.factory import make_facts
-from .pages import HOSTILE, unpacked
+from .pages import HOSTILE
 from .synthetic import made_up_study, spoilt
 from .test_html import Page
 
@@ -36,8 +36,7 @@ def test_every_study_has_its_section_with_conclusion_figure_and_table(tables):
         assert any(a.get("id") == f"study-{table.name}-smoke" for a in page.of("h3"))
         assert table_panels(table, words), table.name
     assert "depth (paper): 1 of 30" in text
-    held = unpacked(page.data)["studies"]
-    assert [s["text"]["conclusion"] for s in held] == [paragraph(t.conclusion) for t in tables]
+    assert [s["text"]["conclusion"] for s in page.studies] == [paragraph(t.conclusion) for t in tables]
 
 
 def test_hostile_text_in_a_study_is_inert_everywhere(tables):

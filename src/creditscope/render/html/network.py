@@ -16,7 +16,7 @@ from creditscope.runs.record import Finished
 
 DIGITS = 6
 """Significant digits of the trajectory in the page (the bundle holds all of them)."""
-FULL_LEVEL = ("perturbation", "nudging", "fresh_b", "training")
+FULL_LEVEL = ("perturbation", "nudging", "fresh_b", "training", "profile")
 
 
 @dataclass(frozen=True)
