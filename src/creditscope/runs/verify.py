@@ -170,12 +170,12 @@ def _of_both(data: dict[str, Any]) -> dict[str, Any]:
     report = DiagnosticReport.from_dict(data)
     facts = report.facts
     means = facts.alignment.model_dump(exclude={"counting", "counting_note"}) if facts.alignment else None
-    told = facts.model_dump(include={"convention", "accuracy", "loss", "scale", "reference", "stability", "non_finite"})
-    told["alignment"] = means
-    told["gamma_all_layers"] = facts.aggregate.gamma_all_layers if facts.aggregate else None
-    told["deep_mean_all_layers"] = facts.concentration.deep_mean_all_layers if facts.concentration else None
+    kept = facts.model_dump(include={"convention", "accuracy", "loss", "scale", "reference", "stability", "non_finite"})
+    kept["alignment"] = means
+    kept["gamma_all_layers"] = facts.aggregate.gamma_all_layers if facts.aggregate else None
+    kept["deep_mean_all_layers"] = facts.concentration.deep_mean_all_layers if facts.concentration else None
     checks = [report.checks[check].model_dump() for check in ("D1", "D2", "C")]
-    return {"facts": told, "headline_acc": report.headline_acc, "n_test": report.n_test, "verdict": checks}
+    return {"facts": kept, "headline_acc": report.headline_acc, "n_test": report.n_test, "verdict": checks}
 
 
 def _unequal(recorded: dict[str, Any], here: dict[str, Any]) -> Iterator[Difference]:
