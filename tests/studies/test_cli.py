@@ -171,10 +171,6 @@ def test_a_damaged_run_is_not_counted_as_done(tmp_path, capsys, store):
     [
         (["runs", "rm", "--store", "STORE"], "needs the hash of a run"),
         (["study", "run", "early", "--store", "STORE", "--workers", "0"], "0 workers train nothing"),
-        (
-            ["study", "page", "--store", "STORE", "--out", "page.md"],
-            "was not run with preset reduced; its presets: smoke",
-        ),
     ],
 )
 def test_a_wrong_call_is_one_line(store, args, says, capsys, tmp_path, monkeypatch):
