@@ -12,7 +12,7 @@ from md import plain, table
 from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import PRESETS
 from creditscope.studies.published import Number, read_paper
-from creditscope.training.spec import RunSpec, bare
+from creditscope.training.spec import RunSpec, norm_remark
 
 AUDIT = Path(__file__).parents[2] / "audits" / "arxiv-2606.21126"
 MAIN, UNDER_PENALTY, COURSE = "Primary audit", "Functional metrics under λ = 1e-2", "Course of DFA"
@@ -69,7 +69,7 @@ def _numbers(values: Iterable[float]) -> str:
 
 
 def _network(s: RunSpec) -> str:
-    return f"{s.arch} d={s.width} L={s.depth}{bare(s.arch, s.terminal_norm)}"
+    return f"{s.arch} d={s.width} L={s.depth}{norm_remark(s.arch, s.terminal_norm)}"
 
 
 def _epochs(s: RunSpec) -> str:

@@ -147,7 +147,7 @@ class Run:
         done = sum(store.has(s) for s in specs)
         console.print(f"{len(specs)} runs, {done} done already; store {store.root}", soft_wrap=True)
         if done == len(specs) and all(_whole(store, s) for s in specs):
-            return _told(self, store, len(specs), len(specs), 0)
+            return _finish(self, store, len(specs), len(specs), 0)
         executor = make_executor(
             self.executor,
             self.workers,
@@ -168,7 +168,7 @@ class Run:
             print(f"creditscope: run {failure.spec.slug} failed: {failure.message}", file=sys.stderr)
         bad = {f.spec.hash for f in failures}
         good = sum(store.has(s) and s.hash not in bad for s in specs)
-        return _told(self, store, good, len(specs), len(failures))
+        return _finish(self, store, good, len(specs), len(failures))
 
 
 @dataclass
@@ -297,7 +297,7 @@ def _whole(store: Store, spec: RunSpec) -> bool:
     return True
 
 
-def _told(flags: Run, store: Store, good: int, runs: int, failed: int) -> int:
+def _finish(flags: Run, store: Store, good: int, runs: int, failed: int) -> int:
     """The last lines of `study run`, and its exit code."""
     beside = f" that {flags.archive} lacks" if flags.archive else ""
     print(f"{good} of {runs} runs{beside} are in {store.root}" + (f", {failed} failed (see above)" if failed else ""))

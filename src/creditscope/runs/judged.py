@@ -25,10 +25,10 @@ def judged(store: Store | Archive, key: str) -> tuple[DiagnosticReport, str]:
     wanted = {h for m in members for h in relatives(m.spec).values()}
     pool = [*members, *(_read(store, h) for h in sorted(wanted & specs.keys() - set(twins.values())))]
     report = next(r for g in audit(pool) for r in g.reports if r.run == key)
-    told = ", ".join(str(s) for s in sorted(m.spec.seed for m in members))
+    seeds = ", ".join(str(s) for s in sorted(m.spec.seed for m in members))
     kinds = [kind for kind in NULL_KINDS if all(kind in nulls_for(m, pool) for m in members)]
     nulls = f"with its {' and '.join(kinds)} null" if kinds else "without a null: one of the seeds has none there"
-    return report, f"judged over the seed{'s' if len(members) > 1 else ''} {told} of {store.root}, {nulls}"
+    return report, f"judged over the seed{'s' if len(members) > 1 else ''} {seeds} of {store.root}, {nulls}"
 
 
 def _read(store: Store | Archive, key: str) -> Finished:

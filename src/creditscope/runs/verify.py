@@ -158,11 +158,11 @@ def _of_report(recorded: dict[str, Any], here: dict[str, Any], epoch: int) -> li
 
 def _of_both(facts: Facts) -> dict[str, Any]:
     """What facts of schema 1 and of schema 2 say alike: all that does not depend on which layers count."""
-    told = facts.model_dump(include={"convention", "accuracy", "loss", "scale", "reference", "stability", "non_finite"})
-    told["alignment"] = facts.alignment.model_dump(exclude={"counting", "counting_note"}) if facts.alignment else None
-    told["gamma_all_layers"] = facts.aggregate.gamma_all_layers if facts.aggregate else None
-    told["deep_mean_all_layers"] = facts.concentration.deep_mean_all_layers if facts.concentration else None
-    return told
+    kept = facts.model_dump(include={"convention", "accuracy", "loss", "scale", "reference", "stability", "non_finite"})
+    kept["alignment"] = facts.alignment.model_dump(exclude={"counting", "counting_note"}) if facts.alignment else None
+    kept["gamma_all_layers"] = facts.aggregate.gamma_all_layers if facts.aggregate else None
+    kept["deep_mean_all_layers"] = facts.concentration.deep_mean_all_layers if facts.concentration else None
+    return kept
 
 
 def _unequal(recorded: dict[str, Any], here: dict[str, Any]) -> Iterator[Difference]:
