@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any
+from html import escape as quoted
+from typing import TYPE_CHECKING, Any
 
 from rich.box import HORIZONTALS
 from rich.console import Group, RenderableType
@@ -20,11 +20,15 @@ from creditscope.render import document
 from creditscope.render.markdown import CAPTION, escape
 from creditscope.render.markdown import table as pipe_table
 from creditscope.render.numbers import STYLES, num, printable, signed
+from creditscope.render.section import Section
 from creditscope.render.sheet import Sheet
 from creditscope.render.text import columns as terminal_width
 from creditscope.render.text import to_text
 from creditscope.render.words import paragraph, span_text, words
 from creditscope.tables import Cell, Column, Spread, Table, span
+
+if TYPE_CHECKING:
+    from creditscope.render.plots import Drawing
 
 NARROW = 40
 """Widest column of a terminal's table."""
@@ -113,21 +117,19 @@ def table_html(table: Table) -> str:
     """A <table> with its caption; every text in it is inert."""
     header, rows = texts(table)
     heads = "".join(
-        f'<th scope="col" title="{html.escape(c.holds)}">{html.escape(h)}</th>'
+        f'<th scope="col" title="{quoted(c.holds)}">{quoted(h)}</th>'
         for h, c in zip(header, table.columns, strict=True)
     )
     body = "".join(
         "<tr>"
-        + "".join(f'<td class="{kind}">{html.escape(t)}</td>' for t, kind in zip(row, kinds(rows), strict=True))
+        + "".join(f'<td class="{kind}">{quoted(t)}</td>' for t, kind in zip(row, kinds(rows), strict=True))
         + "</tr>"
         for row in rows
     )
     told = "".join(
-        f"<p>{html.escape(t)}</p>"
-        for t in (paragraph(table.conclusion), paragraph(table.convention), *table.notes)
-        if t
+        f"<p>{quoted(t)}</p>" for t in (paragraph(table.conclusion), paragraph(table.convention), *table.notes) if t
     )
-    caption = f"<caption>{html.escape(table.title)}</caption>"
+    caption = f"<caption>{quoted(table.title)}</caption>"
     return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{told}"
 
 
@@ -145,7 +147,7 @@ for(const r of document.querySelectorAll("tbody tr"))r.hidden=!w.every(x=>r.text
 
 def tables_page(tables: Sequence[Table], title: str) -> str:
     """Tables as one page to open in a browser, with a field that shows only the lines that hold some words."""
-    return PAGE.format(title=html.escape(title), tables="".join(map(table_html, tables)))
+    return PAGE.format(title=quoted(title), tables="".join(map(table_html, tables)))
 
 
 def kinds(rows: list[list[str]]) -> list[str]:
@@ -195,3 +197,32 @@ def render_table(table: Table, form: str) -> str:
     if form not in FORMS:
         raise CreditscopeError(unknown("format", form, FORMS))
     return FORMS[form](table)
+
+
+# ---- how a table shows itself -------------------------------------------------------------------------------------------
+
+
+def text(table: Table) -> str:
+    return table_text(table, table.title)
+
+
+def markdown(table: Table) -> str:
+    return table_markdown(table)
+
+
+def html(table: Table) -> str:
+    from creditscope.render.card import card
+
+    header, rows = texts(table)
+    drawing = plot(table) if table.plots else None
+    return card(table.title, "", [paragraph(table.conclusion)], Section("", header, rows), drawing)
+
+
+def plot(table: Table) -> Drawing:
+    """Every plot that the table asks for, in one figure."""
+    from creditscope.render.draw import figure, table_panels
+
+    panels = table_panels(table, words)
+    if not panels:
+        raise CreditscopeError(f"table {table.name} has no plots; draw two of its columns: draw(table, x, y)")
+    return figure(panels)
