@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any
+from html import escape as quoted
+from typing import TYPE_CHECKING, Any
 
 from rich.box import HORIZONTALS
 from rich.console import Group, RenderableType
@@ -20,11 +20,15 @@ from creditscope.render import document
 from creditscope.render.markdown import CAPTION, escape
 from creditscope.render.markdown import table as pipe_table
 from creditscope.render.numbers import STYLES, num, printable, signed
+from creditscope.render.section import Section
 from creditscope.render.sheet import Sheet
 from creditscope.render.text import columns as terminal_width
 from creditscope.render.text import to_text
 from creditscope.render.words import paragraph, span_text, words
 from creditscope.tables import Cell, Column, Spread, Table, span
+
+if TYPE_CHECKING:
+    from creditscope.render.plots import Drawing
 
 NARROW = 40
 """Widest column of a terminal's table."""
@@ -126,7 +130,7 @@ def table_html(table: Table) -> str:
 
 
 def _html(text: str) -> str:
-    return html.escape(printable(text))
+    return quoted(printable(text))
 
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
@@ -193,3 +197,32 @@ def render_table(table: Table, form: str) -> str:
     if form not in FORMS:
         raise CreditscopeError(unknown("format", form, FORMS))
     return FORMS[form](table)
+
+
+# ---- how a table shows itself -------------------------------------------------------------------------------------------
+
+
+def text(table: Table) -> str:
+    return table_text(table, table.title)
+
+
+def markdown(table: Table) -> str:
+    return table_markdown(table)
+
+
+def html(table: Table) -> str:
+    from creditscope.render.card import card
+
+    header, rows = texts(table)
+    drawing = plot(table) if table.plots else None
+    return card(table.title, "", [paragraph(table.conclusion)], Section("", header, rows), drawing)
+
+
+def plot(table: Table) -> Drawing:
+    """Every plot that the table asks for, in one figure."""
+    from creditscope.render.draw import figure, table_panels
+
+    panels = table_panels(table, words)
+    if not panels:
+        raise CreditscopeError(f"table {table.name} has no plots; draw two of its columns: draw(table, x, y)")
+    return figure(panels)
