@@ -40,6 +40,7 @@ def test_every_study_has_its_section_with_conclusion_figure_and_table(tables):
 
 
 def test_hostile_text_in_a_study_is_inert_everywhere(tables):
+    tables = tables[:3]  # a page is drawn for each of the three forms
     plain = Page(html_page([], [network()], studies=[("smoke", t) for t in tables]))
     bad = [spoilt(t) for t in tables]
     clean = [dataclasses.replace(t, notes=HOSTILE) for t in tables]

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any
+from html import escape as quoted
+from typing import TYPE_CHECKING, Any
 
 from rich.box import HORIZONTALS
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from creditscope.errors import CreditscopeError, unknown
-from creditscope.quantities import Form
+from creditscope.quantities import Form, Scale
 from creditscope.render import document
 from creditscope.render.markdown import CAPTION, escape
 from creditscope.render.markdown import table as pipe_table
 from creditscope.render.numbers import STYLES, num, printable, signed
+from creditscope.render.section import Section
 from creditscope.render.sheet import Sheet
 from creditscope.render.text import columns as terminal_width
 from creditscope.render.text import to_text
 from creditscope.render.words import paragraph, span_text, words
 from creditscope.tables import Cell, Column, Spread, Table, span
+
+if TYPE_CHECKING:
+    from creditscope.render.plots import Drawing
 
 NARROW = 40
 """Widest column of a terminal's table."""
@@ -39,6 +43,8 @@ def number_text(value: float | None, column: Column) -> str:
         return signed(value, quantity.digits)
     if quantity.form is Form.PERCENT:
         return f"{value:.0%}"
+    if quantity.scale is Scale.SHARE and isinstance(value, float):  # 0.610 beside 0.614
+        return f"{value:.{quantity.digits}f}"
     return str(value) if isinstance(value, int) else num(value, quantity.digits)
 
 
@@ -54,7 +60,8 @@ def cell_text(cell: Cell, column: Column) -> str:
 def _number_and_spread(cell: Cell, column: Column) -> str:
     told = number_text(cell.value, column)
     if column.spread is Spread.STD and cell.std is not None:
-        return f"{told} ± {num(cell.std, 2)}"
+        share = column.quantity is not None and column.quantity.scale is Scale.SHARE
+        return f"{told} ± {number_text(cell.std, column) if share else num(cell.std, 2)}"
     if column.spread is Spread.INTERVAL and cell.low is not None and cell.high is not None:
         return f"{told} [{number_text(cell.low, column)}, {number_text(cell.high, column)}]"
     return told
@@ -126,7 +133,7 @@ def table_html(table: Table) -> str:
 
 
 def _html(text: str) -> str:
-    return html.escape(printable(text))
+    return quoted(printable(text))
 
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
@@ -193,3 +200,32 @@ def render_table(table: Table, form: str) -> str:
     if form not in FORMS:
         raise CreditscopeError(unknown("format", form, FORMS))
     return FORMS[form](table)
+
+
+# ---- how a table shows itself -------------------------------------------------------------------------------------------
+
+
+def text(table: Table) -> str:
+    return table_text(table, table.title)
+
+
+def markdown(table: Table) -> str:
+    return table_markdown(table)
+
+
+def html(table: Table) -> str:
+    from creditscope.render.card import card
+
+    header, rows = texts(table)
+    drawing = plot(table) if table.plots else None
+    return card(table.title, "", [paragraph(table.conclusion)], Section("", header, rows), drawing)
+
+
+def plot(table: Table) -> Drawing:
+    """Every plot that the table asks for, in one figure."""
+    from creditscope.render.draw import figure, table_panels
+
+    panels = table_panels(table, words)
+    if not panels:
+        raise CreditscopeError(f"table {table.name} has no plots; draw two of its columns: draw(table, x, y)")
+    return figure(panels)

@@ -285,6 +285,19 @@ def _facts(record: Record) -> Facts:
     return record.facts.model_copy(update={"evaluation": evaluation_of(record.facts, n_classes(record.spec))})
 
 
+def alone(run: Finished) -> DiagnosticReport:
+    """The report of one run by itself, without a null."""
+    record = record_of(run)
+    return make_report(
+        _facts(record),
+        headline_acc=record.accuracy,
+        n_test=record.n_test,
+        method_name=record.spec.label,
+        notes=network_and_seed(record.spec),
+        run=record.spec.hash,
+    )
+
+
 # ---- names of networks ------------------------------------------------------------------------------------------------
 
 
