@@ -259,7 +259,9 @@ def _counting(kit: _Kit) -> None:
                     t.copy_(kit.start[name])
         for layer, other in enumerate(gradients[1:]):
             pairs = zip(gradients[0], other, strict=True)
-            if not all((p is None and q is None) or torch.equal(p, q) for p, q in pairs):
+            if not all(
+                torch.equal(p, q) if isinstance(p, Tensor) and isinstance(q, Tensor) else p is q for p, q in pairs
+            ):
                 found.append(layer)
     if rule.trained_layers(kit.stream.depth, kit.stream.kind) != tuple(found):
         said = rule.trained_layers(kit.stream.depth, kit.stream.kind)

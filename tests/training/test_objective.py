@@ -267,9 +267,8 @@ def test_fp32_stays_fp32_inside_a_callers_autocast():
 
 
 class Reader(FA):
-    """Learns from what it is given; linear, as FA is."""
+    """Learns from what it is given."""
 
-    linear = True
     seen: Tensor
 
     def learn(self, batch: CreditBatch) -> None:
@@ -320,31 +319,3 @@ def test_gradients_have_no_graph_whatever_is_marked(name):
     stated_objective(twin, x.detach(), y, rule.a, "none", "output", 0.2, 0).backward()
     compare(model, twin)
     assert not any(p.grad is not None and p.grad.requires_grad for p in model.parameters())
-
-
-class Late(FA):
-    """FA that does not say that it is linear."""
-
-    linear = False
-
-
-class Signed(FA):
-    def credit(self, batch: CreditBatch) -> list[Tensor]:
-        return [a.sign() for a in super().credit(batch)]
-
-
-@pytest.mark.parametrize("penalty", [0.0, 0.2])
-@pytest.mark.parametrize("n", [1, 8, 5])
-def test_a_mean_over_a_power_of_two_is_taken_before_a_linear_rule_to_the_same_bits(n, penalty):
-    assert FA.linear
-    assert not Signed.linear  # its credit is another one
-    found = []
-    for kind in (FA, Late):
-        model = shaken(ResMLP(D_IN, C, width=8, depth=3), std=0.4)
-        x, y = batch((D_IN,), n=n)
-        stream = InterfaceStream(model.eval(), x[:3])
-        rule = kind()
-        rule.setup(stream, C, torch.Generator().manual_seed(11))
-        Objective(stream, rule, "none", "output", penalty, 0).backward(x, y)
-        found.append([p.grad for p in model.parameters()])
-    assert all(a is not None and torch.equal(a, b) for a, b in zip(*found, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -37,6 +38,12 @@ def end_to_end(
     else:
         loss.backward()
     return loss.detach()
+
+
+def backward_from(outputs: Sequence[Tensor], pushes: Sequence[Tensor]) -> None:
+    """Gradients of Σ <output, push> into .grad; an output of frozen parts has nothing to train and is left out."""
+    trained = [(output, push) for output, push in zip(outputs, pushes, strict=True) if output.requires_grad]
+    torch.autograd.backward([output for output, _ in trained], [push for _, push in trained])
 
 
 def backward_credit(batch: CreditBatch) -> list[Tensor]:

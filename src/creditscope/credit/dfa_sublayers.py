@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from creditscope.credit.base import gaussian
+from creditscope.credit.bp import backward_from
 from creditscope.credit.bridge_net import as_interface
 from creditscope.credit.dfa import DFA, require_shapes
 from creditscope.credit.weight_feedback import Product, Products, matrices
@@ -86,8 +87,7 @@ class SublayerDFA(DFA):
             s = e @ self.S[name].to(e)
             roots.append(entered)
             pushes.append(s.unsqueeze(1).expand_as(entered) if entered.dim() == 3 else s.view_as(entered))
-        trained = [(root, push) for root, push in zip(roots, pushes, strict=True) if root.requires_grad]
-        torch.autograd.backward(*map(list, zip(*trained, strict=True)))
+        backward_from(roots, pushes)
         return loss.detach()
 
     def state(self) -> dict[str, Tensor]:

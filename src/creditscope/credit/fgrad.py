@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -35,7 +35,7 @@ class ForwardGradient(CreditRule):
     uses_norm = False
     site = "output"
     has_feedback = True
-    Options = FGradOptions
+    Options: ClassVar[type[Options]] = FGradOptions
     options: Any
 
     def __init__(self, **options: Any) -> None:

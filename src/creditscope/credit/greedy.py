@@ -22,8 +22,8 @@ class GreedyOptions(Options):
 
 
 class Greedy(CreditRule):
-    """a_l = gradient over h_l of CE(A_l h_l + c_l, y) for l < L, with a linear head (A_l, c_l) for each layer, trained on the same
-    loss and saved with the network; a_L = dLoss/dh_L exact. Block l learns from a_{l+1}: its own classifier's error.
+    """a_l = gradient over h_l of CE(A_l h_l + c_l, y) for l < L, with a linear head (A_l, c_l) for each layer, trained on the
+    same loss and saved with the network; a_L = dLoss/dh_L exact. Block l learns from a_{l+1}: its own classifier's error.
     """
 
     name = "greedy"

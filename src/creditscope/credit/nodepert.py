@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from creditscope.credit.base import CreditBatch
+from creditscope.credit.base import CreditBatch, Options
 from creditscope.credit.fgrad import FGradOptions, ForwardGradient, native
 from creditscope.stream.interface import InterfaceStream
 
@@ -21,7 +23,7 @@ class NodePerturbation(ForwardGradient):
 
     name = "nodepert"
     summary = "node perturbation: the change of the loss under noise at a layer, times that noise"
-    Options = NodePertOptions
+    Options: ClassVar[type[Options]] = NodePertOptions
 
     def slope(self, stream: InterfaceStream, batch: CreditBatch, layer: int, v: Tensor) -> Tensor:
         sigma, h = self.options.sigma, batch.hiddens[layer].detach()

@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from creditscope.credit.base import CreditBatch, CreditRule, Options, gaussian
+from creditscope.credit.bp import backward_from
 from creditscope.credit.bridge_net import as_interface, same_buffers
 from creditscope.credit.dfa import require_shapes
 from creditscope.errors import CreditscopeError
@@ -24,7 +25,8 @@ class PepitaOptions(Options):
 
 class Pepita(CreditRule):
     """First pass x -> h_l, e; second pass x + F e -> h'_l. Block l learns from a_{l+1} = h_{l+1} - h'_{l+1} at its input h'_l of
-    the second pass, the embedding from a_0 = h_0 - h'_0 at x + F e; terminal norm and head from the exact gradient of the first pass.
+    the second pass, the embedding from a_0 = h_0 - h'_0 at x + F e; terminal norm and head from the exact gradient of the
+    first pass.
     """
 
     name = "pepita"
@@ -78,8 +80,7 @@ class Pepita(CreditRule):
             h = f.detach() if stream.kind == "plain" else h + f.detach()
             roots.append(f)
             pushes.append((first[layer + 1] - h + 2 * penalty * f.detach()) / n)
-        trained = [(root, push) for root, push in zip(roots, pushes, strict=True) if root.requires_grad]
-        torch.autograd.backward(*map(list, zip(*trained, strict=True)))
+        backward_from(roots, pushes)
         return loss.detach()
 
     def state(self) -> dict[str, Tensor]:

@@ -92,8 +92,6 @@ def register(rule: R, origin: str | None = None) -> R:
             f"register needs a subclass of CreditRule; got {rule!r} (a function: use @credit_rule('name'))"
         )
     name = rule.name
-    if rule.__abstractmethods__:
-        raise CreditscopeError(f"credit rule {name or rule.__name__!r} does not implement credit()")
     if not is_rule_name(name):
         raise CreditscopeError(f"a credit rule needs a name of letters, digits, - and _; {rule.__name__} has {name!r}")
     known = _rules.get(name)
@@ -101,6 +99,8 @@ def register(rule: R, origin: str | None = None) -> R:
     twice = not again or name in (_of_this_file or ())  # the same definition may run again: a cell of a notebook
     if known is not None and known is not rule and twice:
         raise CreditscopeError(f"credit rule {name!r} exists already ({_origin[name]}); choose another name")
+    if rule.__abstractmethods__:
+        raise CreditscopeError(f"credit rule {name!r} does not implement credit()")
     _rules[name] = rule
     if _of_this_file is not None:
         _of_this_file.add(name)

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn import grad as conv_grad
 from torch.overrides import TorchFunctionMode
 
 from creditscope.credit.base import CreditBatch, CreditRule
@@ -49,7 +50,7 @@ class Products(TorchFunctionMode):
         if missing := sorted(set(self._names.values()) - self._seen):
             raise CreditscopeError(
                 f"credit rule {rule!r} needs a feedback matrix for each weight of the blocks, and {missing[0]!r} is not used by "
-                " a linear map or a 2-d convolution; write the block with nn.Linear or nn.Conv2d"
+                "a linear map or a 2-d convolution; write the block with nn.Linear or nn.Conv2d"
             )
 
 
@@ -90,8 +91,8 @@ class _Conv2d(torch.autograd.Function):
         (g,) = grads
         needs = ctx.needs_input_grad
         return (
-            nn.grad.conv2d_input(x.shape, back, g, *ctx.settings) if needs[0] else None,
-            nn.grad.conv2d_weight(x, back.shape, g, *ctx.settings) if needs[1] else None,
+            conv_grad.conv2d_input(x.shape, back, g, *ctx.settings) if needs[0] else None,
+            conv_grad.conv2d_weight(x, back.shape, g, *ctx.settings) if needs[1] else None,
             g.sum((0, 2, 3)) if needs[2] else None,
             None,
             *[None] * len(ctx.settings),
@@ -179,7 +180,7 @@ class FixedWeightFeedback(WeightFeedback):
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
         weights = matrices(as_interface(stream, self.name))
-        self.B = {name: self.drawn(w, generator) for name, w in weights.items()}
+        self.B = {name: self.drawn(w, generator).to(w.dtype) for name, w in weights.items()}
 
     def drawn(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         return xavier(weight.shape, generator)
