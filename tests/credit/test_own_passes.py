@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from itertools import pairwise
+from typing import Any, cast
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from creditscope.credit.random import generator_of
 from creditscope.credit.registry import make_rule
 from creditscope.models import ResMLP, ViTMini
 from creditscope.models.parts import StreamModel
+from creditscope.models.resmlp import MLPBranch
 from creditscope.stream.interface import InterfaceStream
 
 from .zoo_nets import D_IN, C, D, Forward, L, Setting
@@ -159,7 +161,8 @@ def test_on_an_invertible_linear_network_the_target_is_that_of_gauss_newton():
         inverse.weight = nn.Parameter(torch.linalg.inv(block.weight.detach()).float())
         exact.append(inverse)
     s.rule.inverses = lambda: exact
-    g, map_to_top = s.batch().output_grad, torch.eye(4, dtype=torch.float64)
+    g: Any = s.batch().output_grad
+    map_to_top = torch.eye(4, dtype=torch.float64)
     credits = s.rule.credit(s.batch())
     for layer in reversed(range(3)):
         map_to_top = map_to_top @ s.model.blocks[layer].weight.detach()
@@ -184,7 +187,7 @@ def test_inverses_learn_to_invert():
     model = ResMLP(D_IN, C, width=D, depth=L)
     with torch.no_grad():
         for block in model.blocks:
-            block.linear2.weight.mul_(60)  # type: ignore[union-attr]
+            cast(MLPBranch, block).linear2.weight.mul_(60)
     s = Setting("dtp", model, n=64, width=64, lr=3e-3)
     batch = s.batch()
 
@@ -201,9 +204,12 @@ def test_inverses_learn_to_invert():
 # ---- forward gradient, node perturbation -----------------------------------------------------------------------------------
 
 
+SIGMA: dict[str, Any] = {"fgrad": {}, "nodepert": {"sigma": 1e-5}}
+
+
 @pytest.mark.parametrize("name", ["fgrad", "nodepert"])
 def test_one_draw_is_the_slope_along_a_direction_times_it(name):
-    s = Setting(name, **({"sigma": 1e-6} if name == "nodepert" else {}))
+    s = Setting(name, **SIGMA[name])
     batch = s.batch()
     rng = generator_of(s.rule.key, batch)
     reference = make_rule("bp").credit(batch)
@@ -215,7 +221,7 @@ def test_one_draw_is_the_slope_along_a_direction_times_it(name):
 @pytest.mark.parametrize("name", ["fgrad", "nodepert"])
 def test_the_mean_over_ten_thousand_draws_is_the_gradient(name):
     """1,000 copies of a sample, 10 draws each: every copy has directions of its own."""
-    s = Setting(name, draws=10, **({"sigma": 1e-3} if name == "nodepert" else {}))
+    s = Setting(name, draws=10, **SIGMA[name])
     s.x, s.y = s.x[:1].repeat(1000, 1), s.y[:1].repeat(1000)
     batch = s.batch()
     for a, g in zip(s.rule.credit(batch), make_rule("bp").credit(batch), strict=True):

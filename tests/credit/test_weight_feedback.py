@@ -47,7 +47,7 @@ RULES = ["fa-weights", "usf", "brsf", "frsf", "kp", "wm"]
 def test_one_update_is_a_backward_pass_through_other_matrices(name):
     s = Setting(name)
     back, way = feedback(name, s), Forward(s.model, s.x, s.y)
-    credits, expected = [way.top], {}
+    credits, expected = [way.top], dict[str, Tensor]()
     for layer in reversed(range(L)):
         block, a = s.model.blocks[layer], credits[0]
         u = a @ back[f"{layer}.linear2.weight"]
@@ -208,8 +208,8 @@ def test_magnitudes_of_brsf_are_redrawn_by_a_step_and_by_nothing_else():
 )
 def test_updates_are_those_of_biotorchs_layers(name, mode, act, monkeypatch):
     pytest.importorskip("biotorch", reason="BioTorch is not there (make bench installs it)")
-    from biotorch.layers.dfa import Linear as DFALinear
-    from biotorch.layers.fa_constructor import Linear as FALinear
+    from biotorch.layers.dfa import Linear as DFALinear  # type: ignore[import-not-found, unused-ignore]
+    from biotorch.layers.fa_constructor import Linear as FALinear  # type: ignore[import-not-found, unused-ignore]
 
     s = Setting(name, PlainNet(act))
     theirs = [nn.Linear(s.x.shape[1], D), act()]

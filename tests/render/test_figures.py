@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import matplotlib
 import pytest
+from creditscope.render.study_charts import study_charts
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
@@ -20,7 +21,6 @@ from creditscope import CreditscopeError
 from creditscope.render import figures
 from creditscope.render.charts import Chart, Dots
 from creditscope.render.plots import SETTINGS, plot
-from creditscope.render.study_charts import study_charts
 from creditscope.runs.groups import audit
 from creditscope.studies.catalogue import NAMES
 

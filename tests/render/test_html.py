@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from creditscope.render.axes import linear_axis, log_axis, whole_ticks
 
 from creditscope.cli import main
 from creditscope.measure.facts import Training
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.report import make_report
 from creditscope.render.audit import audit_markdown, caption, cells
-from creditscope.render.axes import linear_axis, log_axis, whole_ticks
 from creditscope.render.charts import Chart, Level, Series, missing
 from creditscope.render.figures import names
 from creditscope.render.html import Network, html_page, networks
@@ -28,8 +28,8 @@ from creditscope.render.html.studies import _kind
 from creditscope.render.numbers import signed
 from creditscope.render.svg import chart_svg
 from creditscope.runs.groups import Group, audit
-from creditscope.studies.grid import FA
 from creditscope.runs.record import Record
+from creditscope.studies.grid import FA
 
 from ..protocol.factory import make_facts
 from ..studies.test_analyses import pool

@@ -17,13 +17,13 @@ from creditscope.cli.train import Train
 from creditscope.errors import CreditscopeError
 from creditscope.runs.archive import Archive, command, write_archive
 from creditscope.runs.execute import run_store
-from creditscope.runs.store import Store
-from creditscope.studies.audit import analyse
 from creditscope.runs.groups import audit
-from creditscope.studies.catalogue import NAMES, get_study
-from creditscope.studies.grid import DFA, PRESETS, make
 from creditscope.runs.judged import judged
 from creditscope.runs.record import records_of
+from creditscope.runs.store import Store
+from creditscope.studies.audit import analyse
+from creditscope.studies.catalogue import NAMES, get_study
+from creditscope.studies.grid import DFA, PRESETS, make
 from creditscope.studies.shown import everything
 
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
-
-from creditscope.cli.study import END, START
 from creditscope.render.claims_charts import claims_charts
 from creditscope.render.reproduction import audit_page, headline
 from creditscope.render.study_charts import study_charts
-from creditscope.runs.archive import Archive
 from creditscope.studies.reproduction import outcomes
 from creditscope.studies.result import Run, StudyResult
 from creditscope.studies.show import everything, planned
+from scipy import stats
+
+from creditscope.cli.study import END, START
+from creditscope.runs.archive import Archive
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"

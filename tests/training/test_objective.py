@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from creditscope.credit import BP, EP, FA, CreditBatch, CreditRule
+from creditscope.credit.base import rms_normalised
 from creditscope.models import ResMLP, SmallCNN, StudentNet, ViTMini
 from creditscope.stream.interface import InterfaceStream
 from creditscope.training.objective import Objective, freeze_first
@@ -319,3 +320,11 @@ def test_gradients_have_no_graph_whatever_is_marked(name):
     stated_objective(twin, x.detach(), y, rule.a, "none", "output", 0.2, 0).backward()
     compare(model, twin)
     assert not any(p.grad is not None and p.grad.requires_grad for p in model.parameters())
+
+
+@pytest.mark.parametrize("n", [1, 8, 5])
+def test_the_mean_is_taken_with_the_rms_to_the_same_bits(n):
+    _, _, stream, _, _ = prepared("resmlp", max(n, 3))
+    a = torch.randn(n, stream.widths[1])
+    push = Objective(stream, Fixed(), "rms", "output", 0.0, 0)._push(a, 1, n, torch.empty_like(a))
+    assert torch.equal(push, rms_normalised(a) / n)
