@@ -221,9 +221,9 @@ def _redraw(kit: _Kit) -> None:
 def _step(kit: _Kit) -> None:
     """One step: finite gradients; terminal norm and head exact; with frozen blocks these stay as they are."""
     with _restored(kit):
-        top = kit._top()
-        kit.model.zero_grad()
         kit.model.train()
+        kit.model.zero_grad()
+        top = kit._top()
         F.cross_entropy(kit.stream.readout(top), kit.y).backward()
         readout = {n: p.grad.clone() for n, p in kit.model.named_parameters() if p.grad is not None}
         kit.trained(kit.rule(), range(1))

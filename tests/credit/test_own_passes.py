@@ -215,7 +215,7 @@ def test_one_draw_is_the_slope_along_a_direction_times_it(name):
     reference = make_rule("bp").credit(batch)
     for a, g in zip(s.rule.credit(batch), reference, strict=True):
         v = torch.randn(a.shape, generator=rng).double()
-        torch.testing.assert_close(a, (g * v).sum(1, keepdim=True) * v, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(a, (g * v).sum(1, keepdim=True) * v, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["fgrad", "nodepert"])
