@@ -23,8 +23,8 @@ OTHERS: tuple[dict[str, Any], ...] = tuple(
     )
 )  # fmt: skip
 RULES = (BP, FA, FA_RMS, DFA_NONE, DFA, *RELATIVES, *OTHERS, EP, SB, CB, {"method": "random", "credit_norm": "rms"})
-COSTLY = ("ep", "pc", "epc")
-"""More than five times the cost of BP per step: one seed."""
+COSTLY = ("ep", "pc")
+"""More than five times the cost of BP per step (`make bench`: 7.9 and 11): one seed."""
 FACTORS: dict[str, float] = {}
 """Learning rate over that of the recipe, for each `method(norm)` for which it is not 1: the best of ¼, 1 and 4 in the study
 `learning-rates`."""
