@@ -28,8 +28,8 @@ from creditscope.runs.archive import Archive
 from creditscope.runs.groups import ORDER, Group, audit
 from creditscope.runs.record import Record
 from creditscope.studies import compare
-from creditscope.studies.compare import Audit, Outcome
-from creditscope.studies.published import Decision, Number
+from creditscope.studies.compare import Audit
+from creditscope.studies.published import Decision, Number, Outcome
 from creditscope.studies.seeds import TEN, selections
 from creditscope.tables import Cell, Column, Row, Table, mean
 

@@ -96,10 +96,10 @@ def test_runs_measure_adds_what_a_run_lacks_and_leaves_the_rest_alone(store, cap
 
 def test_runs_measure_refuses_weights_that_do_not_give_the_recorded_report(store, capsys, monkeypatch):
     from creditscope.runs import measured
-    from creditscope.studies import result
+    from creditscope.runs import record
 
     key = Store(store).rows()[0]["hash"]
-    original = result.measure_full
+    original = record.measure_full
 
     def other(*args):
         content = original(*args)

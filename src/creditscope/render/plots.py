@@ -1,4 +1,4 @@
-"""The one way of drawing: matplotlib figures for notebooks and papers, whose SVG is slimmed for the page (`creditscope.render.svg`).
+"""The one way of drawing: matplotlib, for notebooks, papers and pages (whose SVG `creditscope.render.svg` makes small).
 
 Colours are told apart with every common colour vision; marks differ in shape, so that none is told by its colour alone.
 """
@@ -101,23 +101,29 @@ def figure(panels: Sequence[Panel], *, columns: int | None = None, quick: bool =
     in half the time; only for charts with short titles.
     """
     lines = _arranged(panels, columns)
-    heights = [max(map(_height, line)) + (0.7 if len(panels) == 1 and isinstance(panels[0], Chart) else 0) for line in lines]
+    heights = [
+        max(map(_height, line)) + (0.7 if len(panels) == 1 and isinstance(panels[0], Chart) else 0) for line in lines
+    ]
     names = {name for panel in panels for name in _legend_names(panel)}
     below = 0.18 * math.ceil(len(names) / 4) + 0.1 * bool(names)
     most = max(map(len, lines))
     with matplotlib.rc_context(SETTINGS | ({"axes.titley": 1.02} if quick else {})):
         made = Drawing(figsize=(WIDTH, sum(heights) + below), layout=None if quick else "constrained")
         drawn: list[Axes] = []
-        grid = made.add_gridspec(len(lines), 1, height_ratios=heights, **(_margins(made, len(lines), below) if quick else {}))
+        grid = made.add_gridspec(
+            len(lines), 1, height_ratios=heights, **(_margins(made, len(lines), below) if quick else {})
+        )
         for k, line in enumerate(lines):
             cells = grid[k].subgridspec(1, most, wspace=0.28) if quick else grid[k].subgridspec(1, len(line))
             for i, panel in enumerate(line):
                 axes = made.add_subplot(cells[i])
-                title = printable(panel.title)
-                axes.set_title(title if quick else "\n".join(textwrap.wrap(title, max(20, 94 // len(line) - 6))), loc="left")
+                title = short(panel.title, 160)
+                axes.set_title(
+                    title if quick else "\n".join(textwrap.wrap(title, max(20, 94 // len(line) - 6))), loc="left"
+                )
                 if isinstance(panel, Chart):
                     _chart(made, axes, panel)
-                    axes.set_ylabel("" if quick or panel.y in panel.title else printable(panel.y))
+                    axes.set_ylabel("" if quick or panel.y in panel.title else short(panel.y))
                 elif isinstance(panel, Dots):
                     _dots(made, axes, panel, first=i == 0)
                 else:
@@ -199,7 +205,7 @@ def _chart(made: Drawing, axes: Axes, chart: Chart) -> None:
             short(event.label, 40), (event.x, 1), (-3 if left else 3, -2), xycoords=("data", "axes fraction"),
             textcoords="offset points", fontsize=6.5, color=GREY, ha="right" if left else "left", va="top",
         )  # fmt: skip
-    axes.set_xlabel(printable(chart.x))
+    axes.set_xlabel(short(chart.x))
     axes.grid(False, axis="x")
     if chart.places:
         axes.set_xticks(range(len(chart.places)), [short(p, 14) for p in chart.places])
@@ -225,8 +231,8 @@ def _series(made: Drawing, axes: Axes, chart: Chart, series: Series, k: int) -> 
     marked = [n for n, (_, x, _) in enumerate(points) if n % step == 0 or n == len(points) - 1 or x in series.fired]
     spans = [(x, span) for i, x, _ in points if (span := series.interval(i)) and not (chart.log and span[0] <= 0)]
     if series.band and spans:
-        ends = zip(*(span for _, span in spans), strict=True)
-        axes.fill_between([x for x, _ in spans], *ends, color=look["color"], alpha=0.2, lw=0)
+        low, high = zip(*(span for _, span in spans), strict=True)
+        axes.fill_between([x for x, _ in spans], low, high, color=look["color"], alpha=0.2, lw=0)
     elif len(points) <= 2 * MOST_MARKS:
         for x, span in spans:
             axes.plot([x, x], span, color=look["color"], lw=1, label="_")
@@ -270,9 +276,12 @@ def _dots(made: Drawing, axes: Axes, dots: Dots, first: bool) -> None:
             if dots.bars and not hollow:
                 axes.barh(k, kept[0][1], height=0.6, color=COLOURS[0], gid=made.tip(words[:1]))
                 continue
-            look: dict[str, Any] = {"color": COLOURS[1], "mfc": "none", "marker": "s"} if hollow else {"color": COLOURS[0], "marker": "o"}
+            look: dict[str, Any] = {"color": COLOURS[hollow], "marker": "s" if hollow else "o"}
+            look |= {"mfc": "none"} if hollow else {}
             label = once(dots.hollow if hollow else dots.marks)
-            axes.plot([v for _, v in kept], [k] * len(kept), ls="none", ms=4.5, label=label, gid=made.tip(words), **look)
+            axes.plot(
+                [v for _, v in kept], [k] * len(kept), ls="none", ms=4.5, label=label, gid=made.tip(words), **look
+            )
     for level in dots.levels:
         axes.axvline(level.value, color=RULE, ls="--", lw=0.9)
     if dots.log:
@@ -284,7 +293,7 @@ def _dots(made: Drawing, axes: Axes, dots: Dots, first: bool) -> None:
     axes.set_yticks(range(len(dots.rows)), [short(r.name, 48) if first else "" for r in dots.rows])
     axes.set_ylim(len(dots.rows) - 0.5, -0.5)
     rules = "; ".join(f"dashed: {short(level.label, 44)}" for level in dots.levels)
-    axes.set_xlabel("\n".join([dots.x, *textwrap.wrap(rules, 40)]))
+    axes.set_xlabel("\n".join([short(dots.x), *textwrap.wrap(rules, 40)]))
 
 
 def _matrix(made: Drawing, axes: Axes, matrix: Matrix) -> None:
@@ -292,7 +301,12 @@ def _matrix(made: Drawing, axes: Axes, matrix: Matrix) -> None:
     for i, (name, cells) in enumerate(matrix.rows):
         for k, cell in enumerate(cells):
             tip = made.tip([f"{name}, {matrix.columns[k]}: {cell.words}"])
-            look = {"facecolor": FACES[cell.kind], "edgecolor": GREY, "hatch": HATCHES.get(cell.kind), "lw": 0.6}
+            look: dict[str, Any] = {
+                "facecolor": FACES[cell.kind],
+                "edgecolor": GREY,
+                "hatch": HATCHES.get(cell.kind),
+                "lw": 0.6,
+            }
             axes.add_patch(Rectangle((k - 0.48, i - 0.46), 0.96, 0.92, gid=tip, **look))
             words = "\n".join(textwrap.wrap(short(cell.words, 40), letters, break_long_words=False))
             box = {"facecolor": FACES[cell.kind], "edgecolor": "none", "pad": 0.6}
@@ -300,7 +314,9 @@ def _matrix(made: Drawing, axes: Axes, matrix: Matrix) -> None:
     axes.grid(False)
     axes.set_xlim(-0.5, max(1, len(matrix.columns)) - 0.5)
     axes.set_ylim(len(matrix.rows) - 0.5, -0.5)
-    axes.set_xticks(range(len(matrix.columns)), ["\n".join(textwrap.wrap(printable(c), letters)) for c in matrix.columns])
+    axes.set_xticks(
+        range(len(matrix.columns)), ["\n".join(textwrap.wrap(short(c, 3 * letters), letters)) for c in matrix.columns]
+    )
     axes.set_yticks(range(len(matrix.rows)), [short(name) for name, _ in matrix.rows])
     axes.spines[:].set_visible(False)
 

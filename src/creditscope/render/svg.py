@@ -33,7 +33,7 @@ def svg(drawing: Drawing, key: str = "") -> Markup:
     """The figure as an element of a page: with its text alternative, and with a title on each mark."""
     buffer = io.StringIO()
     with matplotlib.rc_context(SETTINGS):
-        FigureCanvasSVG(drawing).print_svg(buffer, metadata=UNDATED["svg"])
+        FigureCanvasSVG(drawing).print_svg(buffer, metadata=UNDATED["svg"])  # type: ignore[no-untyped-call]
     root = ElementTree.fromstring(buffer.getvalue())
     shapes = {e.get("id"): e for e in root.iter() if e.get("id")}
     width, height = (float(v) for v in root.get("viewBox", "0 0 1 1").split()[2:])
@@ -43,11 +43,14 @@ def svg(drawing: Drawing, key: str = "") -> Markup:
     label = escape(printable(drawing.alternative), quote=True)
     return Markup(
         f'<svg class="drawing" xmlns="http://www.w3.org/2000/svg" role="img" tabindex="0" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'font-family="DejaVu Sans, sans-serif" font-size="8" data-key="{escape(key, quote=True)}" aria-label="{label}">{body}</svg>'
+        f'font-family="DejaVu Sans, sans-serif" font-size="8" '
+        f'data-key="{escape(printable(key), quote=True)}" aria-label="{label}">{body}</svg>'
     )
 
 
-def _element(element: Element, shapes: dict[str | None, Element], tips: dict[str, list[str]], titles: list[str] | None = None) -> str:
+def _element(
+    element: Element, shapes: dict[str | None, Element], tips: dict[str, list[str]], titles: list[str] | None = None
+) -> str:
     """The element and what is in it, as text; "" for what is not seen."""
     tag = element.tag.split("}")[-1]
     if tag in ("metadata", "defs", "style"):
@@ -70,14 +73,14 @@ def _element(element: Element, shapes: dict[str | None, Element], tips: dict[str
     d = element.get("d", "")
     if not d or look == {"fill": "#ffffff"}:
         return ""  # the ground
-    whole = titles is not None and len(titles) == 1 and look.get("fill", "none") != "none"  # a bar, a cell
+    whole = titles is not None and len(titles) == 1 and look.get("fill", "#000000") != "none"  # a bar, a cell
     return _shape(f'path d="{_path(d)}"', look, titles.pop() if titles and whole else None)
 
 
 def _shape(start: str, look: dict[str, str], title: str | None) -> str:
     names, attributes = ["m"] if title is not None else [], []
-    for what, letter in (("fill", "f"), ("stroke", "l")):
-        colour = look.get(what, "none")
+    for what, letter, default in (("fill", "f", "#000000"), ("stroke", "l", "none")):
+        colour = look.get(what, default)
         if colour.startswith("url("):
             colour = FACES["open"]  # a hatch, whose words say the same
         if colour == "none" and what == "fill":
@@ -99,8 +102,18 @@ def _text(element: Element, look: dict[str, str]) -> str:
     turned = element.get("transform", "")
     place = f'transform="{_round(turned)}"' if "rotate(-90" in turned or "translate" in turned else ""
     x, y = (f'{k}="{_round(element.get(k, ""))}"' if element.get(k) else "" for k in ("x", "y"))
-    size, anchor, colour = look.get("font-size", "8px").removesuffix("px"), look.get("text-anchor", "start"), look.get("fill")
-    parts = [x, y, place, f'font-size="{size}"' if size != "8" else "", f'text-anchor="{anchor}"' if anchor != "start" else ""]
+    size, anchor, colour = (
+        look.get("font-size", "8px").removesuffix("px"),
+        look.get("text-anchor", "start"),
+        look.get("fill"),
+    )
+    parts = [
+        x,
+        y,
+        place,
+        f'font-size="{size}"' if size != "8" else "",
+        f'text-anchor="{anchor}"' if anchor != "start" else "",
+    ]
     parts += [f'class="f{CLASSES[colour]}" fill="{colour}"'] if colour in CLASSES else []
     return f"<text {' '.join(filter(None, parts))}>{words}</text>"
 
@@ -118,5 +131,7 @@ def _marker(d: str, x: float, y: float) -> str:
     if "C" in d:
         radius = max(abs(float(v)) for v in re.findall(r"-?[\d.]+(?:e-?\d+)?", d))
         return f'circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"'
-    moved = re.sub(r"(-?[\d.]+(?:e-?\d+)?) (-?[\d.]+(?:e-?\d+)?)", lambda m: f"{float(m[1]) + x:.1f} {float(m[2]) + y:.1f}", d)
+    moved = re.sub(
+        r"(-?[\d.]+(?:e-?\d+)?) (-?[\d.]+(?:e-?\d+)?)", lambda m: f"{float(m[1]) + x:.1f} {float(m[2]) + y:.1f}", d
+    )
     return f'path d="{_path(moved)}"'
