@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,25 @@ CASES: dict[str, dict[str, Any]] = {
     "random rms": {"method": "random", "credit_norm": "rms"},
     "dfa none, random targets": {"method": "dfa", "credit_norm": "none", "targets": "random"},
 }
+TRAIN, TEST = 2000, 1024
+"""Samples."""
 FILES = ("model.safetensors", "credit.safetensors", "trajectory.jsonl")
 
 
 def trained() -> dict[str, dict[str, str]]:
     """{case: {"spec": hash of the spec, file: sha256}} of the tree that is imported, resumed ones as `case, resumed`."""
     from creditscope import train
+    from creditscope.data import load_dataset
     from creditscope.training.spec import make_spec
+
+    full = load_dataset("quadratic")
+    few = replace(
+        full,
+        train_x=full.train_x[:TRAIN],
+        train_y=full.train_y[:TRAIN],
+        test_x=full.test_x[:TEST],
+        test_y=full.test_y[:TEST],
+    )
 
     class Stop(Exception):
         pass
@@ -64,8 +77,8 @@ def trained() -> dict[str, dict[str, str]]:
                 out = Path(scratch) / hashlib.sha256((case + way).encode()).hexdigest()[:8]
                 if way:
                     with suppress(Stop):
-                        train(spec, out, progress=stop)
-                train(spec, out)
+                        train(spec, out, dataset=few, progress=stop)
+                train(spec, out, dataset=few)
                 found[case + way] = {"spec": spec.hash} | {
                     name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in FILES
                 }
@@ -77,7 +90,8 @@ def of_tree(src: str) -> dict[str, dict[str, str]]:
     done = subprocess.run([sys.executable, __file__], env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{src}: {done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+    found: dict[str, dict[str, str]] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def main(old: str, new: str) -> int:
