@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import diagnose, epoch, peers, readouts, startup, steps, studies
+from benchmarks import diagnose, epoch, peers, readouts, rules, startup, steps, studies
 from benchmarks.harness import Row, as_json, from_json, markdown, text
 
 START, END = "<!-- table of make bench -->", "<!-- end of the table -->"
@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="page whose table between the two marks is written anew")
     parts: dict[str, Callable[[int], list[Row]]] = {
         "steps": steps.run,
+        "rules": rules.run,
         "peers": peers.run,
         "epoch": lambda rounds: epoch.run(max(3, rounds // 5)),
         "diagnose": lambda rounds: diagnose.run(max(3, rounds // 3)),

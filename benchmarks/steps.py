@@ -64,6 +64,7 @@ def our_step(spec: RunSpec, data: Dataset, x: Tensor, y: Tensor) -> Callable[[],
         run.optimizer.zero_grad()
         run.objective.backward(x, y)
         run.optimizer.step()
+        run.rule.after_step(run.stream, run.optimizer)
 
     return step
 

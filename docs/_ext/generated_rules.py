@@ -9,6 +9,7 @@ from creditscope.credit.registry import make_rule, rule_class
 
 BOUNDS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 NORM = "credit_norm must be given (`none` or `rms`); credit_site is `input` unless said otherwise"
+SITE = "; block l learns from a_(l+1)"
 OBJECTIVES = {
     "local": "local: block l minimises ⟨f_l(h_l), a⟩",
     "exact": "backpropagation end to end",
@@ -21,14 +22,13 @@ def rule_facts(name: str) -> str:
     rule = rule_class(name)
     exact = make_rule(name).exact_layers(4)
     told = "none" if not exact else "all" if len(exact) == 5 else ", ".join(f"a_{k}" for k in exact) + " of L = 4"
-    redraws = type(make_rule(name)).redraw.__qualname__.split(".")[0] != "CreditRule"
     rows = [
         ["`--method`", f"`{name}`"],
         ["in one line", plain(rule.summary)],
-        ["credit_norm, credit_site", NORM if rule.uses_norm else "do not apply"],
+        ["credit_norm, credit_site", NORM if rule.uses_norm else f"do not apply{SITE if rule.site else ''}"],
         ["objective", plain(OBJECTIVES[rule.objective])],
         ["exact by construction", plain(told)],
-        ["fresh-B null", "yes" if redraws else "not applicable"],
+        ["fresh-B null", "yes" if rule.has_feedback else "not applicable"],
     ]
     return table(["", ""], rows)
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from creditscope.display import wire
 
 if TYPE_CHECKING:
-    from creditscope.credit.base import CreditBatch, CreditRule
+    from creditscope.credit.base import CreditBatch, CreditRule, Options
     from creditscope.credit.foreign import credit_from_grads
     from creditscope.credit.registry import credit_rule, register
+    from creditscope.credit.weight_feedback import WeightFeedback
     from creditscope.errors import CreditscopeError
     from creditscope.measure.certificate import Certificate
     from creditscope.measure.facts import DepthProfile
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from creditscope.protocol.report import DiagnosticReport
     from creditscope.protocol.thresholds import DiagnosticThresholds
     from creditscope.stream.find import find_blocks
+    from creditscope.stream.interface import InterfaceStream, Stream
     from creditscope.stream.twins import frozen_blocks
     from creditscope.training.bundle import Bundle, load_bundle
     from creditscope.training.certify import certify
@@ -43,6 +45,10 @@ __all__ = [
     "credit_from_grads",
     "CreditRule",
     "CreditBatch",
+    "Options",
+    "WeightFeedback",
+    "Stream",
+    "InterfaceStream",
     "register",
     "credit_rule",
     "train",
@@ -68,6 +74,10 @@ _HOME = {
     "credit_from_grads": "creditscope.credit.foreign",
     "CreditRule": "creditscope.credit.base",
     "CreditBatch": "creditscope.credit.base",
+    "Options": "creditscope.credit.base",
+    "WeightFeedback": "creditscope.credit.weight_feedback",
+    "Stream": "creditscope.stream.interface",
+    "InterfaceStream": "creditscope.stream.interface",
     "register": "creditscope.credit.registry",
     "credit_rule": "creditscope.credit.registry",
     "train": "creditscope.training.loop",

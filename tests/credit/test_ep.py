@@ -463,7 +463,7 @@ def test_token_model_is_read_at_its_read_token() -> None:
 def test_stream_seen_through_hooks_is_refused_in_one_line() -> None:
     net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3))
     batches = [(torch.randn(4, 4), torch.randint(0, 3, (4,)))]
-    with pytest.raises(CreditscopeError, match=r"'ep' .* interface") as caught:
+    with pytest.raises(CreditscopeError, match=r"'ep' .* embed, blocks and readout") as caught:
         sweep(net, batches, EP(), blocks=["1"])
     assert "\n" not in str(caught.value)
 

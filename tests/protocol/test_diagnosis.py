@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from creditscope import CreditscopeError, DiagnosticReport, DiagnosticThresholds, depth_profile, diagnose
 from creditscope.credit import BP, DFA
-from creditscope.credit.base import CreditBatch, CreditRule
 from creditscope.models import ResMLP, SmallCNN, ViTMini
 from creditscope.stream.interface import InterfaceStream
 from creditscope.stream.untouched import untouched
@@ -461,24 +460,6 @@ def test_credit_in_the_native_shape_of_tokens_is_read_like_the_gradient():
     left = diagnose(model, [(x, y)], blocks="encoder.layers.*", credit=lambda *_: native).facts.alignment
     read = [a.sum(1) for a in native]
     assert left == diagnose(model, [(x, y)], blocks="encoder.layers.*", credit=lambda *_: read).facts.alignment
-
-
-@pytest.mark.parametrize(
-    ("layers", "says"), [(2, "returned 2 layers"), (6, "returned 5 layers"), (0, "returned 0 layers")]
-)
-def test_a_rule_written_layer_by_layer_is_checked_like_any_other(layers, says):
-    class Steps(CreditRule):
-        name = "steps"
-
-        def descend(self, batch: CreditBatch) -> Iterator[Tensor]:
-            for k in range(layers):
-                yield torch.randn_like(batch.hiddens[max(0, batch.stream.depth - k)])
-
-    model = ResMLP(12, 4, width=8, depth=3)
-    batches = [(torch.randn(16, 12), torch.randint(0, 4, (16,)))]
-    with pytest.raises(CreditscopeError, match=says) as caught:
-        diagnose(model, batches, credit=Steps())
-    assert "\n" not in str(caught.value)
 
 
 # ---- the depth profile ----------------------------------------------------------------------------------------------

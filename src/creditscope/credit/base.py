@@ -8,7 +8,8 @@ A rule may also return the native shape of h_l.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
+from creditscope.credit.adamw import AdamW
 from creditscope.errors import CreditscopeError, complaint, meant
 from creditscope.stream.interface import InterfaceStream, Stream
 from creditscope.stream.labels import IGNORED
@@ -75,11 +77,8 @@ class Options(BaseModel):
         return {k: v for k, v in self.model_dump().items() if k not in self.later or k in given}
 
 
-class CreditRule:
-    """Base of every rule. Subclass it, give it a `name`, and implement `credit` (and `setup` if it owns tensors).
-
-    A rule whose credit comes down layer by layer may write `descend` instead: each is then used as soon as it is there.
-    """
+class CreditRule(ABC):
+    """Base of every rule. Subclass it, give it a `name`, and implement `credit` (and `setup` if it owns tensors)."""
 
     name: ClassVar[str] = ""
     summary: ClassVar[str] = ""
@@ -90,8 +89,10 @@ class CreditRule:
     """Whether credit_norm and credit_site apply to this rule."""
     objective: ClassVar[str] = "local"
     """`local`: blocks minimise <f_l(h_l), a>; `exact`: backpropagation end to end; `own`: the rule's own `backward`."""
-    linear: ClassVar[bool] = False
-    """True if the credit is linear in `output_grad`: twice the gradient, twice the credit. A subclass says it anew."""
+    site: ClassVar[str | None] = None
+    """Where block l learns from, if the rule itself says so (`uses_norm` is then False); None: the run's credit_site."""
+    has_feedback: ClassVar[bool] = False
+    """True if `setup` draws feedback of the rule's own: `redraw` then draws it anew."""
     Options: ClassVar[type[Options]] = Options
     credit_site: str | None = None
     """`input`: block l learns from a_l; `output`: from a_{l+1}. Set by training and by a bundle; None: not stated."""
@@ -119,26 +120,9 @@ class CreditRule:
     def attach(self, stream: Stream) -> None:
         """Called before a measurement: refuse a stream that the rule was not made for."""
 
+    @abstractmethod
     def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
-        """[a_0, ..., a_L]."""
-        raise CreditscopeError(f"credit rule {self.name or type(self).__name__!r} does not implement credit()")
-
-    def descend(self, batch: CreditBatch) -> Iterator[Tensor]:
-        """a_L, ..., a_0: the order in which a backward pass meets them."""
-        yield from reversed(credit_of(self, batch))
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Of `credit` and `descend` a class (or a mixin) writes one; the other says the same, and never what a parent said."""
-        super().__init_subclass__(**kwargs)
-        if "linear" not in vars(cls):
-            cls.linear = False
-        credit, descend = (
-            next(k for k, parent in enumerate(cls.__mro__) if name in vars(parent)) for name in ("credit", "descend")
-        )
-        if credit < descend:
-            cls.descend = CreditRule.descend  # type: ignore[method-assign]
-        elif descend < credit:
-            cls.credit = _ascending(cls.descend)  # type: ignore[method-assign, assignment]
+        """[a_0, ..., a_L], detached."""
 
     def begin_epoch(self, epoch: int, epochs: int) -> None:
         """Called before each training epoch (1..epochs of the schedule): warm-up, annealing."""
@@ -150,9 +134,16 @@ class CreditRule:
         """For `objective = "own"`: leave the gradients of one batch in .grad; returns the mean loss (detached)."""
         raise CreditscopeError(f"credit rule {self.name!r} has objective 'own' and no backward()")
 
+    def after_step(self, stream: InterfaceStream, optimizer: AdamW) -> None:
+        """Called after each step of the optimiser; the gradients are still there. A rule moves its feedback here."""
+
     def redraw(self, stream: Stream, n_classes: int, generator: torch.Generator) -> CreditRule | None:
         """The same rule with everything random drawn anew and nothing trained (fresh-B null); None: not applicable."""
-        return None
+        if not self.has_feedback:
+            return None
+        fresh = type(self)(**self.options.model_dump())
+        fresh.setup(stream, n_classes, generator)
+        return fresh
 
     def diagnostics(self) -> dict[str, float]:
         """Numbers about the last credit that belong into the trajectory (EP: how far its relaxation came)."""
@@ -180,14 +171,6 @@ class CreditRule:
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave."""
-
-
-def _ascending(descend: Callable[[Any, CreditBatch], Iterator[Tensor]]) -> Callable[[Any, CreditBatch], list[Tensor]]:
-    def credit(self: CreditRule, batch: CreditBatch) -> list[Tensor]:
-        """[a_0, ..., a_L]."""
-        return list(descend(self, batch))[::-1]
-
-    return credit
 
 
 def credit_shift(kind: str, credit_site: str | None) -> int:
@@ -276,26 +259,8 @@ def _filled(rule: CreditRule, credits: Any, batch: CreditBatch) -> Any:
 
 
 def descent_of(rule: CreditRule, batch: CreditBatch) -> Iterator[tuple[int, Tensor]]:
-    """(layer, credit) from L to 0, each checked when it comes: what is used at once is still in the cache."""
-    # a credit() that was put on the object itself is newer than any descend()
-    credits = CreditRule.descend(rule, batch) if "credit" in vars(rule) else rule.descend(batch)
-    depth = batch.stream.depth
-    try:
-        for layer in reversed(range(-1, depth + 1)):
-            try:
-                a = next(credits, None)
-            except CreditscopeError:
-                raise
-            except Exception as error:
-                raise _raised(rule, error) from error
-            if (a is None) != (layer < 0):
-                raise _miscounted(_name(rule), depth - layer + (a is not None), depth)
-            if a is not None:
-                check(a, layer, batch, _name(rule))
-                yield layer, a
-    finally:
-        if isinstance(credits, Generator):
-            credits.close()  # what it holds open (a grad mode) ends here
+    """(layer, credit) from L to 0, the order in which a backward pass meets them; computed when the first is asked for."""
+    yield from reversed(list(enumerate(credit_of(rule, batch))))
 
 
 def _miscounted(name: str, layers: int, depth: int) -> CreditscopeError:

@@ -2,7 +2,57 @@
 
 from __future__ import annotations
 
-from creditscope.credit.base import CreditRule
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from creditscope.credit.base import CreditBatch, CreditRule
+from creditscope.stream.interface import InterfaceStream
+from creditscope.stream.untouched import no_parameter_grads
+
+
+def end_to_end(
+    stream: InterfaceStream,
+    x: Tensor,
+    y: Tensor,
+    penalty: float = 0.0,
+    cast: AbstractContextManager[object] | None = None,
+) -> Tensor:
+    """One backward pass from the mean loss + λ Σ‖f_l(h_l)‖² to the embedding, gradients in .grad; the loss, detached."""
+    with cast or nullcontext():
+        h = stream.embed(x).to(x.dtype)
+        branches = []
+        for layer in range(stream.depth):
+            f = stream.branch(layer, h)
+            branches.append(f)
+            h = f if stream.kind == "plain" else h + f
+        logits = stream.readout(h)
+    loss = F.cross_entropy(logits.to(x.dtype), y)
+    if penalty:
+        # d/df of λ‖f‖² / B, handed to autograd as the gradient at f: end to end, without building the term
+        push = [f.detach() * (2 * penalty / len(y)) for f in branches]
+        torch.autograd.backward([loss, *branches], [None, *push])
+    else:
+        loss.backward()
+    return loss.detach()
+
+
+def backward_from(outputs: Sequence[Tensor], pushes: Sequence[Tensor]) -> None:
+    """Gradients of Σ <output, push> into .grad; an output of frozen parts has nothing to train and is left out."""
+    trained = [(output, push) for output, push in zip(outputs, pushes, strict=True) if output.requires_grad]
+    torch.autograd.backward([output for output, _ in trained], [push for _, push in trained])
+
+
+def backward_credit(batch: CreditBatch) -> list[Tensor]:
+    """What a backward pass from the loss brings to every h_l, by a pass of its own from h_0 on; [B, d_l] for l = 0..L."""
+    stream, states = batch.stream, list[Tensor]()
+    with torch.enable_grad(), no_parameter_grads(stream.model):
+        logits = stream.forward_from(batch.hiddens[0], batch.inputs, lambda layer, h, handle: states.append(handle))
+        loss = F.cross_entropy(logits.flatten(0, -2), batch.y.flatten(), reduction="sum")
+        return [stream.read_grad(g) for g in torch.autograd.grad(loss, states)]
 
 
 class BP(CreditRule):
@@ -13,3 +63,7 @@ class BP(CreditRule):
     is_exact = True
     uses_norm = False
     objective = "exact"
+
+    def credit(self, batch: CreditBatch) -> list[Tensor]:
+        """A measurement, which has the reference already, takes that instead."""
+        return backward_credit(batch)

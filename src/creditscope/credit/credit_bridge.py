@@ -72,6 +72,7 @@ class CreditBridge(CreditRule):
     """
 
     name = "cb"
+    has_feedback = True
     summary = "Credit Bridge: gradient of a learned value of h_l; DFA credit for the first 20 % of the epochs"
     Options = CreditBridgeOptions
     options: CreditBridgeOptions

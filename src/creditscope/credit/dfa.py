@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ class DFA(CreditRule):
     """
 
     name = "dfa"
+    has_feedback = True
     summary = "direct feedback alignment: the output error through one fixed random matrix per layer"
 
     def __init__(self, **options: Any) -> None:
@@ -32,14 +33,13 @@ class DFA(CreditRule):
     def attach(self, stream: Stream) -> None:
         require_shapes(self.name, [b.shape[1] for b in self.B], list(stream.feedback_widths))
 
-    def descend(self, batch: CreditBatch) -> Iterator[Tensor]:
-        e = batch.error
-        return ((e @ b.to(e)).flatten(1) for b in reversed(self.B))
+    def signal(self, batch: CreditBatch) -> Tensor:
+        """What is sent to every layer, [B, C] (language models [B, T, C])."""
+        return batch.error
 
-    def redraw(self, stream: Stream, n_classes: int, generator: torch.Generator) -> DFA:
-        fresh = DFA()
-        fresh.setup(stream, n_classes, generator)
-        return fresh
+    def credit(self, batch: CreditBatch) -> list[Tensor]:
+        e = self.signal(batch)
+        return [(e @ b.to(e)).flatten(1) for b in self.B]
 
     def state(self) -> dict[str, Tensor]:
         return {f"B.{layer}": b for layer, b in enumerate(self.B)}

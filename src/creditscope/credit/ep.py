@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from creditscope.credit.base import CreditBatch, CreditRule, Options
-from creditscope.errors import CreditscopeError
+from creditscope.credit.bridge_net import as_interface
 from creditscope.stream.interface import InterfaceStream, Stream
 from creditscope.stream.untouched import no_parameter_grads
 
@@ -76,7 +76,7 @@ class Relaxation:
 
 
 @dataclass
-class _Point:
+class Point:
     """E and its derivatives at one set of states, written as displacements u from the free state."""
 
     u: States
@@ -89,10 +89,10 @@ class _Point:
     rounding: Tensor
     """Differences of energy below this are rounding, [B]."""
 
-    def to(self, dtype: torch.dtype) -> _Point:
+    def to(self, dtype: torch.dtype) -> Point:
         """States in this dtype (themselves where they have it)."""
         u, errors, grad = ([t.to(dtype) for t in states] for states in (self.u, self.errors, self.grad))
-        return _Point(u, errors, grad, self.energy, self.rounding)
+        return Point(u, errors, grad, self.energy, self.rounding)
 
 
 class EP(CreditRule):
@@ -106,23 +106,28 @@ class EP(CreditRule):
     summary = "equilibrium propagation: states relaxed on an energy that the loss nudges; contrastive gradients"
     uses_norm = False
     objective = "own"
-    Options: ClassVar[type[EPOptions]] = EPOptions
-    options: EPOptions
+    Options: ClassVar[type[Options]] = EPOptions
+    options: Any
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.last: tuple[Relaxation, ...] = ()
         """The relaxations (+β, and -β if symmetric) of the batch seen last."""
 
+    @property
+    def relaxation(self) -> EPOptions:
+        """How the states are relaxed."""
+        return self.options
+
     def attach(self, stream: Stream) -> None:
-        _interface(stream)
+        as_interface(stream, self.name)
 
     def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
-        return self.readings(batch)[self.options.reading]
+        return self.readings(batch)[self.relaxation.reading]
 
     def readings(self, batch: CreditBatch) -> dict[str, States]:
         """Both readings of the credit, each [a_0, ..., a_L] with a_l [B, d_l]."""
-        stream = _interface(batch.stream)
+        stream = as_interface(batch.stream, self.name)
         with torch.no_grad():
             branches = [stream.branch(layer, batch.hiddens[layer]) for layer in range(stream.depth)]
         points = self._nudge(stream, batch.hiddens, branches, batch.y)
@@ -154,11 +159,11 @@ class EP(CreditRule):
         torch.autograd.backward(loss)
         points = self._nudge(stream, free, branches, y)
         scale = 1 / (len(points) * n)
-        with _statistics_kept(stream.model):
+        with statistics_kept(stream.model):
             for beta, point in points:
                 first = first_trained
                 if (
-                    self.options.clamp
+                    self.relaxation.clamp
                 ):  # h_0 is no state of its own: h_1's error reaches block 0 and the embedding together
                     f = stream.branch(0, h0)
                     roots.append(f if stream.kind == "plain" else h0 + f)
@@ -180,17 +185,18 @@ class EP(CreditRule):
         worst = max(self.last, key=lambda r: float("inf") if r.residual != r.residual else r.residual)
         return {key: getattr(worst, key) for key in ("residual", "residual_max", "steps", "rejected", "step_size")}
 
-    def _nudge(self, stream: InterfaceStream, free: States, branches: States, y: Tensor) -> list[tuple[float, _Point]]:
+    def _nudge(self, stream: InterfaceStream, free: States, branches: States, y: Tensor) -> list[tuple[float, Point]]:
         """[(β of each sample, nudged equilibrium)], with -β after it if symmetric; in the dtype of the free states."""
-        beta = self.options.beta / (len(y) if self.options.nudge == "batch" else 1)
+        options = self.relaxation
+        beta = options.beta / (len(y) if options.nudge == "batch" else 1)
         dtype = free[-1].dtype
-        if self.options.states == "float64":
+        if options.states == "float64":
             stream, free, branches = _in_double(stream, free[0])
         found = []
         self.last = ()
-        with torch.enable_grad(), no_parameter_grads(stream.model), _statistics_kept(stream.model):
-            for signed in (beta, -beta) if self.options.symmetric else (beta,):
-                point, report = _relax(_Energy(stream, free, branches, y, signed, self.options), self.options)
+        with torch.enable_grad(), no_parameter_grads(stream.model), statistics_kept(stream.model):
+            for signed in (beta, -beta) if options.symmetric else (beta,):
+                point, report = _relax(_Energy(stream, free, branches, y, signed, options), options)
                 found.append((signed, point.to(dtype)))
                 self.last += (report,)
         return found
@@ -217,16 +223,16 @@ class _Energy:
         logits = self.stream.readout(h).double()
         return F.cross_entropy(logits, self.y, reduction="none") - self.loss0, logits.detach().abs().amax(1)
 
-    def start(self) -> _Point:
+    def start(self) -> Point:
         """The free state: no prediction error, and a gradient at h_L only."""
         h = self.free[-1].detach().requires_grad_()
         loss, _ = self.top(h)
         (g,) = torch.autograd.grad(loss.sum(), h)
         zeros = [torch.zeros_like(h) for h in self.free]
         nothing = torch.zeros_like(self.loss0)
-        return _Point(zeros, zeros, [*zeros[:-1], g * self.beta], nothing, nothing)
+        return Point(zeros, zeros, [*zeros[:-1], g * self.beta], nothing, nothing)
 
-    def at(self, u: States) -> _Point:
+    def at(self, u: States) -> Point:
         """One pass through every block and one vector-Jacobian product of each."""
         h = [(free + d).detach() for free, d in zip(self.free, u, strict=True)]
         if self.rounds:
@@ -252,7 +258,7 @@ class _Energy:
             squares = self.inner(errors, errors)
             energy = self.pooled(0.5 * squares + self.beta * loss.detach())
             noise = abs(self.beta) * (1 + logit) + squares.sqrt() * self.size
-            return _Point(u, errors, grad, energy, self.pooled(4 * self.eps * noise))
+            return Point(u, errors, grad, energy, self.pooled(4 * self.eps * noise))
 
     def inner(self, a: States, b: States) -> Tensor:
         """Inner product over all layers, [B]; layers are added in float64."""
@@ -263,7 +269,7 @@ class _Energy:
         return t.sum().expand_as(t) if self.coupled else t
 
 
-def _relax(energy: _Energy, options: EPOptions) -> tuple[_Point, Relaxation]:
+def _relax(energy: _Energy, options: EPOptions) -> tuple[Point, Relaxation]:
     """Gradient descent with step-size control for each sample: a step that raises the energy is undone.
 
     The result for a sample does not depend on the others in the batch (unless batch statistics couple them).
@@ -297,7 +303,7 @@ def _relax(energy: _Energy, options: EPOptions) -> tuple[_Point, Relaxation]:
         trace.append(float(now.energy.mean()))
     if bool(residual.isnan().any()):  # a network that has diverged gets NaN, not the zeros it started from
         nan = [torch.full_like(d, torch.nan) for d in now.u]
-        now = _choose_point(~residual.isnan(), now, _Point(nan, nan, nan, residual, residual))
+        now = _choose_point(~residual.isnan(), now, Point(nan, nan, nan, residual, residual))
     return now, Relaxation(
         beta=energy.beta,
         steps=taken,
@@ -309,7 +315,7 @@ def _relax(energy: _Energy, options: EPOptions) -> tuple[_Point, Relaxation]:
     )
 
 
-def _falls(energy: _Energy, now: _Point, trial: _Point, move: States) -> Tensor:
+def _falls(energy: _Energy, now: Point, trial: Point, move: States) -> Tensor:
     """Which samples' energy does not rise by the move, [B] bool; a non-finite energy counts as risen.
 
     Where the two energies differ by less than rounding, the mean slope along the move decides (exact for a quadratic).
@@ -334,10 +340,10 @@ def _choose(mask: Tensor, a: States, b: States) -> States:
     return [torch.where(mask.view(-1, *[1] * (x.dim() - 1)), x, y) for x, y in zip(a, b, strict=True)]
 
 
-def _choose_point(mask: Tensor, a: _Point, b: _Point) -> _Point:
+def _choose_point(mask: Tensor, a: Point, b: Point) -> Point:
     if bool(mask.all()):
         return a
-    return _Point(
+    return Point(
         _choose(mask, a.u, b.u),
         _choose(mask, a.errors, b.errors),
         _choose(mask, a.grad, b.grad),
@@ -351,7 +357,7 @@ def _in_double(stream: InterfaceStream, h0: Tensor) -> tuple[InterfaceStream, St
     twin = copy.deepcopy(stream)
     twin.model.double()
     free, branches = [h0.detach().double()], []
-    with torch.no_grad(), _statistics_kept(twin.model):
+    with torch.no_grad(), statistics_kept(twin.model):
         for layer in range(twin.depth):
             branches.append(twin.branch(layer, free[-1]))
             free.append(branches[-1] if twin.kind == "plain" else free[-1] + branches[-1])
@@ -359,7 +365,7 @@ def _in_double(stream: InterfaceStream, h0: Tensor) -> tuple[InterfaceStream, St
 
 
 @contextmanager
-def _statistics_kept(model: nn.Module) -> Iterator[None]:
+def statistics_kept(model: nn.Module) -> Iterator[None]:
     """BatchNorm in train mode goes on using the batch, and its running statistics see the free phase only."""
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training and m.track_running_stats]
     for norm in norms:
@@ -369,12 +375,3 @@ def _statistics_kept(model: nn.Module) -> Iterator[None]:
     finally:
         for norm in norms:
             norm.track_running_stats = True
-
-
-def _interface(stream: Stream) -> InterfaceStream:
-    if not isinstance(stream, InterfaceStream):
-        raise CreditscopeError(
-            "credit rule 'ep' relaxes the states block by block and needs the embed / blocks / readout interface; "
-            "a model seen through hooks (blocks=...) does not give it"
-        )
-    return stream

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ class FA(CreditRule):
     """
 
     name = "fa"
-    linear = True
+    has_feedback = True
     summary = "feedback alignment: the exact output gradient sent back through fixed random matrices, layer by layer"
 
     def __init__(self, **options: Any) -> None:
@@ -58,14 +58,13 @@ class FA(CreditRule):
         ]
         require_shapes(self.name, [n for shape in have for n in shape], [n for shape in need for n in shape])
 
-    def descend(self, batch: CreditBatch) -> Iterator[Tensor]:
+    def credit(self, batch: CreditBatch) -> list[Tensor]:
         if batch.output_grad is None:
             raise CreditscopeError("credit rule 'fa' needs the exact gradient at h_L and none was given")
-        a = batch.output_grad
-        yield a
+        credits = [batch.output_grad]
         for layer in reversed(range(len(self.B))):
-            a = self._back(layer, a, batch)
-            yield a
+            credits.append(self._back(layer, credits[-1], batch))
+        return credits[::-1]
 
     def _back(self, layer: int, a: Tensor, batch: CreditBatch) -> Tensor:
         twin, b = self._twins[layer], self.B[layer].to(a)
@@ -83,11 +82,6 @@ class FA(CreditRule):
 
     def exact_layers(self, depth: int) -> tuple[int, ...]:
         return (depth,)
-
-    def redraw(self, stream: Stream, n_classes: int, generator: torch.Generator) -> FA:
-        fresh = FA()
-        fresh.setup(stream, n_classes, generator)
-        return fresh
 
     def state(self) -> dict[str, Tensor]:
         return {f"B.{layer}": b.contiguous() for layer, b in enumerate(self.B)}

@@ -13,6 +13,14 @@ from creditscope.credit.base import CreditBatch, CreditRule
 from creditscope.stream.interface import Stream
 
 
+def generator_of(key: Tensor, batch: CreditBatch) -> torch.Generator:
+    """A generator whose numbers follow from the key and the batch alone: measuring a rule does not change what it trains."""
+    digest = hashlib.sha256(str(int(key)).encode())
+    for t in (batch.y, batch.logits):
+        digest.update(t.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return torch.Generator().manual_seed(int.from_bytes(digest.digest()[:7], "big"))
+
+
 class RandomCredit(CreditRule):
     """a_l ~ N(0, 1), independent for every sample and layer.
 
@@ -20,6 +28,7 @@ class RandomCredit(CreditRule):
     """
 
     name = "random"
+    has_feedback = True
     summary = "random credit: N(0, 1) for every sample and layer, no information at all (negative control)"
 
     def __init__(self, **options: Any) -> None:
@@ -30,17 +39,8 @@ class RandomCredit(CreditRule):
         self.key = torch.randint(2**62, (), generator=generator)
 
     def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
-        digest = hashlib.sha256(str(int(self.key)).encode())
-        for t in (batch.y, batch.logits):
-            digest.update(t.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-        rng = torch.Generator().manual_seed(int.from_bytes(digest.digest()[:7], "big"))
-        like = batch.logits
+        rng, like = generator_of(self.key, batch), batch.logits
         return [torch.randn(len(batch.y), width, generator=rng).to(like) for width in batch.stream.widths]
-
-    def redraw(self, stream: Stream, n_classes: int, generator: torch.Generator) -> RandomCredit:
-        fresh = RandomCredit()
-        fresh.setup(stream, n_classes, generator)
-        return fresh
 
     def state(self) -> dict[str, Tensor]:
         return {"key": self.key}

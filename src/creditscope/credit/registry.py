@@ -1,4 +1,4 @@
-"""Credit rules by name: those of the papers, those that are registered here, and those of other packages.
+"""Credit rules by name: those that are built in, those that are registered here, and those of other packages.
 
 A user's rule is known by its name once it is registered (`@register`, `@credit_rule("name")`), found as an entry point of
 the group `creditscope.credit_rules`, or defined in a file that the environment variable CREDITSCOPE_RULES names.
@@ -20,17 +20,61 @@ from torch import Tensor
 
 from creditscope.credit.base import CreditBatch, CreditRule
 from creditscope.credit.bp import BP
+from creditscope.credit.brsf import BRSF
 from creditscope.credit.credit_bridge import CreditBridge
 from creditscope.credit.dfa import DFA
+from creditscope.credit.dfa_sublayers import SublayerDFA
+from creditscope.credit.drtp import DRTP
+from creditscope.credit.dtp import DTP
 from creditscope.credit.ep import EP
+from creditscope.credit.epc import EPC
 from creditscope.credit.fa import FA
+from creditscope.credit.ff import ForwardForward
+from creditscope.credit.fgrad import ForwardGradient
+from creditscope.credit.frsf import FRSF
+from creditscope.credit.greedy import Greedy
+from creditscope.credit.kp import KolenPollack
+from creditscope.credit.nodepert import NodePerturbation
+from creditscope.credit.pc import PC
+from creditscope.credit.pepita import Pepita
 from creditscope.credit.random import RandomCredit
+from creditscope.credit.sdfa import SignDFA
+from creditscope.credit.sparse_dfa import SparseDFA
 from creditscope.credit.state_bridge import StateBridge
+from creditscope.credit.usf import USF
+from creditscope.credit.weight_feedback import FixedWeightFeedback
+from creditscope.credit.wm import WeightMirror
 from creditscope.errors import CreditscopeError, unknown
 
 GROUP = "creditscope.credit_rules"
 VARIABLE = "CREDITSCOPE_RULES"
-_BUILT_IN: tuple[type[CreditRule], ...] = (BP, FA, DFA, EP, StateBridge, CreditBridge, RandomCredit)
+_BUILT_IN: tuple[type[CreditRule], ...] = (
+    BP,
+    FA,
+    DFA,
+    EP,
+    StateBridge,
+    CreditBridge,
+    FixedWeightFeedback,
+    USF,
+    BRSF,
+    FRSF,
+    KolenPollack,
+    WeightMirror,
+    SignDFA,
+    SparseDFA,
+    SublayerDFA,
+    DRTP,
+    Greedy,
+    PC,
+    EPC,
+    DTP,
+    ForwardGradient,
+    NodePerturbation,
+    Pepita,
+    ForwardForward,
+    RandomCredit,
+)
 _rules: dict[str, type[CreditRule]] = {rule.name: rule for rule in _BUILT_IN}
 _origin: dict[str, str] = {rule.name: "creditscope" for rule in _BUILT_IN}
 _of_this_file: set[str] | None = None
@@ -55,6 +99,8 @@ def register(rule: R, origin: str | None = None) -> R:
     twice = not again or name in (_of_this_file or ())  # the same definition may run again: a cell of a notebook
     if known is not None and known is not rule and twice:
         raise CreditscopeError(f"credit rule {name!r} exists already ({_origin[name]}); choose another name")
+    if rule.__abstractmethods__:
+        raise CreditscopeError(f"credit rule {name!r} does not implement credit()")
     _rules[name] = rule
     if _of_this_file is not None:
         _of_this_file.add(name)

@@ -29,7 +29,7 @@ def check_round_trip(
         return  # its credit is the reference, whatever it saves
     with untouched(model):
         model.eval()
-        batch = _batch(stream, x, y)
+        batch = one_batch(stream, x, y)
         before = _seeded(made, batch)
         state: Any = made.state()
         if not isinstance(state, dict) or not all(isinstance(t, Tensor) for t in state.values()):
@@ -56,7 +56,8 @@ def _seeded(rule: CreditRule, batch: CreditBatch) -> list[Tensor]:
         return credit_of(rule, batch)
 
 
-def _batch(stream: InterfaceStream, x: Tensor, y: Tensor) -> CreditBatch:
+def one_batch(stream: InterfaceStream, x: Tensor, y: Tensor) -> CreditBatch:
+    """What training hands to a rule for (x, y), by a pass of its own."""
     with torch.no_grad():
         hiddens = [stream.embed(x)]
         for layer in range(stream.depth):

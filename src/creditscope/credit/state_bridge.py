@@ -52,6 +52,7 @@ class StateBridge(CreditRule):
     """
 
     name = "sb"
+    has_feedback = True
     summary = "State Bridge: gradient of the loss through a learned prediction of h_L from h_l"
     Options = StateBridgeOptions
     options: StateBridgeOptions

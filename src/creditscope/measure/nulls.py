@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -44,14 +42,14 @@ class FreshNull:
         if self.reason or self._fresh is None:
             return
         self._n += len(batch.y)
-        lowest = self.layers[0]
         units = {layer: _unit(g[layer]) for layer in self.layers}
         products = [_products(a[layer], units[layer]) for layer in self.layers]
         with torch.no_grad():
-            for rule in self._fresh:  # credit comes from the top: the layers below the lowest one are never computed
-                descent = islice(rule.descend(batch), self.depth + 1 - lowest)
-                credits = [batch.stream.read_grad(c.detach()) for c in descent][::-1]
-                products += [_products(credits[layer - lowest], units[layer]) for layer in self.layers]
+            for rule in self._fresh:
+                credits = rule.credit(batch)
+                products += [
+                    _products(batch.stream.read_grad(credits[layer].detach()), units[layer]) for layer in self.layers
+                ]
         dot, norm = (torch.stack(column) for column in zip(*products, strict=True))
         cos = (dot.double() / norm).cpu().numpy().reshape(*self._sum.shape, -1)
         cos[~np.isfinite(cos)] = np.nan

@@ -45,6 +45,8 @@ class Stream(ABC):
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     batch_dim: int = 0
+    input_shape: tuple[int, ...] | None = None
+    """Shape of one input, where the model is given one tensor and the stream knows it."""
     scores_tokens: bool = False
     """Language models: logits [B, T, C] for states [B, T, d], one label per token."""
 
@@ -186,6 +188,7 @@ class InterfaceStream(Stream):
             return logits_of(call_model(self.model, inputs))
 
     def _verify(self, example: Any, read: str | None) -> None:
+        self.input_shape = tuple(example.shape[1:]) if isinstance(example, Tensor) else None
         with torch.no_grad():
             try:
                 logits, hiddens = self._own_forward(example)

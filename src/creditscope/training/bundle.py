@@ -120,7 +120,7 @@ class Bundle:
         from creditscope.credit.registry import make_rule
 
         rule = make_rule(self.spec.method, self.spec.options)
-        rule.credit_site, rule.first_trained = self.spec.credit_site, self.spec.first_trained
+        rule.credit_site, rule.first_trained = self.spec.credit_site or rule.site, self.spec.first_trained
         try:
             rule.load(self._tensors("credit", epoch, f"the state of credit rule {self.spec.method!r}"))
         except KeyError as error:

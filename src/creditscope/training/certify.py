@@ -110,7 +110,7 @@ def certify_bundle(bundle: Bundle, dataset: Dataset, samples: int = 16) -> Certi
     stream = build_stream(model, normalise(dataset, dataset.test_x[:3]))
     objective = {
         "credit_norm": spec.credit_norm,
-        "credit_site": spec.credit_site,
+        "credit_site": bundle.rule().credit_site,
         "penalty": spec.penalty,
         "first_trained": freeze_first(stream, spec.train_last),
         "grad_clip": spec.grad_clip,
@@ -198,7 +198,7 @@ def _by_rule(rule: CreditRule, model: nn.Module, inputs: Any, settings: dict[str
         stream,
         rule,
         settings.pop("credit_norm", None),
-        settings.pop("credit_site", rule.credit_site or "input"),
+        settings.pop("credit_site", rule.credit_site or rule.site or "input"),
         settings.pop("penalty", 0.0),
         settings.pop("first_trained", rule.first_trained),
         grad_clip=settings.pop("grad_clip", None),

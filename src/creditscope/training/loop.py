@@ -117,12 +117,12 @@ class _Run:
         x, y = normalise(dataset, dataset.test_x[few]), dataset.test_y[few]
         check_round_trip(self._new_rule(), make_rule(spec.method, spec.options), self.model, self.stream, x, y)
         first = freeze_first(self.stream, spec.train_last)
-        self.rule.credit_site, self.rule.first_trained = spec.credit_site, first
+        self.rule.credit_site, self.rule.first_trained = spec.credit_site or self.rule.site, first
         self.objective = Objective(
             self.stream,
             self.rule,
             spec.credit_norm,
-            spec.credit_site,
+            self.rule.credit_site,
             spec.penalty,
             first,
             spec.precision,
@@ -180,6 +180,7 @@ class _Run:
                 self.optimizer.zero_grad()
                 loss = self.objective.backward(x, y)
                 self.optimizer.step()
+                self.rule.after_step(self.stream, self.optimizer)
                 total.add(loss, len(y))
         return total.mean()
 

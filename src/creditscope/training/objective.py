@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from creditscope.credit.base import CreditBatch, CreditRule, credit_shift, descent_of, rms_normalised
+from creditscope.credit.bp import end_to_end
 from creditscope.models.local import Pull, local_branch
 from creditscope.stream.interface import InterfaceStream
 
@@ -63,29 +64,10 @@ class Objective:
 
     def _backward(self, x: Tensor, y: Tensor) -> Tensor:
         if self.rule.objective == "exact":
-            return self._exact(x, y)
+            return end_to_end(self.stream, x, y, self.penalty, self._cast())
         if self.rule.objective == "own":
             return self.rule.backward(self.stream, x, y, self.first_trained, self.penalty)
         return self._local(x, y)
-
-    def _exact(self, x: Tensor, y: Tensor) -> Tensor:
-        stream = self.stream
-        with self._cast():
-            h = stream.embed(x).to(x.dtype)
-            branches = []
-            for layer in range(stream.depth):
-                f = stream.branch(layer, h)
-                branches.append(f)
-                h = f if stream.kind == "plain" else h + f
-            logits = stream.readout(h)
-        loss = F.cross_entropy(logits.to(x.dtype), y)
-        if self.penalty:
-            # d/df of λ‖f‖² / B, handed to autograd as the gradient at f: end to end, without building the term
-            push = [f.detach() * (2 * self.penalty / len(y)) for f in branches]
-            torch.autograd.backward([loss, *branches], [None, *push])
-        else:
-            loss.backward()
-        return loss.detach()
 
     def _local(self, x: Tensor, y: Tensor) -> Tensor:
         stream, n = self.stream, len(y)
@@ -103,12 +85,7 @@ class Objective:
         loss = F.cross_entropy(logits, y)
         loss.backward()
         assert top.grad is not None
-        # a mean over 2^k samples can be taken before a linear rule as well as after it, to the bit, and costs nothing there
-        learns = getattr(self.rule.learn, "__func__", None) is not CreditRule.learn
-        early = self.rule.linear and not learns and self.credit_norm != "rms" and _power_of_two(n)
-        output_grad = stream.read_grad(top.grad)
-        output_grad = output_grad if early else output_grad * n
-        batch = CreditBatch(stream, hiddens, logits.detach(), y, output_grad)
+        batch = CreditBatch(stream, hiddens, logits.detach(), y, stream.read_grad(top.grad) * n, inputs=x)
         self.rule.learn(batch)
         shift = credit_shift(stream.kind, self.credit_site)
         roots: list[Tensor] = []
@@ -116,7 +93,7 @@ class Objective:
         for at, a in descent_of(self.rule, batch):
             led = [(branches[at - shift], self.penalty)] if self.first_trained <= at - shift < stream.depth else []
             for (f, pull), penalty in led if at else [*led, (embedded, 0.0)]:
-                push = self._push(a, at, 1 if early else n, f)
+                push = self._push(a, at, n, f)
                 if penalty:
                     push = push + f.detach() * (2 * penalty / n)
                 if pull is not None:

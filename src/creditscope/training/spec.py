@@ -172,7 +172,7 @@ class RunSpec(BaseModel):
         if self.augment and self.dataset not in ("cifar10", "cifar100"):
             raise ValueError(f"augment needs images; dataset {self.dataset} has none")
         if self.precision == "bf16" and rule.objective == "own":
-            raise ValueError(f"precision bf16 is not available for method {self.method}: its relaxation needs fp32")
+            raise ValueError(f"precision bf16 is not available for method {self.method}: its own passes need fp32")
         if outside := [e for e in self.checkpoint_epochs if not 1 <= e <= (self.epochs or 0)]:
             raise ValueError(f"checkpoint_epochs has {outside[0]}; epochs go from 1 to {self.epochs}")
         object.__setattr__(self, "checkpoint_epochs", tuple(sorted(set(self.checkpoint_epochs))))

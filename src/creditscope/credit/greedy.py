@@ -1,0 +1,90 @@
+"""Greedy local losses (Belilovsky, Eickenberg and Oyallon 2019; Nøkland and Eidnes 2019): a classifier for each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from creditscope.credit.base import CreditBatch, CreditRule, Options
+from creditscope.credit.bridge_net import Learner, made, read_states, require_widths, seeded
+from creditscope.errors import CreditscopeError
+from creditscope.stream.interface import Stream
+
+
+class GreedyOptions(Options):
+    lr: float = Field(1e-3, gt=0, le=10)
+    """Step size of the heads' AdamW."""
+
+
+class Greedy(CreditRule):
+    """a_l = gradient over h_l of CE(A_l h_l + c_l, y) for l < L, with a linear head (A_l, c_l) for each layer, trained on the
+    same loss and saved with the network; a_L = dLoss/dh_L exact. Block l learns from a_{l+1}: its own classifier's error.
+    """
+
+    name = "greedy"
+    summary = "greedy local losses: the gradient of a linear classifier of each layer's own"
+    uses_norm = False
+    site = "output"
+    has_feedback = True
+    Options = GreedyOptions
+    options: GreedyOptions
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.widths: list[int] = []
+        self.n_classes = 0
+        self.learner: Learner | None = None
+
+    def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
+        if stream.scores_tokens:
+            raise CreditscopeError("credit rule 'greedy' has one label per sample; language models have one per token")
+        with seeded(generator):
+            self._build(list(stream.widths), n_classes)
+
+    def _build(self, widths: list[int], n_classes: int) -> None:
+        self.widths, self.n_classes = widths, n_classes
+        self.learner = Learner(nn.ModuleList(nn.Linear(d, n_classes) for d in widths[:-1]), self.options.lr)
+
+    def attach(self, stream: Stream) -> None:
+        require_widths(self.name, self.widths, stream.widths)
+
+    def _heads(self) -> list[Any]:
+        return list(made(self.learner, self.name).net.children())
+
+    def learn(self, batch: CreditBatch) -> None:
+        states = read_states(batch)
+        with torch.enable_grad():
+            losses = [F.cross_entropy(head(h), batch.y) for head, h in zip(self._heads(), states, strict=False)]
+            made(self.learner, self.name).step(sum(losses[1:], losses[0]))
+
+    @torch.no_grad()
+    def credit(self, batch: CreditBatch) -> list[Tensor]:
+        if batch.output_grad is None:
+            raise CreditscopeError("credit rule 'greedy' needs the exact gradient at h_L and none was given")
+        credits = []
+        for head, h in zip(self._heads(), read_states(batch), strict=False):
+            e = torch.softmax(head(h), 1) - F.one_hot(batch.y, self.n_classes)
+            credits.append((e @ head.weight).to(batch.output_grad.dtype))
+        return [*credits, batch.output_grad]
+
+    def exact_layers(self, depth: int) -> tuple[int, ...]:
+        return (depth,)
+
+    def state(self) -> dict[str, Tensor]:
+        if self.learner is None:
+            return {}
+        return {
+            "widths": torch.tensor(self.widths),
+            "n_classes": torch.tensor(self.n_classes),
+            **self.learner.state(),
+        }
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        with torch.random.fork_rng(devices=[]):
+            self._build(state["widths"].tolist(), int(state["n_classes"]))
+        made(self.learner, self.name).load(state)

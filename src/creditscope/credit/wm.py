@@ -1,0 +1,66 @@
+"""WM: weight mirror (Akrout et al. 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from creditscope.credit.adamw import AdamW
+from creditscope.credit.base import Options
+from creditscope.credit.bridge_net import draw_seed
+from creditscope.credit.weight_feedback import FixedWeightFeedback, matrices
+from creditscope.stream.interface import InterfaceStream, Stream
+
+
+class WMOptions(Options):
+    rate: float = Field(0.02, gt=0, le=1)
+    """Step of the mirror, and its decay: the share of B that each noise phase replaces."""
+    samples: int = Field(64, ge=1, le=65536)
+    """Noise vectors of one phase."""
+    every: int = Field(1, ge=1, le=1_000_000)
+    """Training steps from one noise phase to the next."""
+
+
+class WeightMirror(FixedWeightFeedback):
+    """After a training step each weight is given noise x ~ N(0, 1) and answers y = W x; Hebbian: B <- (1 - r) B + r mean(y x^T).
+
+    The mean of y x^T is W, so that B follows W with a lag of 1/r phases. Kernels: as the matrix of their patches.
+    """
+
+    name = "wm"
+    summary = "weight mirror: feedback matrices learned from the weights' answers to noise"
+    Options = WMOptions
+    options: WMOptions
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.seed = self.steps = 0
+
+    def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
+        super().setup(stream, n_classes, generator)
+        self.seed = draw_seed(generator)
+
+    @torch.no_grad()
+    def after_step(self, stream: InterfaceStream, optimizer: AdamW) -> None:
+        self.steps += 1
+        if self.steps % self.options.every:
+            return
+        generator = torch.Generator().manual_seed(
+            self.seed + self.steps
+        )  # of this step alone: a resumed run draws the same
+        for name, weight in matrices(stream).items():
+            x = torch.randn(self.options.samples, weight[0].numel(), generator=generator).to(weight)
+            y = x @ weight.flatten(1).t()
+            answer = (y.t() @ x).div_(len(x)).view_as(weight)
+            self.B[name] = self.B[name].to(weight).lerp(answer, self.options.rate)
+
+    def state(self) -> dict[str, Tensor]:
+        return super().state() | {"seed": torch.tensor(self.seed), "steps": torch.tensor(self.steps)}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        super().load(state)
+        self.seed, self.steps = int(state["seed"]), int(state["steps"])

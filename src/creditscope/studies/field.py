@@ -1,0 +1,83 @@
+"""Field: every rule at its documented defaults on the same network, each with the learning rate that the embedded data chose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from creditscope.runs.groups import Group, Outcome
+from creditscope.studies.grid import BP, CB, DFA, DFA_NONE, EP, FA, FA_RMS, SB, make, seeds_of, with_nulls
+from creditscope.studies.study import METHOD, Axis, Study, labels
+from creditscope.tables import Statement, Table, state
+from creditscope.training.spec import RunSpec
+
+RELATIVES: tuple[dict[str, Any], ...] = tuple(
+    {"method": name, "credit_norm": "none"} for name in ("sdfa", "sparse-dfa", "drtp")
+)
+"""Of DFA: without a norm, as their papers have them."""
+OTHERS: tuple[dict[str, Any], ...] = tuple(
+    {"method": name}
+    for name in (
+        "fa-weights", "usf", "brsf", "frsf", "kp", "wm", "dfa-sublayers", "greedy", "dtp", "pepita", "ff", "fgrad", "nodepert",
+        "pc", "epc",
+    )
+)  # fmt: skip
+RULES = (BP, FA, FA_RMS, DFA_NONE, DFA, *RELATIVES, *OTHERS, EP, SB, CB, {"method": "random", "credit_norm": "rms"})
+COSTLY = ("ep", "pc")
+"""More than five times the cost of BP per step (`make bench`: 7.9 and 11): one seed."""
+FACTORS: dict[str, float] = {}
+"""Learning rate over that of the recipe, for each `method(norm)` for which it is not 1: the best of ¼, 1 and 4 in the study
+`learning-rates`."""
+RATE = Axis("lr", "peak learning rate", lambda s: s.lr)
+
+
+def rule_name(method: dict[str, Any]) -> str:
+    norm = method.get("credit_norm")
+    return f"{method['method']}({norm})" if norm else str(method["method"])
+
+
+def specs(preset: str) -> list[RunSpec]:
+    seeds = seeds_of(preset)
+    grid = []
+    for method in RULES:
+        base = make(preset, method, seeds[0], intervention=True)
+        rate = (base.lr or 0.0) * FACTORS.get(rule_name(method), 1.0)
+        one = preset == "smoke" or method["method"] in COSTLY
+        grid += [make(preset, method, seed, intervention=True, lr=rate) for seed in (seeds[:1] if one else seeds)]
+    return with_nulls(grid)
+
+
+def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
+    if not groups:
+        yield state("no runs")
+        return
+    exact = next((g for g in groups if g.spec.method == "bp"), None)
+    passed = [g for g in groups if g.outcome is Outcome.PASS]
+    failed = [g for g in groups if g.outcome is Outcome.FAIL]
+    yield state("field", groups=len(groups), passed=labels(passed), failed=labels(failed))
+    if exact is not None:
+        best = max(exact.accuracies)
+        reached = [g for g in groups if g.spec.method != "bp" and min(g.accuracies) >= best]
+        yield state("field against bp", reached=labels(reached), others=len(groups) - 1)
+
+
+STUDY = Study(
+    "field",
+    "which rules train the blocks of one residual network, and at what scale?",
+    specs,
+    axes=(METHOD, RATE),
+    quantities=(
+        "seeds",
+        "accuracy",
+        "margin_matched",
+        "margin_bp",
+        "profile_margin",
+        "growth",
+        "reference_norm_128",
+        "gamma",
+        "deep_cosine",
+        "finding",
+    ),
+    order=lambda g: (g.spec.method != "bp", -sum(g.accuracies) / max(1, len(g.accuracies))),
+    conclude=conclude,
+)
