@@ -13,9 +13,8 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,9 @@ from torch import Tensor
 from creditscope import depth_profile
 from creditscope.data import Dataset, load_dataset
 from creditscope.data.dataset import fit_batches, profile_batches, test_batches
+from creditscope.errors import CreditscopeError
 from creditscope.files import locked, write_atomic
 from creditscope.measure.profile import normalised
-from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.stream.interface import InterfaceStream
 from creditscope.stream.twins import frozen_blocks
 from creditscope.training.bundle import Bundle, is_bundle, load_bundle
@@ -39,7 +38,16 @@ HERE = Path(__file__).parent
 POINTS = HERE / "calibration.csv"
 TWINS = 3
 NAMES = ("run", "dataset", "train_samples", "n_test", "arch", "width", "depth", "epochs", "method", "label", "seed")
-MEASURED = ("accuracy", "null", "h_0", "h_L", *(f"twin_{k}" for k in range(TWINS)), "fresh", "logistic", "logistic_twin")
+MEASURED = (
+    "accuracy",
+    "null",
+    "h_0",
+    "h_L",
+    *(f"twin_{k}" for k in range(TWINS)),
+    "fresh",
+    "logistic",
+    "logistic_twin",
+)
 """Accuracies: of the network and its trained null; of the readouts of its h_0 and h_L, of h_L of its twins and of a twin with
 a fresh embedding; of logistic readouts of h_L and the first twin's."""
 Point = dict[str, Any]
@@ -47,52 +55,61 @@ Point = dict[str, Any]
 
 # ---- the grid ------------------------------------------------------------------------------------------------------
 
-FEEDBACK = [
+Rules = list[dict[str, Any]]
+FEEDBACK: Rules = [
     {"method": method, "credit_norm": norm, "credit_site": site}
+    for site in ("input", "output")
     for method in ("fa", "dfa")
     for norm in ("none", "rms")
-    for site in ("input", "output")
 ]
-CLIPPED = [
+CLIPPED: Rules = [
     {"method": "fa", "credit_norm": "rms", "grad_clip": 1.0},
     {"method": "dfa", "credit_norm": "rms", "grad_clip": 1.0},
     {"method": "dfa", "credit_norm": "none", "grad_clip": 1.0, "clip_over": "global"},
 ]
-PENALISED = [{"method": "bp", "penalty": 0.01}, {"method": "dfa", "credit_norm": "rms", "penalty": 0.01}]
-LEARNED = [{"method": m, "credit_norm": n} for m in ("sb", "cb") for n in ("none", "rms")]
-OTHERS = [{"method": "random", "credit_norm": "rms"}]
-BP, EP = [{"method": "bp"}], [{"method": "ep"}]
-PLAIN = [{k: v for k, v in rule.items() if k != "credit_site"} for rule in FEEDBACK[1::2]]
-SEEDS = (42, 123)
+BP: Rules = [{"method": "bp"}]
+EP: Rules = [{"method": "ep"}]
+RANDOM: Rules = [{"method": "random", "credit_norm": "rms"}]
+KIN = [{**rule, **change} for rule in [*BP, *FEEDBACK[:4]] for change in ({"penalty": 0.01}, {"train_last": 1})]
+"""They have the nulls of the rules without penalty, with all blocks trained."""
+LEARNED: Rules = [{"method": m, "credit_norm": n} for m in ("sb", "cb") for n in ("none", "rms")]
+PLAIN = [{k: v for k, v in rule.items() if k != "credit_site"} for rule in FEEDBACK[4:]]
+MANY = [*BP, *FEEDBACK, *CLIPPED, *KIN]
+Round = tuple[dict[str, Any], Rules, int, int | None]
 
 
 def grid() -> list[tuple[RunSpec, int | None]]:
     """(spec, training samples), the cheap ones first."""
-    small = {"dataset": "quadratic", "width": 64, "depth": 3, "epochs": 5}
-    images = {"width": 128, "epochs": 5}
-    tokens = {"arch": "vit-mini", "width": 32, "depth": 2, "epochs": 5}
+    small: dict[str, Any] = {"dataset": "quadratic", "width": 64, "depth": 3, "epochs": 5}
+    student = {**small, "arch": "student"}
+    images = {"width": 64, "epochs": 3}
+    tokens = {"arch": "vit-mini", "width": 32, "depth": 2, "epochs": 3}
     maps = {"dataset": "cifar10", "arch": "small-cnn", "width": 64, "epochs": 2}
-    wide = [*BP, *FEEDBACK, *CLIPPED, *PENALISED]
-    rounds: list[tuple[dict[str, Any], list[dict[str, Any]], Sequence[int], int | None]] = [
-        (small, wide, SEEDS, None),
-        ({**small, "arch": "student"}, [*BP, *FEEDBACK, *CLIPPED[:2]], SEEDS, None),
-        ({**images, "dataset": "cifar10"}, wide, SEEDS, 10_000),
-        ({**images, "dataset": "cifar100"}, [*BP, *FEEDBACK, *CLIPPED[:2]], SEEDS, 10_000),
-        (small, [*OTHERS, *LEARNED], SEEDS, None),
-        ({**tokens, "dataset": "cifar10"}, [*BP, *FEEDBACK], SEEDS[:1], 10_000),
-        ({**small, "epochs": 2}, EP, SEEDS, None),
-        ({**tokens, "dataset": "cifar100"}, [*BP, *FEEDBACK[::2]], SEEDS[:1], 10_000),
-        ({**images, "dataset": "cifar10"}, LEARNED, SEEDS[:1], 10_000),
-        (maps, [*BP, *PLAIN], SEEDS[:1], 4_000),
-        ({**small, "width": 128, "epochs": 25}, [*BP, *FEEDBACK], SEEDS, None),
-        ({**images, "width": 256, "dataset": "cifar10"}, [*BP, *FEEDBACK], SEEDS[:1], None),
+    ten, hundred = {"dataset": "cifar10"}, {"dataset": "cifar100"}
+    some = 10_000
+    rounds: list[Round] = [
+        (small, MANY, 42, None),
+        ({**images, **ten}, MANY, 42, some),
+        ({**images, **hundred}, MANY, 42, some),
+        (student, MANY, 42, None),
+        ({**tokens, **ten}, [*BP, *FEEDBACK, *KIN[::2]], 42, some),
+        (small, [*RANDOM, *LEARNED], 42, None),
+        ({**tokens, **hundred}, [*BP, *FEEDBACK[:4]], 42, some),
+        (small, MANY, 123, None),
+        ({**images, **ten}, [*MANY, *LEARNED], 123, some),
+        ({**small, "epochs": 2}, EP, 42, None),
+        (maps, [*BP, *PLAIN], 42, 4_000),
+        ({**images, **hundred}, MANY, 123, some),
+        ({**small, "width": 128, "depth": 4, "epochs": 25}, MANY, 42, None),
+        ({**ten, "epochs": 10}, MANY, 42, None),
     ]
-    return [
-        (make_spec({**shape, **rule, "seed": seed}), n)
-        for shape, rules, seeds, n in rounds
-        for seed in seeds
-        for rule in rules
-    ]
+    return [(make_spec({**shape, **rule, "seed": seed}), n) for shape, rules, seed, n in rounds for rule in rules]
+
+
+def null_of(spec: RunSpec) -> RunSpec:
+    """The matched null. With all blocks frozen the credit of the embedding is a_0 at either site: one null serves both."""
+    null = spec.null("matched")
+    return null if null.credit_site is None or spec.arch == "small-cnn" else null.changed(credit_site="input")
 
 
 def part(dataset: Dataset, n: int | None) -> Dataset:
@@ -112,11 +129,11 @@ def part(dataset: Dataset, n: int | None) -> Dataset:
 def train_grid(store: Path, data_dir: Path | None) -> None:
     store.mkdir(parents=True, exist_ok=True)
     data: dict[tuple[str, int | None], Dataset] = {}
-    with locked(store / ".calibration.lock", RuntimeError(f"{store} is being filled by another process")):
+    with locked(store / ".calibration.lock", CreditscopeError(f"{store} is being filled by another process")):
         for spec, n in grid():
             key = (str(spec.dataset), n)
             data.setdefault(key, part(load_dataset(spec.dataset, data_dir), n))
-            for one in (spec, spec.null("matched")):
+            for one in (null_of(spec), spec):
                 folder = store / (spec.dataset if n is None else f"{spec.dataset}-{n}")
                 out = folder / one.hash
                 if not is_bundle(out):
@@ -133,7 +150,7 @@ def bundles(stores: Iterable[Path]) -> Iterator[tuple[Bundle, Bundle, int | None
         for folder in folders:
             for path in sorted(p for p in folder.iterdir() if not p.name.startswith(".") and is_bundle(p)):
                 bundle = load_bundle(path, verify=False)
-                null = folder / bundle.spec.null("matched").hash
+                null = folder / null_of(bundle.spec).hash
                 if not bundle.spec.frozen and is_bundle(null):
                     n = folder.name.partition("-")[2]
                     yield bundle, load_bundle(null, verify=False), int(n) if n else None
@@ -164,7 +181,9 @@ def logistic_readout(model: Any, dataset: Dataset, decay: float = 1e-4, steps: i
     """Accuracy of a logistic regression on the normalised h_L; None where a state is not finite."""
     model.eval()
     stream = InterfaceStream(model, next(fit_batches(dataset, 3))[0])
-    (x, y), (test, labels) = (_states(stream, data) for data in (fit_batches(dataset, 1000), test_batches(dataset, 1000)))
+    (x, y), (test, labels) = (
+        _states(stream, data) for data in (fit_batches(dataset, 1000), test_batches(dataset, 1000))
+    )
     if not (x.isfinite().all() and test.isfinite().all()):
         return None
     mean = x.mean(0)
@@ -205,7 +224,10 @@ def read_points(path: Path = POINTS) -> list[Point]:
     with path.open(newline="") as file:
         lines = list(csv.DictReader(file))
     return [
-        {k: (float(v) if v else None) if k in MEASURED else int(v) if v.isdigit() and k != "run" else v for k, v in line.items()}
+        {
+            k: (float(v) if v else None) if k in MEASURED else int(v) if v.isdigit() and k != "run" else v
+            for k, v in line.items()
+        }
         for line in lines
     ]
 
@@ -230,7 +252,10 @@ def measure_stores(stores: Sequence[Path], data_dir: Path | None, path: Path) ->
         point = measure(bundle, null, data[key])
         points[point["run"], point["train_samples"]] = point
         write_points(list(points.values()), path)
-        print(f"{point['dataset']} {point['arch']} {point['label']} {point['seed']}: {truth(point):+.1f}", estimates(point))
+        print(
+            f"{point['dataset']} {point['arch']} {point['label']} {point['seed']}: {truth(point):+.1f}",
+            estimates(point),
+        )
 
 
 # ---- what they say -------------------------------------------------------------------------------------------------
