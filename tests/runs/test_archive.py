@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
@@ -12,19 +13,18 @@ from tests.runs.driver import tiny_specs
 from tests.runs.test_store import Inline
 
 from creditscope.cli import main
-from creditscope.cli.parse import given, parse
-from creditscope.cli.train import SPEC_FIELDS, Train, _option
+from creditscope.cli.parse import parse
+from creditscope.cli.train import Train
 from creditscope.errors import CreditscopeError
 from creditscope.runs.archive import Archive, command, write_archive
 from creditscope.runs.execute import run_store
+from creditscope.runs.groups import audit
+from creditscope.runs.judged import judged
+from creditscope.runs.record import records_of
 from creditscope.runs.store import Store
-from creditscope.studies.audit import analyse, audit
 from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import DFA, PRESETS, make
-from creditscope.studies.kin import judged
-from creditscope.studies.result import runs_of
-from creditscope.studies.show import everything
-from creditscope.training.spec import make_spec
+from creditscope.studies.shown import show
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +39,11 @@ def test_a_study_says_the_same_from_an_archive(store, tmp_path):
     assert write_archive(store, hashes, tmp_path / "results") == hashes
     archive = Archive(tmp_path / "results")
     runs, problems = archive.runs_of(tiny_specs())
-    theirs, _ = runs_of(store, tiny_specs())
+    theirs, _ = records_of(store, tiny_specs())
     assert problems == []
     assert [r.spec for r in runs] == [r.spec for r in theirs]
-    assert analyse(runs) == analyse(theirs)
+    study = get_study("audit")
+    assert study.table(runs) == study.table(theirs)
     assert not list((tmp_path / "results").rglob("*.safetensors"))
 
 
@@ -69,7 +70,7 @@ def test_runs_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
 def test_a_shown_run_is_judged_with_its_seeds_and_nulls(store, tmp_path):
     """As the audit of the whole store judges it; alone where the nulls are not there; a null is not judged."""
     trained = [s for s in tiny_specs() if not s.frozen]
-    everything = audit(runs_of(store, tiny_specs())[0])
+    everything = audit(records_of(store, tiny_specs())[0])
     for spec in trained:
         report, told = judged(store, spec.hash)
         expected = next(r for g in everything for r in g.reports if r.run == spec.hash)
@@ -135,40 +136,33 @@ def test_the_command_of_every_run_names_that_run(preset):
     for key, spec in specs.items():
         words = shlex.split(command(spec))
         assert words[:2] == ["creditscope", "train"]
-        flags = parse(Train, words[2:], "train", "", "")
-        options = dict(_option(text) for text in flags.option)
-        settings = given(flags, SPEC_FIELDS) | ({"options": options} if options else {})
-        assert make_spec(settings).hash == key
+        train = parse(words[1:])
+        assert isinstance(train, Train)
+        assert train.spec().hash == key
 
 
 def test_report_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
-    from creditscope.cli.report import run as report
-
     write_archive(store, [s.hash for s in tiny_specs()], tmp_path / "results")
-    assert (
-        report([str(tmp_path / "results"), "--html", str(tmp_path / "page.html"), "--json", str(tmp_path / "a.json")])
-        == 0
-    )
-    assert report([str(store.root), "--json", str(tmp_path / "b.json")]) == 0
+    page, a, b = (str(tmp_path / name) for name in ("page.html", "a.json", "b.json"))
+    assert main(["report", str(tmp_path / "results"), "--html", page, "--json", a]) == 0
+    assert main(["report", str(store.root), "--json", b]) == 0
     assert json.loads((tmp_path / "a.json").read_text()) == json.loads((tmp_path / "b.json").read_text())
-    page = (tmp_path / "page.html").read_text()
-    assert tiny_specs()[0].hash[:10] in page
+    assert tiny_specs()[0].hash[:10] in (tmp_path / "page.html").read_text()
     capsys.readouterr()
 
 
 def test_a_study_whose_facts_are_missing_is_not_called_not_run(tmp_path):
-    """`penalty` needs the full level, which a store measures when it is shown; exported before, the page says so."""
+    """`penalty` needs the full level, which a store measures when it is shown; exported before, the table says so."""
     spec = get_study("penalty").specs("smoke")[0]
     store = Store(tmp_path / "store", create=True)
     assert run_store([spec], store, Inline()) == []
     write_archive(store, [spec.hash], tmp_path / "results")
-    _, results, missing = everything("smoke", Archive(tmp_path / "results"))
-    assert "penalty" not in {r.name for r in results}
-    (line,) = [m for m in missing if m.startswith("penalty: ")]
-    assert "has no facts of level full" in line
-    assert "not run yet" not in line
-    (line,) = [m for m in missing if m.startswith("seeds: ")]
-    assert line.endswith("runs, not run yet)")
+    table = show("penalty", "smoke", Archive(tmp_path / "results"))
+    assert table.values("rho") == (None,)
+    assert table.rows[0].value("accuracy") is not None
+    assert sum("has no facts of level full" in note for note in table.notes) == 2  # of rho and nudging
+    with pytest.raises(CreditscopeError, match="no finished run of study seeds"):
+        show("seeds", "smoke", Archive(tmp_path / "results"))
 
 
 def test_an_archive_keeps_the_studies_of_every_store_that_was_written_into_it(store, tmp_path):
@@ -189,7 +183,8 @@ def test_a_study_trains_only_what_an_archive_lacks(store, tmp_path, capsys, monk
     """Beside an archive, a new store gets the rest of the grid; a damaged file of the archive does not count."""
     import creditscope.studies.audit as audit_study
 
-    monkeypatch.setattr(audit_study, "specs", lambda preset: tiny_specs())
+    study = dataclasses.replace(audit_study.STUDY, specs=lambda preset: tiny_specs())
+    monkeypatch.setattr(audit_study, "STUDY", study)
     good, damaged, *rest = [s.hash for s in tiny_specs()]
     results = tmp_path / "results"
     write_archive(store, [good, damaged], results)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from creditscope.cli.parse import parse
-from creditscope.cli.verdict import STRICT_HELP, annotation, exit_code
+from creditscope.cli.verdict import annotation, exit_code
 
 if TYPE_CHECKING:
     from creditscope.training.bundle import Bundle
@@ -19,6 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Diagnose:
+    """Measure the network of a bundle again and judge it. Exit code 0; with --strict 0 where every verdict passes,
+    3 where one fails, 4 otherwise.
+
+    Example: creditscope diagnose runs/dfa --protocol four-diagnostic --json report.json --strict
+    """
+
     bundle: Annotated[Path, tyro.conf.Positional]
     """Directory of the bundle."""
     protocol: str = "three-check"
@@ -40,63 +44,55 @@ class Diagnose:
     github: bool = False
     """Also print the verdict as an annotation of a GitHub workflow."""
 
+    def execute(self) -> int:
+        from creditscope.data import load_dataset
+        from creditscope.data.dataset import eval_batches, profile_batches
+        from creditscope.files import write_atomic
+        from creditscope.protocol import get_policy
+        from creditscope.protocol.diagnosis import diagnose
+        from creditscope.runs.groups import network_and_seed, nulls_for
+        from creditscope.training.bundle import find_bundles, load_bundle
 
-def run(args: Sequence[str]) -> int:
-    flags = parse(
-        Diagnose,
-        args,
-        "diagnose",
-        f"Measure the network of a bundle again and judge it. Exit code 0; {STRICT_HELP}.",
-        "creditscope diagnose runs/dfa --protocol four-diagnostic --json report.json --strict",
-    )
-    from creditscope.data import load_dataset
-    from creditscope.data.dataset import eval_batches, profile_batches
-    from creditscope.files import write_atomic
-    from creditscope.protocol import get_policy
-    from creditscope.protocol.diagnosis import diagnose
-    from creditscope.studies.audit import find_bundles, network_and_seed, nulls_for
-    from creditscope.training.bundle import load_bundle
+        get_policy(self.protocol)
+        bundle = load_bundle(self.bundle)
+        dataset = load_dataset(bundle.spec.dataset, self.data_dir)
+        pool = find_bundles(self.null) if self.null else siblings(self.bundle)
+        found = nulls_for(bundle, pool)
+        if self.null and not ({"matched", "bp"} & found.keys()):
+            from creditscope.errors import CreditscopeError
 
-    get_policy(flags.protocol)
-    bundle = load_bundle(flags.bundle)
-    dataset = load_dataset(bundle.spec.dataset, flags.data_dir)
-    pool = find_bundles(flags.null) if flags.null else siblings(flags.bundle)
-    found = nulls_for(bundle, pool)
-    if flags.null and not ({"matched", "bp"} & found.keys()):
-        from creditscope.errors import CreditscopeError
-
-        raise CreditscopeError(
-            f"none of {', '.join(map(str, flags.null))} is a null of {flags.bundle} (same recipe and seed)"
+            raise CreditscopeError(
+                f"none of {', '.join(map(str, self.null))} is a null of {self.bundle} (same recipe and seed)"
+            )
+        nulls: dict[str, float] = {kind: found[kind].accuracy for kind in ("matched", "bp") if kind in found}
+        report = diagnose(
+            bundle.model(dataset),
+            eval_batches(dataset),
+            headline_acc=bundle.accuracy,
+            network_acc=bundle.accuracy,
+            frozen_baseline_acc=None if bundle.spec.frozen else nulls or None,
+            bp_acc=found["bp_trained"].accuracy if "bp_trained" in found else None,
+            method_name=bundle.spec.label,
+            notes=network_and_seed(bundle.spec),
+            credit=bundle.rule(),
+            n_test=len(dataset.test_y),
+            protocol=self.protocol,
+            level="full" if self.full else "basic",
+            run=bundle.spec.hash,
+            **(profile_batches(dataset) if self.profile and not bundle.spec.frozen else {}),
         )
-    nulls: dict[str, float] = {kind: found[kind].accuracy for kind in ("matched", "bp") if kind in found}
-    report = diagnose(
-        bundle.model(dataset),
-        eval_batches(dataset),
-        headline_acc=bundle.accuracy,
-        network_acc=bundle.accuracy,
-        frozen_baseline_acc=None if bundle.spec.frozen else nulls or None,
-        bp_acc=found["bp_trained"].accuracy if "bp_trained" in found else None,
-        method_name=bundle.spec.label,
-        notes=network_and_seed(bundle.spec),
-        credit=bundle.rule(),
-        n_test=len(dataset.test_y),
-        protocol=flags.protocol,
-        level="full" if flags.full else "basic",
-        run=bundle.spec.hash,
-        **(profile_batches(dataset) if flags.profile and not bundle.spec.frozen else {}),
-    )
-    if flags.json:
-        report.to_json(flags.json)
-    if flags.markdown:
-        write_atomic(flags.markdown, report.to_markdown().encode())
-    if flags.github:
-        print(annotation(report))
-    print(report)
-    return exit_code([report]) if flags.strict else 0
+        if self.json:
+            report.to_json(self.json)
+        if self.markdown:
+            write_atomic(self.markdown, report.to_markdown().encode())
+        if self.github:
+            print(annotation(report))
+        print(report)
+        return exit_code([report]) if self.strict else 0
 
 
 def siblings(path: Path) -> list[Bundle]:
     """The other bundles of the same directory."""
-    from creditscope.studies.audit import find_bundles
+    from creditscope.training.bundle import find_bundles
 
     return find_bundles([path.resolve().parent], lambda text: print(f"creditscope: left out: {text}", file=sys.stderr))

@@ -53,10 +53,8 @@ def tensors(trained: float, fresh: Sequence[float]) -> str | None:
 
 
 def audit(evidence: Evidence) -> Answer:
-    from creditscope.credit.registry import rule_class
-
     facts = evidence.facts
-    if rule_class(evidence.spec.method).is_exact:
+    if evidence.rule.is_exact:
         return clear(f"{evidence.spec.method} has no feedback matrices")
     if facts is None:
         return unknown(NO_REPORT)

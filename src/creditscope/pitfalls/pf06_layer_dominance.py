@@ -43,8 +43,8 @@ def reproduce() -> Reproduction:
 
 def tensors(cosines: Sequence[float | None]) -> str | None:
     """The mean cosine of every layer, layer 0 first."""
+    from creditscope import DiagnosticThresholds
     from creditscope.measure.alignment import concentration
-    from creditscope.protocol.thresholds import DiagnosticThresholds
 
     fact = concentration(tuple(cosines), ())
     if len(cosines) > 1 and fact.top_share is not None and fact.top_share > DiagnosticThresholds().concentration_share:

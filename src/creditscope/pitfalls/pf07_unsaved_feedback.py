@@ -208,14 +208,12 @@ def _kept_by_methods(source: Source) -> set[str]:
 
 
 def audit(evidence: Evidence) -> Answer:
-    from creditscope.credit.base import CreditRule
-    from creditscope.credit.registry import rule_class
+    from creditscope import CreditRule
 
     method = evidence.spec.method
-    cls = rule_class(method)
-    if cls.is_exact:
+    if evidence.rule.is_exact:
         return clear("backpropagation has no state of its own")
-    if cls.state is CreditRule.state:
+    if evidence.rule.state is CreditRule.state:
         return clear(f"rule {method!r} owns no tensors")
     if evidence.credit is None:
         return found(f"credit.safetensors is missing or unreadable: the state of {method!r} cannot be measured again")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.studies.audit import Audited, AuditRow, Group, network_and_seed, nulls_for
+from creditscope.runs.groups import AuditRow, Group, network_and_seed, nulls_for
+from creditscope.runs.record import Finished
 
 DIGITS = 6
 """Significant digits of the trajectory in the page (the bundle holds all of them)."""
-FULL_LEVEL = ("perturbation", "nudging", "fresh_b", "training")
+FULL_LEVEL = ("perturbation", "nudging", "fresh_b", "training", "profile")
 
 
 @dataclass(frozen=True)
@@ -33,15 +35,19 @@ class Network:
     null: bool = False
     """A frozen-blocks null: shown, not judged."""
 
+    copy: int = 0
+    """Counts networks that are told apart by nothing else, so that each has a page of its own."""
+
     @property
     def key(self) -> str:
         """Name of its section in the page."""
         content = f"{self.path}\n{self.report.run}\n{self.report.method_name}\n{self.report.notes}"
+        content += f"\n{self.copy}" if self.copy else ""
         return "run-" + hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:12]
 
 
 def networks(
-    groups: Sequence[AuditRow], pool: Iterable[Audited] = (), extra: Iterable[DiagnosticReport] = ()
+    groups: Sequence[AuditRow], pool: Iterable[Finished] = (), extra: Iterable[DiagnosticReport] = ()
 ) -> list[Network]:
     """Every network of the groups, then the nulls of the pool, then reports that no bundle of the groups stands behind.
 
@@ -53,11 +59,11 @@ def networks(
     for group in groups:
         if not isinstance(group, Group):
             continue  # its reports are among the extra ones
-        for bundle, report in zip(group.bundles, group.reports, strict=True):
+        for record, report in zip(group.records, group.reports, strict=True):
             if (more := fuller.pop(report.run, None)) is not None:
                 fuller_facts = _merged(report.facts, more.facts)
                 report = report.model_copy(update={"facts": fuller_facts, "certificate": more.certificate})
-            made.append(_network(bundle, report, margin_pp=_own_margin(bundle, report, pool)))
+            made.append(_network(record, report, margin_pp=_own_margin(record, report, pool)))
     for bundle in pool:
         if bundle.spec.frozen:
             stored = DiagnosticReport.from_dict(bundle.report, str(bundle.path / "report.json"))
@@ -69,14 +75,25 @@ def networks(
     return made
 
 
-def _own_margin(bundle: Audited, report: DiagnosticReport, pool: Sequence[Audited]) -> float | None:
+def apart(shown: Iterable[Network]) -> list[Network]:
+    """The networks, each with a key of its own."""
+    made: list[Network] = []
+    seen: Counter[str] = Counter()
+    for network in shown:
+        copies = seen[network.key]
+        seen[network.key] += 1
+        made.append(replace(network, copy=copies) if copies else network)
+    return made
+
+
+def _own_margin(bundle: Finished, report: DiagnosticReport, pool: Sequence[Finished]) -> float | None:
     """To the null of this seed, of the kind that D3 uses."""
     chosen = chosen_margin(report.facts)
     null = nulls_for(bundle, pool).get(chosen.null) if chosen else None
     return None if null is None else 100 * (bundle.accuracy - null.accuracy)
 
 
-def _network(bundle: Audited, report: DiagnosticReport, null: bool = False, margin_pp: float | None = None) -> Network:
+def _network(bundle: Finished, report: DiagnosticReport, null: bool = False, margin_pp: float | None = None) -> Network:
     return Network(
         report,
         spec=bundle.spec.model_dump(),
@@ -94,13 +111,9 @@ def _merged(stored: Facts, more: Facts) -> Facts:
     return stored.model_copy(update=found)
 
 
-def _number(value: Any) -> float:
-    """A number of a trajectory ("NaN" and infinities stand as strings)."""
-    return float(value)
-
-
-def _round(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")
+def _round(value: Any, by: int = 1) -> float:
+    """A number of a trajectory ("NaN" and infinities stand as strings) divided by `by`."""
+    return float(f"{float(value) / by:.{DIGITS}g}")
 
 
 def trajectory_columns(network: Network) -> dict[str, list[Any]]:
@@ -111,10 +124,19 @@ def trajectory_columns(network: Network) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {"epoch": [int(line["epoch"]) for line in lines]}
     for name in ("accuracy", "train_loss", "gamma", "growth", "stability"):
         values = [line.get(name) for line in lines]
-        columns[name] = [None if v is None else _round(_number(v)) for v in values]
-    columns["reference_128"] = [_round(_number(line["g_per_sample"][-1]) / 128) for line in lines]
+        columns[name] = [None if v is None else _round(v) for v in values]
+    columns["reference_128"] = [_round(line["g_per_sample"][-1], 128) for line in lines]
     columns["fired"] = [list(line.get("fired", ())) for line in lines]
     return columns
+
+
+def first_fired(network: Network) -> list[tuple[str, int]]:
+    """(check, first epoch at which it was raised) in the order in which they were."""
+    first: dict[str, int] = {}
+    for line in network.trajectory:
+        for check in line.get("fired", ()):
+            first.setdefault(str(check), int(line["epoch"]))
+    return sorted(first.items(), key=lambda item: (item[1], item[0]))
 
 
 def data_of(network: Network) -> dict[str, Any]:
