@@ -13,9 +13,11 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,10 @@ from creditscope.data import Dataset, load_dataset
 from creditscope.data.dataset import fit_batches, profile_batches, test_batches
 from creditscope.errors import CreditscopeError
 from creditscope.files import locked, write_atomic
-from creditscope.measure.profile import normalised
+from creditscope.measure.facts import DepthProfile
+from creditscope.measure.profile import MAX_WIDTH, TOKENS, Ridge, _Reader, normalised
+from creditscope.protocol.report import DiagnosticReport
+from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.stream.interface import InterfaceStream
 from creditscope.stream.twins import frozen_blocks
 from creditscope.training.bundle import Bundle, is_bundle, load_bundle
@@ -83,25 +88,27 @@ def grid() -> list[tuple[RunSpec, int | None]]:
     small: dict[str, Any] = {"dataset": "quadratic", "width": 64, "depth": 3, "epochs": 5}
     student = {**small, "arch": "student"}
     images = {"width": 64, "epochs": 3}
-    tokens = {"arch": "vit-mini", "width": 32, "depth": 2, "epochs": 3}
+    tokens = {"arch": "vit-mini", "width": 32, "depth": 2, "epochs": 3, "batch_size": 32, "lr": 2e-3}
     maps = {"dataset": "cifar10", "arch": "small-cnn", "width": 64, "epochs": 2}
     ten, hundred = {"dataset": "cifar10"}, {"dataset": "cifar100"}
     some = 10_000
+    longer: dict[str, Any] = {"width": 64, "epochs": 5, "batch_size": 32, "lr": 2e-3}
     rounds: list[Round] = [
         (small, MANY, 42, None),
         ({**images, **ten}, MANY, 42, some),
         ({**images, **hundred}, MANY, 42, some),
         (student, MANY, 42, None),
         (small, MANY, 123, None),
+        ({**longer, **ten}, MANY, 42, some),
+        ({**small, "width": 128, "depth": 4, "epochs": 15}, [*BP, *FEEDBACK, *CLIPPED], 42, None),
+        ({**longer, **hundred}, MANY, 42, some),
         ({**tokens, **ten}, [*BP, *FEEDBACK, *KIN[::2]], 42, some),
         (small, [*RANDOM, *LEARNED], 42, None),
-        ({**tokens, **hundred}, [*BP, *FEEDBACK[:4]], 42, some),
-        ({**images, **ten}, [*MANY, *LEARNED], 123, some),
+        ({**longer, **ten}, [*MANY, *LEARNED], 123, some),
         ({**small, "epochs": 2}, EP, 42, None),
         (maps, [*BP, *PLAIN], 42, 4_000),
-        ({**images, **hundred}, MANY, 123, some),
-        ({**small, "width": 128, "depth": 4, "epochs": 25}, MANY, 42, None),
-        ({**ten, "epochs": 10}, MANY, 42, None),
+        ({**tokens, **hundred}, [*BP, *FEEDBACK[:4]], 42, some),
+        ({**ten, "width": 128, "epochs": 5}, [*BP, *FEEDBACK, *CLIPPED], 42, None),
     ]
     return [(make_spec({**shape, **rule, "seed": seed}), n) for shape, rules, seed, n in rounds for rule in rules]
 
@@ -156,40 +163,79 @@ def bundles(stores: Iterable[Path]) -> Iterator[tuple[Bundle, Bundle, int | None
                     yield bundle, load_bundle(null, verify=False), int(n) if n else None
 
 
-def measure(bundle: Bundle, null: Bundle, dataset: Dataset) -> Point:
+def point(bundle: Bundle, null: Bundle, train_samples: int, n_test: int) -> Point:
+    """What the reports of the two runs say; the rivals are not measured yet."""
     spec = bundle.spec
-    model = bundle.model(dataset)
-    profiles = [depth_profile(model, **profile_batches(dataset), seed=k) for k in range(TWINS)]
-    fresh = depth_profile(model, **profile_batches(dataset), rest="fresh")
-    logistic = [logistic_readout(m, dataset) for m in (model, frozen_blocks(model, rest="keep", seed=0))]
-    first = profiles[0].curve
-    values = (
-        bundle.accuracy,
-        null.accuracy,
-        first[0].accuracy,
-        first[-1].accuracy,
-        *(p.twin[-1].accuracy for p in profiles),
-        fresh.twin[-1].accuracy,
-        *logistic,
-    )
-    shape = {"train_samples": len(dataset.train_y), "n_test": len(dataset.test_y)}
+    shape = {"train_samples": train_samples, "n_test": n_test}
     about = {"run": spec.hash[:12], **{k: getattr(spec, k) for k in NAMES if k not in ("run", *shape)}, **shape}
-    return {**about, **dict(zip(MEASURED, values, strict=True))}
+    known = {"accuracy": bundle.accuracy, "null": null.accuracy, **readouts(profile_of(bundle))}
+    return {**about, **dict.fromkeys(MEASURED), **known}
 
 
-def logistic_readout(model: Any, dataset: Dataset, decay: float = 1e-4, steps: int = 60) -> float | None:
-    """Accuracy of a logistic regression on the normalised h_L; None where a state is not finite."""
+def profile_of(bundle: Bundle) -> DepthProfile | None:
+    """As training has measured it; None of a run from before profiles."""
+    return DiagnosticReport.from_dict(bundle.report, str(bundle.path)).facts.profile
+
+
+def readouts(profile: DepthProfile | None) -> Point:
+    if profile is None:
+        return {}
+    ends = (profile.curve[0], profile.curve[-1], profile.twin[-1])
+    return dict(zip(("h_0", "h_L", "twin_0"), (r.accuracy for r in ends), strict=True))
+
+
+def rivals(bundle: Bundle, dataset: Dataset) -> Point:
+    """The estimates that training does not measure, and the profile where it has not."""
+    model = bundle.model(dataset)
+    found = {} if profile_of(bundle) else readouts(depth_profile(model, **profile_batches(dataset)))
+    twins = [frozen_blocks(model, rest="keep", seed=k) for k in range(TWINS)]
+    for name, network in [
+        ("", model),
+        *((f"twin_{k}", t) for k, t in enumerate(twins)),
+        ("fresh", frozen_blocks(model)),
+    ]:
+        fit, test = (last_states(network, data) for data in (fit_batches(dataset, 1000), test_batches(dataset, 1000)))
+        if not (fit[0].isfinite().all() and test[0].isfinite().all()):
+            continue
+        if name not in ("", "twin_0"):
+            found[name] = ridge_readout(*fit, *test)
+        if name in ("", "twin_0"):
+            found["logistic_twin" if name else "logistic"] = logistic_readout(*fit, *test)
+    return found
+
+
+@torch.no_grad()
+def last_states(model: Any, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Normalised h_L and labels, read as the profile reads them."""
     model.eval()
-    stream = InterfaceStream(model, next(fit_batches(dataset, 3))[0])
-    (x, y), (test, labels) = (
-        _states(stream, data) for data in (fit_batches(dataset, 1000), test_batches(dataset, 1000))
-    )
-    if not (x.isfinite().all() and test.isfinite().all()):
-        return None
-    mean = x.mean(0)
-    x, test = x - mean, test - mean
-    weights = torch.zeros(x.shape[1], dataset.n_classes, requires_grad=True)
-    offset = torch.zeros(dataset.n_classes, requires_grad=True)
+    rows: list[Tensor] = []
+    labels: list[Tensor] = []
+    for x, y in batches:
+        if not rows:
+            reader = _Reader(InterfaceStream(model, x[:3]), MAX_WIDTH, TOKENS)
+        states: list[Tensor] = []
+        reader.stream.forward(x, partial(_keep, states))
+        rows.append(normalised(reader.state(reader.stream.depth, states[-1], reader.rows(y))))
+        labels.append(y)
+    return torch.cat(rows), torch.cat(labels)
+
+
+def _keep(states: list[Tensor], _: int, value: Tensor, __: Tensor) -> None:
+    states.append(value)
+
+
+def ridge_readout(x: Tensor, y: Tensor, test: Tensor, labels: Tensor) -> float:
+    ridge = Ridge()
+    ridge.add(x.clone(), y)
+    found = ridge.solve(y.bincount().double())
+    return float(((test @ found.weights + found.offset).argmax(1) == labels).double().mean())
+
+
+def logistic_readout(x: Tensor, y: Tensor, test: Tensor, labels: Tensor, decay: float = 1e-4, steps: int = 60) -> float:
+    mean, classes = x.mean(0), int(y.max()) + 1
+    x, test = (x - mean).float(), (test - mean).float()
+    weights = torch.zeros(x.shape[1], classes, requires_grad=True)
+    offset = torch.zeros(classes, requires_grad=True)
     optimizer = torch.optim.LBFGS([weights, offset], max_iter=steps, history_size=10, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
@@ -201,21 +247,6 @@ def logistic_readout(model: Any, dataset: Dataset, decay: float = 1e-4, steps: i
     optimizer.step(loss)
     with torch.no_grad():
         return float(((test @ weights + offset).argmax(1) == labels).double().mean())
-
-
-@torch.no_grad()
-def _states(stream: InterfaceStream, batches: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    rows, labels = [], []
-
-    def keep(layer: int, value: Tensor, _: Tensor) -> None:
-        if layer == stream.depth:
-            h = stream.read_state(value) if stream.widths[layer] <= 1024 else value.flatten(1)
-            rows.append(normalised(h).float())
-
-    for x, y in batches:
-        stream.forward(x, keep)
-        labels.append(y)
-    return torch.cat(rows), torch.cat(labels)
 
 
 def read_points(path: Path = POINTS) -> list[Point]:
@@ -242,20 +273,30 @@ def write_points(points: Sequence[Point], path: Path = POINTS) -> None:
 
 
 def measure_stores(stores: Sequence[Path], data_dir: Path | None, path: Path) -> None:
+    """First all points, from the reports; then the rivals, one network after the other."""
     points = {(p["run"], p["train_samples"]): p for p in read_points(path)}
-    data: dict[tuple[str, int | None], Dataset] = {}
+    sizes = {
+        "quadratic": (20_000, 4_000),
+        "student": (20_000, 4_000),
+        "cifar10": (50_000, 10_000),
+        "cifar100": (50_000, 10_000),
+    }
+    left = []
     for bundle, null, n in bundles(stores):
-        key = (str(bundle.spec.dataset), n)
-        data.setdefault(key, part(load_dataset(bundle.spec.dataset, data_dir), n))
-        if (bundle.spec.hash[:12], len(data[key].train_y)) in points:
-            continue
-        point = measure(bundle, null, data[key])
-        points[point["run"], point["train_samples"]] = point
+        train_samples, n_test = sizes[bundle.spec.dataset]
+        made = point(bundle, null, n or train_samples, min(n_test, n) if n and n < 10_000 else n_test)
+        key = (made["run"], made["train_samples"])
+        diverged = made["h_L"] is None and profile_of(bundle) is not None
+        if points.setdefault(key, made)["logistic"] is None and not diverged:
+            left.append((key, bundle, n))
+    write_points(list(points.values()), path)
+    data: dict[tuple[str, int | None], Dataset] = {}
+    for key, bundle, n in left:
+        which = (str(bundle.spec.dataset), n)
+        data.setdefault(which, part(load_dataset(bundle.spec.dataset, data_dir), n))
+        points[key] |= rivals(bundle, data[which])
         write_points(list(points.values()), path)
-        print(
-            f"{point['dataset']} {point['arch']} {point['label']} {point['seed']}: {truth(point):+.1f}",
-            estimates(point),
-        )
+        print(points[key]["label"], estimates(points[key]), flush=True)
 
 
 # ---- what they say -------------------------------------------------------------------------------------------------
@@ -284,6 +325,110 @@ def estimates(p: Point) -> dict[str, float | None]:
     }
 
 
+THRESHOLD = DiagnosticThresholds().frozen_acc_margin_pp
+Pairs = list[tuple[float, float]]
+
+
+def pairs(points: Iterable[Point], name: str) -> Pairs:
+    """(estimate, margin), where the estimate was measured."""
+    return [(e, truth(p)) for p in points if (e := estimates(p)[name]) is not None]
+
+
+def wrong(found: Pairs) -> int:
+    """Networks whose estimate and margin lie on different sides of the threshold of D3."""
+    return sum((e < THRESHOLD) != (m < THRESHOLD) for e, m in found)
+
+
+def said(found: Pairs) -> list[str]:
+    """Networks, bias, spread, correlation by rank, wrong side."""
+    errors = [e - m for e, m in found]
+    if len(errors) < 2:
+        return [str(len(errors)), "–", "–", "–", str(wrong(found))]
+    spread = statistics.stdev(errors)
+    rank = statistics.correlation(*(_ranks([pair[k] for pair in found]) for k in (0, 1)))
+    share = f"{wrong(found)} ({100 * wrong(found) / len(found):.0f} %)"
+    return [str(len(errors)), f"{statistics.fmean(errors):+.1f}", f"{spread:.1f}", f"{rank:.2f}", share]
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    order = sorted(range(len(values)), key=values.__getitem__)
+    ranks = [0.0] * len(values)
+    for rank, k in enumerate(order):
+        ranks[k] = float(rank)
+    return ranks
+
+
+def table(heading: str, rows: Mapping[str, Pairs]) -> str:
+    head = [heading, "networks", "bias (pp)", "spread (pp)", "rank correlation", "wrong side of 2 pp"]
+    lines = [head, ["---"] * len(head), *([name, *said(found)] for name, found in rows.items() if found)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+FAR = ((0.0, 1.0), (1.0, 2.0), (2.0, 4.0), (4.0, 8.0), (8.0, math.inf))
+
+
+def page(points: list[Point]) -> str:
+    """The tables of the documentation."""
+    names = list(estimates(points[0]))
+    all_of = [p for p in points if None not in estimates(p).values()]
+    main = names[0]
+    groups: dict[str, Pairs] = {"all": pairs(points, main)}
+    for key in ("dataset", "arch"):
+        for value in sorted({p[key] for p in points}):
+            groups[str(value)] = pairs([p for p in points if p[key] == value], main)
+    rules = {m: pairs([p for p in points if p["method"] == m], main) for m in sorted({p["method"] for p in points})}
+    near = {
+        f"{low:g} to {high:g} pp from 2 pp" if high < math.inf else f"{low:g} pp and more": [
+            (e, m) for e, m in groups["all"] if low <= abs(e - THRESHOLD) < high
+        ]
+        for low, high in FAR
+    }
+    return "\n\n".join(
+        [
+            table(f"estimate ({len(all_of)} networks that have all)", {n: pairs(all_of, n) for n in names}),
+            table(f"{main}, by", {**groups, **rules}),
+            table("estimate lies", near),
+        ]
+    )
+
+
+def draw(points: list[Point], path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "calibration"
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 5))
+    marks = dict(zip(sorted({p["arch"] for p in points}), "os^Dv", strict=False))
+    colours = dict(zip(sorted({p["dataset"] for p in points}), ("C0", "C1", "C2", "C3"), strict=False))
+    for arch, mark in marks.items():
+        for dataset, colour in colours.items():
+            found = pairs([p for p in points if (p["arch"], p["dataset"]) == (arch, dataset)], "profile margin")
+            if found:
+                x, y = zip(*found, strict=True)
+                axes.scatter(x, y, s=18, marker=mark, color=colour, label=f"{dataset}, {arch}", alpha=0.7)
+    ends = axes.get_xlim()
+    axes.plot(ends, ends, color="grey", lw=0.8)
+    axes.axvline(THRESHOLD, color="grey", lw=0.8, ls=":")
+    axes.axhline(THRESHOLD, color="grey", lw=0.8, ls=":")
+    axes.set(xlabel="profile margin (pp)", ylabel="margin to the trained matched null (pp)")
+    axes.legend(fontsize=7)
+    figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
+
+
+START, END = "<!-- calibration -->", "<!-- end of the calibration -->"
+
+
+def write_page(points: list[Point]) -> None:
+    docs = HERE.parent.parent / "docs"
+    draw(points, docs / "images" / "calibration.svg")
+    path = docs / "depth-profile.md"
+    before, _, rest = path.read_text().partition(START)
+    content = f"{before}{START}\n\n{page(points)}\n\n{END}{rest.partition(END)[2]}"
+    write_atomic(path, content.encode())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -299,6 +444,8 @@ def main() -> None:
         train_grid(options.stores[0], options.data_dir)
     elif options.command == "measure":
         measure_stores(options.stores, options.data_dir, options.points)
+    else:
+        write_page(read_points())
 
 
 if __name__ == "__main__":
