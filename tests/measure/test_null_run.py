@@ -57,7 +57,10 @@ def test_the_margin_is_a_paired_t_in_percentage_points():
 def test_it_is_told_in_one_line():
     train = lambda _, seed: NULLS[seed]  # noqa: E731
     told = [str(run_null(train, model(), SEEDS[:n], trained=TRAINED[:n])) for n in (1, 3)]
-    assert told[0] == "null over 1 seed: accuracy 0.3; trained blocks are better by 5 pp (needed 2; one seed has no interval)"
+    assert (
+        told[0]
+        == "null over 1 seed: accuracy 0.3; trained blocks are better by 5 pp (needed 2; one seed has no interval)"
+    )
     assert told[1] == (
         "null over 3 seeds: accuracy 0.31; trained blocks are better by 6 pp [-0.572, 12.6] (needed 2): not decided, 2 more "
         "seeds of this spread would"

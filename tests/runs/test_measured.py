@@ -22,7 +22,9 @@ def test_profile_and_certificate_are_added(tmp_path, capsys):
     for one in (spec, spec.null("matched")):
         train(one, store.out(one.hash))
     bundle = store.bundle(spec)
-    files: dict[str, Any] = {name: json.loads((bundle.path / name).read_text()) for name in ("report.json", "spec.json")}
+    files: dict[str, Any] = {
+        name: json.loads((bundle.path / name).read_text()) for name in ("report.json", "spec.json")
+    }
     expected = files["report.json"]["facts"]["profile"]["margin"]
     files["report.json"]["facts"]["profile"] = None
     write_atomic(bundle.path / "report.json", dump_json(files["report.json"]))

@@ -187,7 +187,9 @@ class _Kept:
         if path is not None and path.exists():
             content = read_json(path, "the nulls of a model")
             if not isinstance(content, dict) or content.get("model") != identity:
-                raise CreditscopeError(f"{path} holds nulls of another model, of other blocks or of another metric; give another path")
+                raise CreditscopeError(
+                    f"{path} holds nulls of another model, of other blocks or of another metric; give another path"
+                )
             self.values = {int(seed): float(value) for seed, value in content["values"].items()}
 
     def add(self, seed: int, value: float) -> None:
