@@ -19,8 +19,8 @@ def test_what_a_report_says_of_the_estimate_follows_from_the_points():
 
 
 def test_bias_and_wrong_sides_by_hand():
-    found = [(1.0, 3.0), (4.0, 3.0), (0.0, -2.0)]  # errors -2, +1, +2: mean 1/3, standard deviation sqrt(13/3)
-    assert calibration.said(found) == ["3", "+0.3", "2.1", "0.50", "1 (33 %)"]
+    found = [(1.0, 3.0), (4.0, 5.0), (0.0, -2.0)]  # errors -2, -1, +2: mean -1/3, standard deviation sqrt(13/3)
+    assert calibration.said(found) == ["3", "-0.3", "2.1", "1.00", "1 (33 %)"]
 
 
 def test_one_null_serves_both_sites_and_every_network_of_the_grid_has_one():

@@ -40,8 +40,10 @@ def lacking(store: Store, key: str) -> list[str]:
 
 
 def measure(store: Store, key: str, data_dir: str | Path | None = None) -> DiagnosticReport:
-    """Measure the final network of a run at level full and keep it under full/, with the certificate of its rule (a null has
-    none: no block of it is trained); an older file is replaced when the new one is whole. Weights that do not give what the run's report states are refused."""
+    """Measure the final network of a run at level full and keep it under full/, with the certificate of its rule.
+
+    A null has no certificate: no block of it is trained. An older file is replaced when the new one is whole. Weights that do
+    not give what the run's report states are refused."""
     bundle = store.bundle(key)
     content = measure_full(bundle, None, data_dir)
     report = DiagnosticReport.from_dict(content, key)
