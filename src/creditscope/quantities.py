@@ -245,7 +245,7 @@ def _fresh_b(read: Callable[[FreshB], Cell]) -> Read:
 
 
 def _profile_margin(record: Record, epoch: int | None) -> Cell:
-    profile = record.facts.profile if epoch is None else None
+    profile = record.profile if epoch is None else None
     if profile is None or profile.margin is None:
         return Cell(note="no depth profile was measured")
     return Cell(profile.margin.pp, profile.margin.low_pp, profile.margin.high_pp, 1)

@@ -36,6 +36,7 @@ from creditscope.training.certify import certify
 from ..protocol.factory import make_facts
 from . import update_rules as rules
 from .update_rules import CLASSES, DEPTH, SAMPLES, WIDTH, Net
+from .update_styles import STYLES
 
 LAYERS = "layers.*"
 
@@ -88,6 +89,14 @@ def test_an_update_is_labelled_by_what_it_depends_on(name: str) -> None:
     assert found.label == label, str(found)
     assert {k: found.answers[k].answer for k in answers} == answers, str(found)
     assert found.conditions["dtype"] == "float64"
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_programs_in_other_styles(name: str) -> None:
+    update, label, make, batch, options, answers = STYLES[name]
+    found = certify(update, seeded(make), batch(), **{"blocks": "body.*", **options})
+    assert found.label == label, str(found)
+    assert {k: found.answers[k].answer for k in answers} == answers, str(found)
 
 
 def rule_on(model: nn.Module, name: str, x: Tensor) -> CreditRule:

@@ -54,6 +54,20 @@ def test_the_margin_is_a_paired_t_in_percentage_points():
     assert (one.margin, one.low, one.more_seeds) == (20.0, None, None)
 
 
+def test_it_is_told_in_one_line():
+    train = lambda _, seed: NULLS[seed]  # noqa: E731
+    told = [str(run_null(train, model(), SEEDS[:n], trained=TRAINED[:n])) for n in (1, 3)]
+    assert (
+        told[0]
+        == "null over 1 seed: accuracy 0.3; trained blocks are better by 5 pp (needed 2; one seed has no interval)"
+    )
+    assert told[1] == (
+        "null over 3 seeds: accuracy 0.31; trained blocks are better by 6 pp [-0.572, 12.6] (needed 2): not decided, 2 more "
+        "seeds of this spread would"
+    )
+    assert str(run_null(train, model(), SEEDS, metric="F1")) == "null over 3 seeds: F1 0.31"
+
+
 def test_how_many_more_seeds():
     assert more_seeds(4.0, math.sqrt(7), 3) == 2
     assert more_seeds(-4.0, math.sqrt(7), 5) == 0
@@ -86,8 +100,9 @@ def test_finished_seeds_are_not_trained_again(tmp_path):
     assert trained == [3, 5, "stopped", 8]
     assert found.values == (0.30, 0.32, 0.31)
     assert json.loads(path.read_text())["values"] == {"3": 0.3, "5": 0.32, "8": 0.31}
-    with pytest.raises(CreditscopeError, match="nulls of another model or metric"):
-        run_null(train_fn, ResMLP(6, 2, 9, 2), SEEDS, path=path)
+    for other in ({"model": ResMLP(6, 2, 9, 2)}, {"blocks": ["blocks.0"]}, {"metric": "F1"}):
+        with pytest.raises(CreditscopeError, match="nulls of another model, of other blocks or of another metric"):
+            run_null(**({"train_fn": train_fn, "model": model(), "seeds": SEEDS, "path": path} | other))
     assert NullRun.model_validate_json(found.model_dump_json()) == found
 
 

@@ -7,6 +7,7 @@ out from its floor: the change of the update when inputs and states get noise of
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -38,12 +39,14 @@ SMALLEST_NATIVE = 1e-5
 """Smaller relative changes never count (float64; any other dtype, or an auxiliary network in one)."""
 HIGHEST_FLOOR = 1e-3
 """A floor above it hides what the question asks for."""
+CLIPPED = 1e-5
+"""Of the size of a clipped gradient: torch adds 1e-6 to the norm that it divides by."""
 STATE_NOISE = 0.1
 """Of the RMS of a state, where later states are changed."""
 EQUAL = {torch.float64: 1e-8}
 EQUAL_NATIVE = 1e-4
 """Relative difference up to which two gradients are equal to round-off."""
-EMBEDDING, READOUT = "embedding", "readout"
+EMBEDDING, READOUT, AUXILIARY = "embedding", "readout", "auxiliary"
 
 
 @dataclass
@@ -98,6 +101,7 @@ class Experiment:
         self.replay = Replay([update, model, *roots], self.parameters.values())
         self.calls = 0
         self.states, self.logits, self.products, self.segment = self._watch()
+        self.idle = self._idle()
         self.part_of = self._parts()
         self.names = [name for name, _ in self.blocks]
         self.head = self._head()
@@ -196,13 +200,29 @@ class Experiment:
         states, logits = self.forward(ended=end, watched=(Seen(), products))
         return states, logits, products, segment
 
+    def _idle(self) -> set[str]:
+        """Parameters without which the forward pass is the same to the bit: readouts of local losses, feedback matrices."""
+
+        def unseen_by(names: Sequence[str]) -> bool:
+            noise = {n: torch.randn(self.parameters[n].shape, generator=self.generator) for n in names}
+            states, logits = self.forward(noise)
+            return torch.equal(logits, self.logits) and all(torch.equal(states[n], h) for n, h in self.states.items())
+
+        names = [
+            n for n, p in self.parameters.items() if n not in self.segment and n not in self.products.uses and p.numel()
+        ]
+        if not names or unseen_by(names):
+            return set(names)
+        return {n for n in names if unseen_by([n])}
+
     def _parts(self) -> dict[str, tuple[str, ...]]:
-        """The parts that a parameter belongs to: blocks (several, if they share it), else embedding or readout."""
+        """The parts that a parameter belongs to: blocks (several, if they share it), else embedding, readout or auxiliary."""
         found: dict[str, tuple[str, ...]] = {}
         ids = {name: {id(p) for p in block.parameters()} for name, block in self.blocks}
         for name, p in self.parameters.items():
             inside = tuple(block for block, members in ids.items() if id(p) in members)
-            found[name] = inside or ((EMBEDDING,) if self.segment.get(name, 1) == 0 else (READOUT,))
+            outside = AUXILIARY if name in self.idle else EMBEDDING if self.segment.get(name, 1) == 0 else READOUT
+            found[name] = inside or (outside,)
         return found
 
     def _head(self) -> tuple[str, nn.Module] | None:
@@ -212,16 +232,22 @@ class Experiment:
             return None
         return last[-1], self.model.get_submodule(last[-1].rpartition(".")[0])
 
-    def inputs_in_update(self) -> dict[str, Use]:
-        """Inputs of each weight wherever the update runs a module forward: also at states other than the recorded ones."""
+    def inputs_in_update(self) -> dict[str, Use] | None:
+        """Inputs of each weight wherever the update runs a module forward: also at states other than the recorded ones; None
+        where it runs a module with other weights, whose inputs are not known."""
         products = Products(self.parameters)
         products.active = False
         inside = 0
+        others = False
+        weights = {id(m): {n: f"{name}.{n}" for n in m._parameters} for name, m in self.model.named_modules()}
 
-        def begin(*_: Any) -> None:
-            nonlocal inside
+        def begin(module: nn.Module, _: Any) -> None:
+            nonlocal inside, others
             inside += 1
             products.active = True
+            for n, name in weights[id(module)].items():
+                if name in self.base and not _same_values(module._parameters[n], self.weights[name]):
+                    others = True
 
         def end(*_: Any) -> None:
             nonlocal inside
@@ -238,6 +264,8 @@ class Experiment:
             return stack
 
         self.run(hooks=hooks)
+        if others:
+            return None
         for name, use in self.products.uses.items():
             products.uses.setdefault(name, Use()).inputs.extend(use.inputs)
             products.uses[name].left.extend(use.left)
@@ -249,13 +277,14 @@ class Experiment:
     def trained(self) -> list[str]:
         """Parts that the update changes, in the order of the forward pass."""
         parts = [EMBEDDING, *self.names, READOUT]
-        return [part for part in parts if self._size(self.base, part) > 0]
+        return [part for part in parts if self.size(self.base, part) > 0]
 
     def _in(self, part: str) -> list[str]:
         return [name for name, parts in self.part_of.items() if part in parts]
 
-    def _size(self, update: Changes, part: str) -> float:
-        return float(sum(float(update[n].square().sum()) for n in self._in(part) if n in update)) ** 0.5
+    def size(self, update: Changes, *parts: str) -> float:
+        names = {n for part in parts for n in self._in(part) if n in update}
+        return math.sqrt(sum(float(update[n].square().sum()) for n in names))
 
     def change(self, other: Changes, names: Sequence[str], scale: float = 1.0, base: Changes | None = None) -> float:
         """‖u' - scale u‖ / ‖u‖ over these parameters; NaN where u is zero."""
@@ -353,7 +382,9 @@ class Experiment:
         exact_base = exact(None) if exact is not None else {}
         for part in (*self.names, READOUT):
             weights = self._weights(part)
-            trainable = {n: self.parameters[n] for n in self._in(part) if self.parameters[n].requires_grad}
+            trainable = {
+                n: self.parameters[n] for n in self._in(part) if self.parameters[n].requires_grad and n not in self.idle
+            }
             for name in unseen(trainable, self.products.uses):
                 found.refused[name] = "no product with it was seen"
             for name in weights:
@@ -377,8 +408,10 @@ class Experiment:
 
     def forward_runs(self) -> dict[str, dict[str, float]] | None:
         """The rows of a perturbation again, with changes that no forward run inside the update can see; None: there is no room
-        for such a change; {}: the update runs its modules at the recorded states only."""
+        for such a change, or none is known; {}: the update runs its modules at the recorded states only."""
         uses = self.inputs_in_update()
+        if uses is None:
+            return None
         found = Transport()
         wider = False
         rows: dict[str, dict[str, float]] = {}
@@ -429,7 +462,12 @@ class Experiment:
             return 0.0
         states, logits = self.forward(change)
         pairs = [(states[name], self.states[name]) for name in self.states] + [(logits, self.logits)]
-        return max(float((a - b).double().norm() / b.double().norm().clamp_min(1e-300)) for a, b in pairs if a.numel())
+        sizes = [float(b.double().norm()) for _, b in pairs]
+        # a branch that starts at zero has no size of its own
+        return max(
+            float((a - b).double().norm()) / (size or max(sizes) or 1.0)
+            for (a, b), size in zip(pairs, sizes, strict=True)
+        )
 
     def _others(self, part: str) -> list[str]:
         """Trained parts that share no parameter with this one."""
@@ -483,12 +521,23 @@ class Experiment:
     def of_blocks(self, compared: Compared) -> dict[str, float]:
         return {name: compared.parts[name] for name in self.names if name in compared.parts}
 
-    def other_labels(self) -> Tensor:
-        """Labels of the same form, all of them others."""
+    def other_labels(self) -> list[Tensor]:
+        """Labels of the same form: all of them others; and half of them, so that other samples share a class."""
+        half = torch.arange(len(self.y), device=self.y.device).view(-1, *[1] * (self.y.dim() - 1)) % 2 == 0
         if self.y.is_floating_point():
-            return self.y.roll(1, 0)
-        classes = self.logits.shape[-1]
-        return torch.where(self.y == IGNORED, self.y, (self.y + 1) % classes)
+            other = self.y.roll(1, 0)
+        else:
+            other = torch.where(self.y == IGNORED, self.y, (self.y + 1) % self.logits.shape[-1])
+        return [other, torch.where(half, other, self.y)]
+
+    def taught(self, other: Changes) -> float:
+        """The largest change of a block's update by another teaching signal. A factor that all updates have in common counts,
+        unless it keeps the size of all updates together: that is a clip, which the readout's own update moves."""
+        compared = self.compare(other, [READOUT])
+        change = max(self.of_blocks(compared).values(), default=0.0)
+        sizes = [math.sqrt(sum(float(u.square().sum()) for u in update.values())) for update in (self.base, other)]
+        bound = compared.scale != 1.0 and abs(sizes[1] / sizes[0] - 1) <= CLIPPED + 1e-3 * abs(compared.scale - 1)
+        return change if bound else max(change, abs(compared.scale - 1))
 
     def moved_logits(self) -> Changes | None:
         """The update when a constant is added to the logits by the head; None where no head is known."""
@@ -552,12 +601,34 @@ class Experiment:
         """Change of a second update that begins (a) with what the first has left, (b) with other random numbers."""
         self.run()
         second = self.run(keep_state=True)
-        with generators_kept(self.model):
-            torch.manual_seed(int(torch.randint(2**31, (), generator=self.generator)))
+        with self._other_numbers():
             drawn = self.run()
         self.replay.restore()
         blocks = [name for name in self.names if name in self.trained]
         return tuple(max(self.change(u, self._in(name)) for name in blocks) for u in (second, drawn))  # type: ignore[return-value]
+
+    def forward_varies(self) -> tuple[bool, bool]:
+        """Is the forward pass another one (a) behind an update, its weights being put back, (b) with other random numbers?"""
+        self.run()
+        with generators_kept(self.model), torch.enable_grad():
+            behind = logits_of(call_model(self.model, self.inputs)).detach()
+        with self._other_numbers():
+            _, drawn = self.forward()
+        return not torch.equal(behind, self.logits), not torch.equal(drawn, self.logits)
+
+    @contextmanager
+    def _other_numbers(self) -> Iterator[None]:
+        with generators_kept(self.model):
+            torch.manual_seed(int(torch.randint(2**31, (), generator=self.generator)))
+            yield
+
+
+def _same_values(given: Tensor | None, own: Tensor) -> bool:
+    """Of a parameter that `torch.func` may have put in the place of the model's own."""
+    functorch: Any = torch._C._functorch
+    while given is not None and functorch.is_functorch_wrapped_tensor(given):
+        given = functorch.get_unwrapped(given)
+    return given is not None and given.shape == own.shape and torch.equal(given.detach().to(own), own)
 
 
 def _first(out: Any) -> Tensor:
@@ -637,8 +708,8 @@ def exact_of(experiment: Experiment) -> tuple[Callable[[Mapping[str, Tensor] | N
             losses = e.loss_fn(logits_of(call_model(e.model, e.inputs)), e.y)
         return losses.sum() / len(e.y)
 
-    trained = {n: p for n, p in e.parameters.items() if p.requires_grad and n in e.base}
-    gradient, why = exact_gradient(e.model, loss, e.replay.restore, trained, e.part_of)
+    moving = {n: p for n, p in e.parameters.items() if p.requires_grad and n not in e.idle}
+    gradient, why = exact_gradient(e.model, loss, e.replay.restore, moving, e.part_of)
     if gradient is None:
         return None, why
 

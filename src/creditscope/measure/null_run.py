@@ -45,6 +45,22 @@ class NullRun(Fact):
     more_seeds: int | None = None
     """How many more seeds with this spread would decide between more and less than `needed`; 0: decided; None: not known."""
 
+    def __str__(self) -> str:
+        """One line: the null, the margin with its interval, and what it decides."""
+        unit = " pp" if self.metric == ACCURACY else ""
+        mean = math.fsum(self.values) / len(self.values)
+        told = f"null over {len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}: {self.metric} {mean:.4g}"
+        if self.margin is None:
+            return told
+        told += f"; trained blocks are better by {self.margin:.3g}{unit}"
+        if self.low is None:
+            return f"{told} (needed {self.needed:g}; one seed has no interval)"
+        told += f" [{self.low:.3g}, {self.high:.3g}] (needed {self.needed:g})"
+        if self.more_seeds is None:
+            return f"{told}: not decided, the margin lies at the bound"
+        more = f"not decided, {self.more_seeds} more seeds of this spread would"
+        return f"{told}: {more if self.more_seeds else 'decided'}"
+
 
 def run_null(
     train_fn: Callable[[nn.Module, int], float],
@@ -71,7 +87,8 @@ def run_null(
     trained: the metric of the trained networks, one per seed in the same order; gives the paired margin.
     metric: "accuracy" (fractions in [0, 1], margins in percentage points, `needed` 2), or the name of any other number, with
         `needed`, the margin that counts, in its unit. lower_is_better: for a loss or a perplexity.
-    path: a JSON file in which finished seeds are kept: the same call goes on where it stopped.
+    path: a JSON file in which finished seeds are kept: the same call goes on where it stopped. A file of another model, of other
+        blocks or of another metric is refused; another recipe of train_fn cannot be seen, and needs a file of its own.
     """
     seeds = _checked_seeds(seeds)
     if metric == ACCURACY and lower_is_better:
@@ -82,10 +99,14 @@ def run_null(
         raise CreditscopeError(f"trained has {len(trained)} numbers for {len(seeds)} seeds; give one per seed")
     others = tuple(_value(value, metric, "trained") for value in trained or ())
     model = original(model)
-    kept = _Kept(None if path is None else Path(path), _identity(model, metric))
+
+    def start(seed: int) -> nn.Module:
+        return frozen_blocks(model, blocks, seed=seed, example=example, init=init, build=build)
+
+    kept = _Kept(None if path is None else Path(path), _identity(start(seeds[0]), metric))
     for seed in _told(seeds, progress):
         if seed not in kept.values:
-            null = frozen_blocks(model, blocks, seed=seed, example=example, init=init, build=build)
+            null = start(seed)
             fixed = {n: p.detach().clone() for n, p in null.named_parameters() if not p.requires_grad}
             value = _value(train_fn(null, seed), metric, "train_fn")
             now = dict(null.named_parameters())
@@ -150,9 +171,11 @@ def _value(value: Any, metric: str, name: str) -> float:
     return number
 
 
-def _identity(model: nn.Module, metric: str) -> str:
-    shapes = [(name, list(t.shape)) for name, t in model.state_dict().items()]
-    return hashlib.sha256(json.dumps([type(model).__name__, shapes, metric]).encode()).hexdigest()[:16]
+def _identity(null: nn.Module, metric: str) -> str:
+    """Of the architecture, what is frozen in it, and the metric."""
+    shapes = [(name, list(t.shape)) for name, t in null.state_dict().items()]
+    frozen = [name for name, p in null.named_parameters() if not p.requires_grad]
+    return hashlib.sha256(json.dumps([type(null).__name__, shapes, frozen, metric]).encode()).hexdigest()[:16]
 
 
 class _Kept:
@@ -164,7 +187,9 @@ class _Kept:
         if path is not None and path.exists():
             content = read_json(path, "the nulls of a model")
             if not isinstance(content, dict) or content.get("model") != identity:
-                raise CreditscopeError(f"{path} holds nulls of another model or metric; give another path")
+                raise CreditscopeError(
+                    f"{path} holds nulls of another model, of other blocks or of another metric; give another path"
+                )
             self.values = {int(seed): float(value) for seed, value in content["values"].items()}
 
     def add(self, seed: int, value: float) -> None:

@@ -39,8 +39,6 @@ TOKENS = 16
 """Scored tokens that are drawn from each sequence of a language model."""
 STRENGTHS = 10.0 ** (np.arange(-24, 9) / 4)
 """Ridge strengths over the largest eigenvalue of XᵀX: 1e-6 to 100, four per decade."""
-BLOCK = 64
-"""Rows of XᵀX that are added to at a time, at least."""
 AT_ONCE = 4
 """Batches that are held in memory at a time."""
 
@@ -139,30 +137,30 @@ class Ridge:
         self._shift: Tensor | None = None
 
     def add(self, x: Tensor, columns: Tensor) -> None:
-        """x: float64 [n, d]; columns: the class of each row."""
+        """x: float64 [n, d], used up; columns: the class of each row."""
         if (
             self._shift is None
         ):  # states of a stream that explodes are alike but for a little: subtracted before it is squared
             self._shift = x.mean(0)
             self._gram = x.new_zeros(x.shape[1], x.shape[1])
-            self._sum = x.new_zeros(x.shape[1])
             self._cross = x.new_zeros(0, x.shape[1])
-        x = x - self._shift
-        self._sum += x.sum(0)
+        x.sub_(self._shift)
         missing = int(columns.max()) + 1 - len(self._cross) if len(columns) else 0
         if missing > 0:
             self._cross = torch.cat([self._cross, x.new_zeros(missing, x.shape[1])])
-        step = max(BLOCK, x.shape[1] // 6)
-        for k in range(0, x.shape[1], step):  # XᵀX is symmetric, and two thirds of it cost two thirds
-            self._gram[k : k + step, k:].addmm_(x[:, k : k + step].T, x[:, k:])
         self._cross.index_add_(0, columns, x)
+        if x.device.type == "cpu":
+            rows = x.numpy()
+            self._gram += torch.from_numpy(rows.T @ rows)  # BLAS's syrk, half of a product, which torch does not offer
+        else:
+            self._gram.addmm_(x.T, x)
         self.n += len(x)
 
     def solve(self, counts: Tensor) -> Solution:
         """counts: rows of each class, float64 [C]. The sums are used up."""
         assert self._shift is not None
-        counts = counts.to(self._sum)
-        n, mean, share = self.n, self._sum / self.n, counts / self.n
+        counts = counts.to(self._gram)
+        n, mean, share = self.n, self._cross.sum(0) / self.n, counts / self.n  # each row has one class
         cross = torch.cat([self._cross, self._cross.new_zeros(len(counts) - len(self._cross), len(mean))]).T
         values, vectors = torch.linalg.eigh(self._gram.addr_(mean, mean, alpha=-n), UPLO="U")
         values = values.clamp(min=0)
@@ -193,13 +191,15 @@ def _by_cross_validation(values: Tensor, squares: Tensor, total: Tensor, n: int)
 
 def normalised(h: Tensor) -> Tensor:
     """[n, d] -> float64, each row with mean 0 and mean square 1; zeros where a row is constant up to its own rounding."""
-    d, exact = h.shape[1], torch.finfo(torch.float64)
+    d = h.shape[1]
     largest = h.abs().amax(1, keepdim=True).double()
-    x = h.double() / largest.clamp(min=exact.tiny)  # by the largest first: squares may overflow
-    x -= x.mean(1, keepdim=True)
-    size = torch.linalg.vector_norm(x, dim=1, keepdim=True)
-    rounding = 4 * torch.finfo(h.dtype).eps * math.sqrt(d)
-    return x.mul_(torch.where(size <= rounding, 0.0, math.sqrt(d) / size))
+    wide = h.double()
+    if h.dtype == torch.float64:  # squares may overflow, or vanish
+        wide = wide / largest.clamp(min=torch.finfo(torch.float64).tiny)
+        largest = torch.ones_like(largest)
+    x, _, inverse = torch.native_layer_norm(wide, (d,), None, None, 0.0)  # inverse: 1 over the standard deviation
+    constant = inverse.reciprocal() <= 4 * torch.finfo(h.dtype).eps * largest
+    return x.masked_fill_(constant, 0.0) if bool(constant.any()) else x
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------

@@ -5,30 +5,45 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from creditscope.data import load_dataset
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_json, read_json, write_atomic
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.runs.record import measure_full
 from creditscope.runs.store import Store
+from creditscope.training.certify import certify_bundle
 
 SAME = 1e-3
 """How far, relatively, growth and ‖g_L‖ may be from the run's own report: rounding of another processor, no more."""
 
 
+CERTIFICATE = "certificate"
+
+
 def lacking(store: Store, key: str) -> list[str]:
-    """Facts that this version measures and the file of the run does not name; all of them where there is no file."""
+    """What this version measures and the file of the run does not hold; all of it where there is no file."""
     path = _file(store, key)
+    wanted = [*Facts.model_fields, CERTIFICATE]
     if not path.exists():
-        return list(Facts.model_fields)
+        return wanted
     content = read_json(path, "measured facts")
     facts = content.get("facts") if isinstance(content, dict) else None
-    return [name for name in Facts.model_fields if not isinstance(facts, dict) or name not in facts]
+    if not isinstance(facts, dict):
+        return wanted
+    found = [name for name in Facts.model_fields if name not in facts]
+    bundle = store.bundle(key)
+    if not bundle.spec.frozen:
+        unread = not facts.get("profile") and not bundle.report.get("facts", {}).get("profile")
+        found += ["profile"] * (unread and "profile" not in found) + [CERTIFICATE] * (not content.get(CERTIFICATE))
+    return found
 
 
 def measure(store: Store, key: str, data_dir: str | Path | None = None) -> DiagnosticReport:
-    """Measure the final network of a run at level full and keep it under full/; an older file is replaced when the new one
-    is whole. Weights that do not give what the run's report states are refused."""
+    """Measure the final network of a run at level full and keep it under full/, with the certificate of its rule.
+
+    A null has no certificate: no block of it is trained. An older file is replaced when the new one is whole. Weights that do
+    not give what the run's report states are refused."""
     bundle = store.bundle(key)
     content = measure_full(bundle, None, data_dir)
     report = DiagnosticReport.from_dict(content, key)
@@ -39,6 +54,9 @@ def measure(store: Store, key: str, data_dir: str | Path | None = None) -> Diagn
     ):
         if not (math.isclose(then, now, rel_tol=SAME) or then == now or (math.isnan(then) and math.isnan(now))):
             raise CreditscopeError(f"the weights of run {key[:10]} give {name} {now:g} and its report states {then:g}")
+    if not bundle.spec.frozen:
+        report = report.with_certificate(certify_bundle(bundle, load_dataset(bundle.spec.dataset, data_dir)))
+        content = report.to_dict()
     path = _file(store, key)
     try:
         path.parent.mkdir(exist_ok=True)

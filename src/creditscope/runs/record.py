@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from creditscope.credit.base import trained_layers
 from creditscope.errors import CreditscopeError
-from creditscope.measure.facts import Facts
+from creditscope.measure.facts import DepthProfile, Facts
 from creditscope.measure.recount import recounted
 from creditscope.protocol.report import stored_facts
 from creditscope.training.spec import RunSpec
@@ -82,6 +82,16 @@ class Record:
         return facts_of(self.report, self.spec, str(self.path))
 
     @cached_property
+    def profile(self) -> DepthProfile | None:
+        """The depth profile, from training or measured later; None of a null, and where nobody has measured it."""
+        if self.spec.frozen or self.facts.profile is not None:
+            return self.facts.profile
+        try:
+            return self.full(None).profile
+        except NotMeasured:
+            return None
+
+    @cached_property
     def counting(self) -> tuple[int, ...]:
         """Layers whose credit trains something."""
         stream = self.facts.stream
@@ -138,12 +148,14 @@ def _measurer(store: Store, spec: RunSpec, data_dir: str | Path | None) -> Calla
 
 
 def measure_full(bundle: Bundle, epoch: int | None, data_dir: str | Path | None) -> dict[str, Any]:
-    """The report of level full of a finished run, at its end or after a kept epoch, from its weights."""
+    """The report of level full of a finished run, at its end or after a kept epoch, from its weights; of a trained network at
+    its end also the depth profile, where training has not measured it."""
     from creditscope.data import load_dataset
-    from creditscope.data.dataset import eval_batches
+    from creditscope.data.dataset import eval_batches, profile_batches
     from creditscope.protocol.diagnosis import diagnose
 
     spec, dataset = bundle.spec, load_dataset(bundle.spec.dataset, data_dir)
+    known = spec.frozen or epoch is not None or bundle.report.get("facts", {}).get("profile")
     return diagnose(
         bundle.model(dataset, epoch),
         eval_batches(dataset),
@@ -152,4 +164,5 @@ def measure_full(bundle: Bundle, epoch: int | None, data_dir: str | Path | None)
         level="full",
         run=spec.hash,
         checkpoint="final" if epoch is None else f"epoch {epoch}",
+        **({} if known else profile_batches(dataset)),
     ).to_dict()

@@ -12,7 +12,7 @@ from creditscope.studies.study import Study
 NAMES = (
     "audit", "ablation", "temporal", "early", "triangulation", "penalty", "capacity", "functional", "freshb", "architectures",
     "cifar100", "depth", "ladder", "random-target", "thresholds", "seeds", "credit-norm", "recipe",
-    "rescue", "ep-relaxation", "field", "learning-rates",
+    "rescue", "ep-relaxation", "profile", "field", "learning-rates",
 )  # fmt: skip
 
 

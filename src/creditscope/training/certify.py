@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,7 +26,16 @@ from creditscope.measure.certificate import (
     Answer,
     Certificate,
 )
-from creditscope.measure.locality import EMBEDDING, HIGHEST_FLOOR, READOUT, Experiment, LossFn, Transport, Update
+from creditscope.measure.locality import (
+    EMBEDDING,
+    HIGHEST_FLOOR,
+    READOUT,
+    Changes,
+    Experiment,
+    LossFn,
+    Transport,
+    Update,
+)
 from creditscope.measure.null_space import Products, null_space
 from creditscope.stream.batches import LABEL_KEYS, call_model, map_samples, split_batch
 from creditscope.stream.blocks import resolve_blocks
@@ -340,8 +349,9 @@ def _certificate(e: Experiment, halves: Experiment, one: Callable[[], Experiment
     answers["teaching"] = _teaching(e, floor)
     answers["later_states"] = _later(e, floor, answers["teaching"].answer)
     answers["samples"] = _samples(halves)
-    distances = _distances(e, exact(None) if exact is not None else None)
-    answers["backpropagation"] = _equal(e, distances, how)
+    gradient = exact(None) if exact is not None else None
+    distances = _distances(e, gradient)
+    answers["backpropagation"] = _equal(e, gradient, distances, how)
     answers["head"] = _head(e, distances, how)
     answers["feedback"] = _feedback(e, floor, answers["between"].answer)
     scale = next((s for s in found.scales if s != 1.0), None)
@@ -349,6 +359,10 @@ def _certificate(e: Experiment, halves: Experiment, one: Callable[[], Experiment
         answers["common_scale"] = Answer(
             "common scale", "yes", abs(scale - 1), None, f"all updates by the same factor {scale:.4g}: not transport"
         )
+    if missing := [n for n in e.names if n not in e.trained]:
+        notes.append(f"the update does not train {missing[0]}{_more(missing)}")
+    if idle := sorted(n for n in e.idle if n in e.base):
+        notes.append(f"{idle[0]}{_more(idle)} takes no part in the forward pass of the model: not tested")
     gains = [n for n, p in e.parameters.items() if p.dim() < 2 and n in e.base and "norm" in n.lower()]
     if gains:
         notes.append("gains and biases have no null space: whether they are transported is not tested")
@@ -391,14 +405,17 @@ def _cells(e: Experiment, rows: Mapping[str, Mapping[str, float]], parts: Sequen
     return {(k, p): rows[k][p] for k in parts if k in rows for p in _in_front(e, k) if p in rows[k]}
 
 
+def _more(found: Collection[Any]) -> str:
+    return f" and {len(found) - 1} more" if len(found) > 1 else ""
+
+
 def _verdict(e: Experiment, cells: Cells, floor: float, untested: str) -> tuple[str, float | None, str]:
     """(yes, no or undetermined; the largest change; where or why)."""
     hit = {cell: v for cell, v in cells.items() if e.depends(v, floor)}
     largest = max(cells.values(), default=None)
     if hit:
         k, p = max(hit, key=lambda cell: hit[cell])
-        more = f" and {len(hit) - 1} more" if len(hit) > 1 else ""
-        return "yes", largest, f"{p} from {k}{more}" if k != p else f"in {k}{more}"
+        return "yes", largest, f"{p} from {k}{_more(hit)}" if k != p else f"in {k}{_more(hit)}"
     if floor > HIGHEST_FLOOR:
         return UNDETERMINED, largest, "the floor is too high: the update answers noise with large changes"
     if untested:
@@ -454,7 +471,7 @@ def _tell_forward_runs_apart(e: Experiment, one: Callable[[], Experiment], answe
             continue
         runs = f"the update runs the network forward at states of its own, which see a change of {before.change:.2g}"
         if rows is None:
-            detail = f"{runs}; they leave no null space"
+            detail = f"{runs}; they leave no null space, or use other weights"
             answers[key] = Answer(before.question, UNDETERMINED, before.change, before.floor, detail)
             continue
         cells = {c: v for c, v in _cells(e, rows, parts).items() if key == "between" or c[1] in e.names}
@@ -465,11 +482,11 @@ def _tell_forward_runs_apart(e: Experiment, one: Callable[[], Experiment], answe
 
 
 def _teaching(e: Experiment, floor: float) -> Answer:
-    labels = max(e.of_blocks(e.compare(e.run(y=e.other_labels()), [READOUT])).values(), default=0.0)
+    labels = max(e.taught(e.run(y=y)) for y in e.other_labels())
     moved = e.moved_logits()
     if moved is None:
         return Answer("learns from", UNDETERMINED, labels, floor, "no readout behind the blocks was seen")
-    logits = max(e.of_blocks(e.compare(moved, [READOUT])).values(), default=0.0)
+    logits = e.taught(moved)
     by_labels, by_logits = e.depends(labels, floor), e.depends(logits, floor)
     what = {
         (True, True): "the output error",
@@ -514,7 +531,8 @@ def _distances(e: Experiment, exact: Mapping[str, Tensor] | None) -> dict[str, d
     """Cosine and relative difference to the exact gradient, for each parameter that the update changes."""
     if exact is None:
         return {}
-    dot = sum(float((e.base[n] * g).sum()) for n, g in exact.items() if n in e.base)
+    exact = {n: g for n, g in exact.items() if n in e.base}
+    dot = sum(float((e.base[n] * g).sum()) for n, g in exact.items())
     size = sum(float(g.square().sum()) for g in exact.values())
     factor = dot / size if size > 0 and dot > 0 else 1.0  # a loss by sum and one by mean are the same rule
     found = {}
@@ -544,10 +562,15 @@ def _largest(e: Experiment, distances: Mapping[str, Mapping[str, float]], parts:
     return worst
 
 
-def _equal(e: Experiment, distances: Mapping[str, Mapping[str, float]], why: str) -> Answer:
+def _equal(e: Experiment, exact: Changes | None, distances: Mapping[str, Mapping[str, float]], why: str) -> Answer:
     question = "equal to backpropagation"
-    if not distances:
+    if exact is None:
         return Answer(question, UNDETERMINED, None, None, why)
+    left = [n for n in e.names if n not in e.trained and e.size(exact, n) > e.equal * e.size(exact, *e.names)]
+    if left:
+        return Answer(
+            question, "no", None, None, f"{left[0]}{_more(left)} gets no update, and its gradient is not zero"
+        )
     parts = [p for p in (EMBEDDING, *e.names) if p in e.trained]
     far = _largest(e, distances, parts)
     cosines = [v["cosine"] for n, v in distances.items() if set(e.part_of[n]) & set(parts)]
@@ -572,12 +595,17 @@ def _head(e: Experiment, distances: Mapping[str, Mapping[str, float]], why: str)
 def _feedback(e: Experiment, floor: float, between: str) -> Answer:
     second, drawn = e.over_time()
     question = "feedback over time"
-    if e.depends(second, floor):
-        return Answer(
-            question, "learned", second, floor, "a second update from the state that the first has left differs"
-        )
-    if e.depends(drawn, floor):
-        return Answer(question, "drawn anew", drawn, floor, "the update changes with the random numbers")
+    learned, anew = e.depends(second, floor), e.depends(drawn, floor)
+    keeps, draws = e.forward_varies() if learned or anew else (False, False)
+    for seen, forward, answer, detail, instead in (
+        (learned, keeps, "learned", "a second update from the state that the first has left differs", "keeps a state"),
+        (anew, draws, "drawn anew", "the update changes with the random numbers", "draws random numbers"),
+    ):
+        if seen and not forward:
+            return Answer(question, answer, second if answer == "learned" else drawn, floor, detail)
+        if seen and between != "yes":
+            detail = f"the forward pass of the model {instead} as well; try it in mode eval"
+            return Answer(question, UNDETERMINED, second if answer == "learned" else drawn, floor, detail)
     if between == "yes":
         return Answer(question, "tied to the forward weights", second, floor)
     return Answer(question, "fixed", second, floor)
