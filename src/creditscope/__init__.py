@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from creditscope.arrays import diagnose_arrays
     from creditscope.credit.base import CreditBatch, CreditRule
     from creditscope.credit.foreign import credit_from_grads
     from creditscope.credit.registry import credit_rule, register
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "diagnose",
+    "diagnose_arrays",
     "DiagnosticReport",
     "DiagnosticThresholds",
     "certify",
@@ -52,6 +54,7 @@ __all__ = [
 
 _HOME = {
     "diagnose": "creditscope.protocol.diagnosis",
+    "diagnose_arrays": "creditscope.arrays",
     "DiagnosticReport": "creditscope.protocol.report",
     "DiagnosticThresholds": "creditscope.protocol.thresholds",
     "certify": "creditscope.training.certify",

@@ -84,7 +84,7 @@ MEASURE = [
      "trust/test_numerics.py::test_accuracy_of_tokens_is_over_scored_labels"),
     ("perturbation", "x = x - x.mean(1, keepdims=True)", "x = x - 0", "correlation is centred",
      RHO + "test_formula_against_a_loop_in_numpy"),
-    ("perturbation", "(after - probe.losses[part].unsqueeze(1))", "(probe.losses[part].unsqueeze(1) - after)", "sign of ρ",
+    ("perturbation", "(after - probe.before(layer)[part].unsqueeze(1))", "(probe.before(layer)[part].unsqueeze(1) - after)", "sign of ρ",
      RHO + "test_a_loss_that_is_linear_in_h_gives_exactly_one_for_the_gradient"),
     ("perturbation", "& (spread >= least_spread)", "", "below the resolution is not measurable",
      RHO + "test_pearson_counts_out_what_it_cannot_measure"),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 COMMANDS = {
     "demo": ("creditscope.cli.demo", "train and audit BP, FA and DFA with their nulls on the embedded dataset"),
     "train": ("creditscope.cli.train", "train one network by one credit rule into a bundle"),
-    "diagnose": ("creditscope.cli.diagnose", "measure and judge the network of a bundle"),
+    "diagnose": ("creditscope.cli.diagnose", "measure and judge the network of a bundle, or the arrays of a record"),
     "certify": (
         "creditscope.cli.certify",
         "what the updates of a bundle's network depend on: a certificate of locality",

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -14,13 +14,14 @@ from creditscope.cli.parse import parse
 from creditscope.cli.verdict import STRICT_HELP, annotation, exit_code
 
 if TYPE_CHECKING:
+    from creditscope.protocol.report import DiagnosticReport
     from creditscope.training.bundle import Bundle
 
 
 @dataclass
 class Diagnose:
     bundle: Annotated[Path, tyro.conf.Positional]
-    """Directory of the bundle."""
+    """Directory of the bundle, or a record: a .npz or .safetensors file with the arrays of a network (docs/records.md)."""
     protocol: str = "three-check"
     """Verdict policy: three-check, three-check/1.0 or four-diagnostic."""
     null: tuple[Path, ...] = ()
@@ -46,18 +47,45 @@ def run(args: Sequence[str]) -> int:
         Diagnose,
         args,
         "diagnose",
-        f"Measure the network of a bundle again and judge it. Exit code 0; {STRICT_HELP}.",
+        f"Measure the network of a bundle again, or the arrays of a record, and judge it. Exit code 0; {STRICT_HELP}.",
         "creditscope diagnose runs/dfa --protocol four-diagnostic --json report.json --strict",
     )
-    from creditscope.data import load_dataset
-    from creditscope.data.dataset import eval_batches, profile_batches
     from creditscope.files import write_atomic
     from creditscope.protocol import get_policy
+
+    get_policy(flags.protocol)
+    report = of_record(flags) if flags.bundle.is_file() else of_bundle(flags)
+    if flags.json:
+        report.to_json(flags.json)
+    if flags.markdown:
+        write_atomic(flags.markdown, report.to_markdown().encode())
+    if flags.github:
+        print(annotation(report))
+    print(report)
+    return exit_code([report]) if flags.strict else 0
+
+
+def of_record(flags: Diagnose) -> DiagnosticReport:
+    from creditscope.errors import CreditscopeError
+    from creditscope.record import read_record
+
+    for name in ("null", "data_dir"):
+        if getattr(flags, name):
+            raise CreditscopeError(
+                f"--{name.replace('_', '-')} is for bundles and {flags.bundle} is a record; its header states the null"
+            )
+    record = read_record(flags.bundle)
+    options: dict[str, Any] = {} if flags.profile else {"fit_batches": None}
+    return record.diagnose(protocol=flags.protocol, level="full" if flags.full else "basic", **options)
+
+
+def of_bundle(flags: Diagnose) -> DiagnosticReport:
+    from creditscope.data import load_dataset
+    from creditscope.data.dataset import eval_batches, profile_batches
     from creditscope.protocol.diagnosis import diagnose
     from creditscope.studies.audit import find_bundles, network_and_seed, nulls_for
     from creditscope.training.bundle import load_bundle
 
-    get_policy(flags.protocol)
     bundle = load_bundle(flags.bundle)
     dataset = load_dataset(bundle.spec.dataset, flags.data_dir)
     pool = find_bundles(flags.null) if flags.null else siblings(flags.bundle)
@@ -69,7 +97,7 @@ def run(args: Sequence[str]) -> int:
             f"none of {', '.join(map(str, flags.null))} is a null of {flags.bundle} (same recipe and seed)"
         )
     nulls: dict[str, float] = {kind: found[kind].accuracy for kind in ("matched", "bp") if kind in found}
-    report = diagnose(
+    return diagnose(
         bundle.model(dataset),
         eval_batches(dataset),
         headline_acc=bundle.accuracy,
@@ -85,14 +113,6 @@ def run(args: Sequence[str]) -> int:
         run=bundle.spec.hash,
         **(profile_batches(dataset) if flags.profile and not bundle.spec.frozen else {}),
     )
-    if flags.json:
-        report.to_json(flags.json)
-    if flags.markdown:
-        write_atomic(flags.markdown, report.to_markdown().encode())
-    if flags.github:
-        print(annotation(report))
-    print(report)
-    return exit_code([report]) if flags.strict else 0
 
 
 def siblings(path: Path) -> list[Bundle]:
