@@ -2,8 +2,8 @@
 
 By hand: python tests/trust/fuzz.py 20000 [SECONDS]: that many inputs, at most so long (default 900 s). Kinds of input: bundles,
 specs as YAML and JSON, reports, stores, records of arrays, CIFAR files of both layouts and their archives. Each input starts
-from a good file; half of the damaged bundles get fitting checksums, so that the damage comes past them. Watched on every input: the error's
-type, a canary that only executed code creates, files that reading changed or left behind, and the time it took; as a
+from a good file; half of the damaged bundles get fitting checksums, so that the damage comes past them. Watched
+on every input: the error's type, a canary that only executed code creates, files that reading changed or left behind, and the time it took; as a
 command also the address space.
 """
 
