@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from creditscope.display import wire
+
 if TYPE_CHECKING:
     from creditscope.arrays import diagnose_arrays
     from creditscope.credit.base import CreditBatch, CreditRule
@@ -77,6 +79,12 @@ _HOME = {
     "load_bundle": "creditscope.training.bundle",
     "CreditscopeError": "creditscope.errors",
 }
+
+wire(
+    DiagnosticReport="creditscope.render.report",
+    DepthProfile="creditscope.render.profile",
+    Certificate="creditscope.render.certificate",
+)
 
 
 def __getattr__(name: str) -> Any:

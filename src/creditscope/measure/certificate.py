@@ -9,6 +9,8 @@ from typing import Any
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
+from creditscope.display import Shown
+
 STRICT = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
 BACKPROPAGATION = "backpropagation"
@@ -31,15 +33,9 @@ class Answer:
     floor: float | None = None
     detail: str = ""
 
-    @property
-    def line(self) -> str:
-        number = "" if self.change is None else f" [{self.change:.2g}"
-        number += "" if not number else "]" if self.floor is None else f", floor {self.floor:.2g}]"
-        return f"{self.question}: {self.answer}{number}{f' ({self.detail})' if self.detail else ''}"
-
 
 @dataclass(frozen=True, config=STRICT)
-class Certificate:
+class Certificate(Shown):
     """What the updates of the blocks were found to depend on."""
 
     label: str
@@ -65,11 +61,6 @@ class Certificate:
         """Plain JSON data; a number that is not finite is None."""
         content: dict[str, Any] = _plain(asdict(self))
         return content
-
-    def __str__(self) -> str:
-        lines = [f"LOCALITY: {self.label}" + (f" ({self.reason})" if self.reason else "")]
-        lines += [f"  {answer.line}" for answer in self.answers.values()]
-        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 
 def _plain(value: Any) -> Any:

@@ -12,6 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from creditscope.display import Shown
+
 GROUP = 128
 """Samples per group wherever a fact needs batches (stability, intervals): the batch size that papers quote."""
 
@@ -242,7 +244,7 @@ class Paired(Fact):
     """95 % interval from the samples on which the two differ (Agresti and Min)."""
 
 
-class DepthProfile(Fact):
+class DepthProfile(Shown, Fact):
     """What a linear readout finds at each depth, in the network and in its twin: the same network with random blocks."""
 
     raw: Readout | None = None

@@ -1,4 +1,4 @@
-"""The report: everything about one audited network, in one object that prints, saves and loads."""
+"""The report: everything about one audited network, as data that saves and loads. `creditscope.render` shows it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 from pydantic import ConfigDict, ValidationError
 
+from creditscope.display import Shown
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_json, read_json, write_atomic
 from creditscope.measure.certificate import Certificate
@@ -24,7 +25,7 @@ REPORT_SCHEMA = 2
 """2: Γ, deep mean and concentration are over the layers that count; `*_all_layers` hold what they were in schema 1."""
 
 
-class DiagnosticReport(Judgement):
+class DiagnosticReport(Shown, Judgement):
     """What was claimed, what was measured, and what the protocol concludes.
 
     `report.status` is "pass", "fail", "inconsistent", "inconclusive" or "incomplete". Numbers that are not finite stand as
@@ -82,16 +83,6 @@ class DiagnosticReport(Judgement):
         if path is not None:
             write_atomic(Path(path), data)
         return data.decode()
-
-    def to_markdown(self) -> str:
-        from creditscope.render.markdown import report_markdown
-
-        return report_markdown(self)
-
-    def __str__(self) -> str:
-        from creditscope.render.text import report_text
-
-        return report_text(self)
 
     @classmethod
     def from_dict(cls, data: Any, source: str = "the report") -> DiagnosticReport:

@@ -1,24 +1,86 @@
-"""A locality certificate as lines and as a figure."""
+"""A locality certificate: as text, Markdown, a figure, a notebook card and a data frame."""
 
 from __future__ import annotations
 
-import io
+from typing import TYPE_CHECKING, Any
 
-from creditscope.measure.certificate import Certificate
-from creditscope.render.charts import Cell, Matrix
+from creditscope.measure.certificate import Answer, Certificate
+from creditscope.render.charts import Cell as Box
+from creditscope.render.charts import Matrix
+from creditscope.render.markdown import escape, table
 from creditscope.render.numbers import printable
+from creditscope.render.section import Section
+from creditscope.tables import Cell, Column, Row, Table
 
-FORMATS = (".svg", ".pdf", ".png")
+if TYPE_CHECKING:
+    from creditscope.render.plots import Drawing
+
 COUNTS = 1e-6
 """From this change on a cell is marked; the answers say what was judged."""
+HEADER = ["question", "answer", "change", "floor", "detail"]
+
+
+def text(certificate: Certificate) -> str:
+    return "\n".join(certificate_lines(certificate))
+
+
+def markdown(certificate: Certificate) -> str:
+    section = certificate_section(certificate)
+    rows = [[*map(escape, row)] for row in section.rows]
+    lines = [f"**{escape(section.title)}**", "", *table(HEADER, rows), "", *(f"- {escape(line)}" for line in section.lines)]
+    return "\n".join(lines) + "\n"
+
+
+def html(certificate: Certificate) -> str:
+    from creditscope.render.card import card
+
+    section = certificate_section(certificate)
+    return card(section.title, "", section.lines, section, plot(certificate))
+
+
+def plot(certificate: Certificate) -> Drawing:
+    """Row: the block whose weights are perturbed; column: the block whose update is looked at."""
+    from creditscope.render.plots import figure
+
+    return figure([certificate_matrix(certificate)])
+
+
+def frame(certificate: Certificate) -> Any:
+    """One row per question."""
+    answers = certificate.answers.items()
+    names = ("question", "answer", "change", "floor", "detail")
+    rows = [Row({"name": Cell(key), **{n: Cell(getattr(a, n)) for n in names}}) for key, a in answers]
+    return Table("certificate", certificate.label, tuple(map(Column, ("name", *names))), tuple(rows)).to_frame()
 
 
 def certificate_lines(certificate: Certificate) -> list[str]:
-    return [printable(line) for line in str(certificate).splitlines()]
+    """The label with its reason, one line per question, the notes."""
+    lines = [certificate_title(certificate), *(f"  {_line(answer)}" for answer in certificate.answers.values())]
+    return [printable(line) for line in (*lines, *(f"  note: {note}" for note in certificate.notes))]
+
+
+def certificate_title(certificate: Certificate) -> str:
+    return f"LOCALITY: {certificate.label}" + (f" ({certificate.reason})" if certificate.reason else "")
+
+
+def certificate_section(certificate: Certificate) -> Section:
+    rows = [
+        [a.question, a.answer, _short(a.change), _short(a.floor), a.detail or "–"] for a in certificate.answers.values()
+    ]
+    return Section(certificate_title(certificate), HEADER, rows, [f"note: {note}" for note in certificate.notes])
+
+
+def _short(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2g}"
+
+
+def _line(answer: Answer) -> str:
+    number = "" if answer.change is None else f" [{answer.change:.2g}"
+    number += "" if not number else "]" if answer.floor is None else f", floor {answer.floor:.2g}]"
+    return f"{answer.question}: {answer.answer}{number}{f' ({answer.detail})' if answer.detail else ''}"
 
 
 def certificate_matrix(certificate: Certificate) -> Matrix:
-    """Row: the block whose weights are perturbed; column: the block whose update is looked at."""
     names = [printable(name) for name in certificate.blocks]
     return Matrix(
         "locality",
@@ -27,24 +89,13 @@ def certificate_matrix(certificate: Certificate) -> Matrix:
         "diagonal: of the first weight of a block, when those behind it move",
         [f"update of {name}" for name in names],
         [
-            (f"weights of {name}", [_cell(value) for value in row])
+            (f"weights of {name}", [_box(value) for value in row])
             for name, row in zip(names, certificate.matrix, strict=True)
         ],
     )
 
 
-def _cell(value: float | None) -> Cell:
+def _box(value: float | None) -> Box:
     if value is None:
-        return Cell("not tested", "open")
-    return Cell(f"{value:.1g}", "bad" if value > COUNTS else "good")
-
-
-def drawn(certificate: Certificate, suffix: str) -> bytes:
-    """The matrix as the bytes of a file."""
-    from creditscope.render.figures import UNDATED
-    from creditscope.render.plots import plot
-
-    buffer = io.BytesIO()
-    kind = suffix.removeprefix(".")
-    plot([certificate_matrix(certificate)]).savefig(buffer, format=kind, dpi=200, metadata=UNDATED[kind])
-    return buffer.getvalue()
+        return Box("not tested", "open")
+    return Box(f"{value:.1g}", "bad" if value > COUNTS else "good")

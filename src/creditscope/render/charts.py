@@ -1,7 +1,4 @@
-"""What a figure shows, before anybody draws it: the same description becomes SVG in the page and a matplotlib figure.
-
-Its text alternative comes from the description too.
-"""
+"""What a figure shows, before it is drawn: panels of numbers with their names, conventions and words for who cannot see them."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from dataclasses import dataclass
 
 from creditscope.render.numbers import num
 
-NARROW_LETTERS = 25
-"""Longer names of rows need a figure over the whole width."""
+Spread = float | tuple[float, float] | None
+"""Half-length of an interval around its value, or its two ends."""
 
 
 @dataclass(frozen=True)
@@ -21,14 +18,23 @@ class Series:
 
     name: str
     values: Sequence[float | None]
-    spread: Sequence[float | None] = ()
-    """Half-length of an error bar per value."""
+    spread: Sequence[Spread] = ()
     xs: Sequence[float] | None = None
     """Its own x values, where they are not those of the chart."""
     line: bool = True
     """False: marks alone."""
     fired: Sequence[float] = ()
     """x values that get a large open mark: a check first fires there."""
+    band: bool = False
+    """The spread is a band around the line, not a bar at each mark."""
+
+    def interval(self, k: int) -> tuple[float, float] | None:
+        """The two ends of the k-th spread, where they are finite."""
+        value, spread = self.values[k], self.spread[k] if k < len(self.spread) else None
+        if value is None or spread is None:
+            return None
+        low, high = spread if isinstance(spread, tuple) else (value - spread, value + spread)
+        return (low, high) if math.isfinite(low) and math.isfinite(high) else None
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Dots:
-    """Rows of dots over a common axis."""
+    """Rows of dots, or of bars from zero, over a common axis."""
 
     key: str
     title: str
@@ -120,12 +126,8 @@ class Dots:
     """What a filled mark is, for a legend."""
     hollow: str = ""
     """What an open mark is."""
-    wide: bool = False
-    """Drawn over the whole width of the page, however long the names are."""
-
-    @property
-    def is_wide(self) -> bool:
-        return self.wide or any(len(row.name) > NARROW_LETTERS for row in self.rows)
+    bars: bool = False
+    """Draw a bar from zero to the first mark."""
 
 
 @dataclass(frozen=True)
@@ -147,25 +149,26 @@ class Matrix:
     rows: Sequence[tuple[str, Sequence[Cell]]]
 
 
-Figure = Chart | Dots | Matrix
+Panel = Chart | Dots | Matrix
+Figure = Panel
 
 
 def usable(value: float | None, log: bool) -> bool:
     return value is not None and math.isfinite(value) and (not log or value > 0)
 
 
-def summary(figure: Figure) -> str:
-    """The figure in words: its text alternative."""
-    if isinstance(figure, Chart):
-        parts = _chart_words(figure)
-    elif isinstance(figure, Dots):
-        parts = _dots_words(figure)
+def summary(panel: Panel) -> str:
+    """The panel in words: its text alternative."""
+    if isinstance(panel, Chart):
+        parts = _chart_words(panel)
+    elif isinstance(panel, Dots):
+        parts = _dots_words(panel)
     else:
         parts = [
-            f"{name}: " + ", ".join(f"{c} {cell.words}" for c, cell in zip(figure.columns, cells, strict=True))
-            for name, cells in figure.rows
+            f"{name}: " + ", ".join(f"{c} {cell.words}" for c, cell in zip(panel.columns, cells, strict=True))
+            for name, cells in panel.rows
         ]
-    return f"{figure.title}. " + "; ".join(parts) + "."
+    return f"{panel.title}. " + "; ".join(parts) + "."
 
 
 def _chart_words(chart: Chart) -> list[str]:
@@ -176,9 +179,9 @@ def _chart_words(chart: Chart) -> list[str]:
             kept = pairs[:: math.ceil(len(pairs) / 8)]
             pairs = kept if kept[-1] == pairs[-1] else [*kept, pairs[-1]]
         name = f"{series.name}: " if len(chart.series) > 1 else ""
-        told = (f"{chart.x} {chart.place(x)} {'not measurable' if v is None else num(v)}" for x, v in pairs)
+        words = (f"{chart.x} {chart.place(x)} {'not measurable' if v is None else num(v)}" for x, v in pairs)
         fired = [f"a check first fires at {chart.x} {chart.place(x)}" for x in series.fired]
-        parts.append(name + ", ".join([*told, *fired]))
+        parts.append(name + ", ".join([*words, *fired]))
     parts += [f"line at {level.label}" for level in chart.levels]
     parts += [event.label for event in chart.events]
     parts += [f"band: {chart.band.label}"] if chart.band else []
@@ -194,17 +197,16 @@ def _dots_words(dots: Dots) -> list[str]:
     return parts + [f"line at {level.label}" for level in dots.levels]
 
 
-def missing(figure: Figure) -> str:
+def missing(panel: Panel) -> str:
     """What could not be drawn, in words; "" where everything is there."""
     gone = []
-    if isinstance(figure, Chart):
-        for series in figure.series:
-            name = f"{series.name}, " if len(figure.series) > 1 else ""
-            for x, v in figure.points(series):
-                if not usable(v, figure.log):
-                    told = "not measurable" if v is None else num(v)
-                    gone.append(f"{name}{figure.x} {figure.place(x)} ({told})")
-    elif isinstance(figure, Dots):
-        for row in figure.rows:
-            gone += [f"{row.name} {k} ({num(v)})" for k, v in (*row.marks, *row.hollow) if not usable(v, figure.log)]
+    if isinstance(panel, Chart):
+        for series in panel.series:
+            name = f"{series.name}, " if len(panel.series) > 1 else ""
+            for x, v in panel.points(series):
+                if not usable(v, panel.log):
+                    gone.append(f"{name}{panel.x} {panel.place(x)} ({'not measurable' if v is None else num(v)})")
+    elif isinstance(panel, Dots):
+        for row in panel.rows:
+            gone += [f"{row.name} {k} ({num(v)})" for k, v in (*row.marks, *row.hollow) if not usable(v, panel.log)]
     return "not drawn: " + ", ".join(gone[:8]) + (" …" if len(gone) > 8 else "") if gone else ""

@@ -1,76 +1,206 @@
-"""Figures for papers with matplotlib: SVG, PDF and PNG, text as text, colours and markers that do without each other."""
+"""What is drawn of networks: one network by layer and over its epochs, several by layer, depth and epoch, the audit over seeds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from creditscope.errors import CreditscopeError
+from creditscope.measure.facts import DepthProfile, Facts, LayerMeans, Readout
+from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.thresholds import DiagnosticThresholds
-from creditscope.render.charts import Figure as Described
+from creditscope.render.charts import Band, Chart, Dots, Event, Level, Panel, Row, Series, Spread
 from creditscope.render.numbers import printable
-from creditscope.render.plots import COLOURS, MARKERS, SETTINGS, legend, log_scale, plot, style
 from creditscope.studies.audit import AuditRow, Group
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from creditscope.render.plots import Drawing
 
-FORMATS = ("svg", "pdf", "png")
 COSINE_EPS = 1e-8
 LONGEST = 24
+"""Letters of a group's name."""
 MOST = 12
 """Groups in one figure."""
-UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+SIZE_128 = "mean per-sample norm / 128 (batch-mean convention, B = 128)"
+
+
+def report_figure(report: DiagnosticReport, limits: DiagnosticThresholds | None = None) -> Drawing:
+    """Everything about one network that has a value per layer."""
+    from creditscope.render.plots import figure
+
+    return figure(layer_panels(report.facts, limits or DiagnosticThresholds()), columns=3, quick=True)
+
+
+def layer_panels(facts: Facts, limits: DiagnosticThresholds) -> list[Panel]:
+    c, layers = facts.convention, range(facts.stream.depth + 1)
+
+    def chart(key: str, title: str, convention: str, *series: Series, **more: Any) -> Chart:
+        return Chart(key, title, convention, title, layers, series, **more)
+
+    raw = f"raw norms, mean over {c.n_samples} samples, {c.dtype}"
+    rules = (_floor(limits, c.dtype), Level(COSINE_EPS, "cosine eps 1e-8"))
+    made: list[Panel] = [
+        chart("h", "mean ‖h_l‖", raw, Series("mean ‖h_l‖", facts.scale.mean), log=True),
+        chart(
+            "g", "‖g_l‖ / 128", f"{SIZE_128}, {c.dtype}", Series("‖g_l‖ / 128", facts.reference.batch_mean_128), log=True,
+            levels=rules,
+        ),
+    ]  # fmt: skip
+    if (al := facts.alignment) is not None:
+        convention = f"mean of per-sample cosines ({c.cosine_dtype}); bars: sd over samples"
+        cosines = Series("cos(a_l, g_l)", al.mean, al.std)
+        made.append(chart("cosine", "cos(a_l, g_l)", convention, cosines, zero=True, band=_null_band(facts)))
+    if facts.profile is not None:
+        made.append(profile_panel({"network": [facts.profile]}))
+    if any(v is not None for v in facts.stability.per_layer):
+        convention = f"mean pairwise cosine of batch-mean gradients, {facts.stability.groups} groups of {c.group_size}"
+        ceiling = limits.stability_drift_ceiling
+        series = Series("stability", facts.stability.per_layer)
+        made.append(
+            chart("stability", "stability of g_l", convention, series, zero=True, levels=(Level(ceiling, f"C {ceiling:g}"),))
+        )
+    if (p := facts.perturbation) is not None and (lines := _kinds(p.credit, p.reference, p.random)):
+        convention = f"{p.directions} directions, ε = {p.epsilon:g}, {p.n_samples} samples, {p.dtype}"
+        made.append(chart("rho", "perturbation correlation ρ", convention, *lines, zero=True))
+    if (n := facts.nudging) is not None and (lines := _kinds(n.credit, n.reference, n.random)):
+        convention = f"step {n.step:g} against the credit, {n.n_samples} samples, {n.dtype}"
+        made.append(chart("nudging", "loss change by nudging", convention, *lines, zero=True))
+    if (b := facts.fresh_b) is not None and b.trained is not None:
+        draws = [v for v in b.draws if v is not None]
+        series_b = [Series("trained feedback", [b.trained], (), [0], line=False)]
+        series_b.append(Series("redrawn feedback", draws, (), [1] * len(draws), line=False))
+        convention = f"layers {', '.join(map(str, b.layers))}, {b.n_samples} samples"
+        title = "fresh-B null: deep mean cosine"
+        made.append(
+            Chart("fresh-b", title, convention, title, [0, 1], series_b, "feedback", zero=True, places=["trained", "redrawn"])
+        )
+    return made
+
+
+def _floor(limits: DiagnosticThresholds, dtype: str) -> Level:
+    floor = limits.floor_for(dtype)
+    return Level(floor, f"floor of D2 {floor:.0e}".replace("e-0", "e-"))
+
+
+def _kinds(credit: LayerMeans | None, reference: LayerMeans | None, random: LayerMeans | None) -> list[Series]:
+    kinds = (("credit a", credit), ("control a = g", reference), ("control random", random))
+    return [Series(name, m.mean) for name, m in kinds if m is not None]
+
+
+def _null_band(facts: Facts) -> Band | None:
+    b = facts.fresh_b
+    if b is None or b.mean is None or b.std is None or not b.layers or not math.isfinite(b.mean + b.std):
+        return None
+    label = f"fresh-B null of the deep mean, mean ± 2 sd of {len(b.draws)} draws"
+    return Band(b.mean - 2 * b.std, b.mean + 2 * b.std, min(b.layers), max(b.layers), label)
+
+
+def profile_figure(reports: Sequence[DiagnosticReport | DepthProfile]) -> Drawing:
+    """Accuracy of a linear readout over depth, one line per method, with the twins' as a band."""
+    from creditscope.render.plots import figure
+
+    found: dict[str, list[DepthProfile]] = {}
+    for given in reports:
+        profile = given if isinstance(given, DepthProfile) else given.facts.profile
+        if profile is not None:
+            name = "" if isinstance(given, DepthProfile) else given.method_name
+            found.setdefault(name or "network", []).append(profile)
+    if not found:
+        raise CreditscopeError("none of the reports has a depth profile; measure it: diagnose(..., fit_batches=...)")
+    return figure([profile_panel(found)])
+
+
+def profile_panel(methods: Mapping[str, Sequence[DepthProfile]]) -> Chart:
+    """Lines: mean over a method's networks, with the range over them (one network: its 95 % interval). Band: all twins."""
+    every = [p for profiles in methods.values() for p in profiles]
+    layers = range(max(len(p.curve) for p in every))
+    series = [_readouts(name, [p.curve for p in profiles]) for name, profiles in methods.items()]
+    twins = _readouts("twin: random blocks", [p.twin for p in every], band=True)
+    raws = [p.raw.accuracy for p in every if p.raw and p.raw.accuracy is not None]
+    raw = statistics.fmean(raws) if raws else None
+    rows = sorted({(p.fit_rows, p.test_rows) for p in every})
+    fitted = " or ".join(f"fitted on {fit:,}, tested on {test:,}" for fit, test in rows)
+    several = any(len(profiles) > 1 for profiles in methods.values())
+    return Chart(
+        "profile",
+        "linear readout of h_l",
+        f"accuracy of a ridge readout, {fitted}; {'ranges over networks' if several else '95 % intervals'}; twin: random blocks",
+        "accuracy",
+        layers,
+        [*series, twins],
+        levels=() if raw is None else (Level(raw, f"raw input {raw:.3f}"),),
+    )
+
+
+def _readouts(name: str, curves: Sequence[Sequence[Readout]], band: bool = False) -> Series:
+    values: list[float | None] = []
+    spread: list[Spread] = []
+    for states in zip(*curves, strict=False):
+        known = [r for r in states if r.accuracy is not None]
+        values.append(statistics.fmean(r.accuracy or 0.0 for r in known) if known else None)
+        if len(known) > 1 and not band:
+            ends = [r.accuracy or 0.0 for r in known]
+        else:
+            ends = [v for r in known for v in (r.low, r.high) if v is not None]
+        spread.append((min(ends), max(ends)) if ends else None)
+    return Series(name, values, spread, range(len(values)), band=band)
+
+
+def epoch_panels(
+    columns: Mapping[str, Sequence[Any]], fired: Sequence[tuple[str, int]], dtype: str, limits: DiagnosticThresholds
+) -> list[Panel]:
+    """Accuracy, growth and reference of one run over its epochs; `fired`: (check, first epoch at which it was raised)."""
+    by_epoch: dict[int, list[str]] = {}
+    for check, epoch in fired:
+        by_epoch.setdefault(epoch, []).append(check)
+    events = [Event(e, f"{' + '.join(checks)} first fired: epoch {e}") for e, checks in by_epoch.items()]
+    growth = limits.h_norm_explosion_ratio
+
+    def chart(key: str, title: str, convention: str, values: Sequence[Any], **more: Any) -> Chart:
+        return Chart(
+            f"epoch-{key}", title, convention, title, columns["epoch"], [Series(title, values)], "epoch", events=events, **more
+        )
+
+    step = "largest mean‖h_{l+1}‖ / mean‖h_l‖"
+    return [
+        chart("accuracy", "test accuracy", "test set", columns["accuracy"]),
+        chart("growth", "growth", step, columns["growth"], log=True, levels=(Level(growth, f"D1 {growth:g}"),)),
+        chart("reference", "‖g_L‖ / 128", SIZE_128, columns["reference_128"], log=True, levels=(_floor(limits, dtype),)),
+    ]
+
+
+# ---- several networks ---------------------------------------------------------------------------------------------------
 
 
 def write_figures(
-    groups: Sequence[Group],
-    directory: Path,
-    described: Mapping[str, Sequence[Described]] | None = None,
-    formats: Sequence[str] = FORMATS,
+    groups: Sequence[Group], directory: Path, described: Mapping[str, Sequence[Panel]] | None = None
 ) -> list[Path]:
-    """audit, layers and temporal of the groups, and the described figures (file name -> panels), in every format.
+    """audit, layers, temporal and profile of the groups, and the described figures (file name -> panels), as SVG, PDF and PNG.
 
     Networks of different shape or task get figures of their own. Returns the paths that were written.
     """
-    import matplotlib
+    from creditscope.render.plots import FORMATS, figure
 
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CreditscopeError(f"cannot make {directory}: {error.strerror or error}") from error
-    drawings: dict[str, Callable[[Sequence[Group]], Figure]] = {
-        "audit": audit_figure,
-        "layers": layers_figure,
-        "temporal": temporal_figure,
-    }
-    written: list[Path] = []
-    settings: Any = SETTINGS
-    with matplotlib.rc_context(settings):
-        for suffix, found in alike(groups).items():
-            for name, drawing in drawings.items():
-                written += _save(drawing(found), directory, f"{name}{suffix}", formats)
-        for name, panels in (described or {}).items():
-            if panels:
-                written += _save(plot(panels), directory, name, formats)
-    return written
-
-
-def _save(figure: Figure, directory: Path, name: str, formats: Sequence[str]) -> list[Path]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    FigureCanvasAgg(figure)
-    written = []
-    for suffix in formats:
-        path = directory / f"{name}.{suffix}"
-        try:
-            figure.savefig(path, format=suffix, dpi=200, metadata=UNDATED[suffix])
-        except OSError as error:
-            raise CreditscopeError(f"cannot write {path}: {error.strerror or error}") from error
-        written.append(path)
-    return written
+    wanted: dict[str, Sequence[Panel]] = {}
+    for suffix, found in alike(groups).items():
+        wanted |= {
+            f"audit{suffix}": audit_panels(found),
+            f"layers{suffix}": layers_panels(found),
+            f"temporal{suffix}": temporal_panels(found),
+        }
+        profiles = {n: [r.facts.profile for r in g.reports if r.facts.profile] for n, g in zip(names(found), found, strict=True)}
+        if any(profiles.values()):
+            wanted[f"profile{suffix}"] = [profile_panel({n: p for n, p in profiles.items() if p})]
+    wanted |= described or {}
+    drawn = {name: figure(panels) for name, panels in wanted.items() if panels}
+    return [made.save(directory / f"{name}.{kind}") for name, made in drawn.items() for kind in FORMATS]
 
 
 def alike(groups: Sequence[Group]) -> dict[str, list[Group]]:
@@ -88,7 +218,7 @@ def alike(groups: Sequence[Group]) -> dict[str, list[Group]]:
     return parts
 
 
-TOLD = {
+SETTINGS = {
     "arch": "{}",
     "dataset": "{}",
     "terminal_norm": "norm {}",
@@ -113,7 +243,7 @@ def names(rows: Sequence[AuditRow], longest: int = LONGEST) -> list[str]:
             needed = _needed([g for g in groups if g.label == row.label])
             if row.spec.arch != groups[0].spec.arch and "arch" not in needed:
                 needed = ["arch", *needed]
-            suffix = "".join(f" {TOLD[n].format(getattr(row.spec, n))}" for n in needed)
+            suffix = "".join(f" {SETTINGS[n].format(getattr(row.spec, n))}" for n in needed)
         elif any(other.label == row.label for other in rows if other is not row):
             suffix = " (report)"
         name, room = printable(row.label), max(4, longest - len(suffix))
@@ -129,137 +259,109 @@ def _needed(groups: Sequence[Group]) -> list[str]:
 
     chosen = ["arch"] if parts(["arch"]) > 1 else []
     while parts(chosen) < len(groups):
-        best = max(TOLD, key=lambda n: parts([*chosen, n]))
+        best = max(SETTINGS, key=lambda n: parts([*chosen, n]))
         if parts([*chosen, best]) == parts(chosen):
             break  # nothing that is listed tells them apart
         chosen.append(best)
-    return [n for n in TOLD if n in chosen]
+    return [n for n in SETTINGS if n in chosen]
 
 
-def audit_figure(groups: Sequence[Group]) -> Figure:
-    """Accuracy with its null, Γ, and margin with its interval; one line per method, one dot per seed."""
-    figure, (left, middle, right) = _panels(height=1.1 + 0.28 * len(groups), sharey=True)
+def audit_panels(groups: Sequence[AuditRow], longest: int = LONGEST) -> list[Panel]:
+    """Accuracy with its nulls, Γ, and the margin to each null with its interval; one row per method, one dot per seed."""
+    if not groups:
+        return []
     limit = groups[0].reports[0].checks["D3"].threshold
-    labelled: set[str] = set()
-
-    def once(label: str) -> str:
-        new = "" if label in labelled else label
-        labelled.add(label)
-        return new or "_nolegend_"
-
-    for k, group in enumerate(groups):
-        left.plot(
-            group.accuracies, [k] * len(group.seeds), "o", color=COLOURS[0], ms=4, label=once("network, one per seed")
-        )
-        gammas = [v for v in group.values("gamma") if math.isfinite(v)]
-        middle.plot(gammas, [k] * len(gammas), "o", color=COLOURS[0], ms=4)
-        depth = group.reports[0].facts.depth
-        for m in depth.margins if depth else ():
-            if group.spec.method == "bp" and m.null != "bp":
-                continue  # the same null
-            bp = m.null == "bp"
-            colour, marker, shift = (COLOURS[2], "s", 0.16) if bp else (COLOURS[1], "D", -0.16)
-            label = once(f"{m.null} null")
-            left.plot([m.null_accuracy], [k + shift], marker, ms=4, mfc="none", color=colour)
-            error = None
-            if m.low_pp is not None and m.high_pp is not None:
-                error = [[m.margin_pp - m.low_pp], [m.high_pp - m.margin_pp]]
-            right.errorbar(
-                [m.margin_pp], [k + shift], xerr=error, fmt=marker, color=colour, ms=4, capsize=2, lw=1, label=label
-            )
-    right.axvline(limit, color="0.3", ls="--", lw=0.8, label=f"threshold of D3, {limit:g} pp")
-    for axes in (middle, right):
-        axes.axvline(0, color="0.75", lw=0.8, zorder=0)
-    left.set_yticks(range(len(groups)), names(groups))
-    left.set_ylim(len(groups) - 0.5, -0.5)
-    for axes, title in zip((left, middle, right), ("accuracy", "headline Γ", "margin to null (pp)"), strict=True):
-        axes.set_xlabel(title)
-        axes.tick_params(axis="y", length=0)
-    legend(figure, (left, right))
-    return figure
+    rows: dict[str, list[Row]] = {"accuracy": [], "gamma": []}
+    labels = names(groups, longest)
+    by_null = [{m.null: m for m in group.margins} for group in groups]
+    for name, group, margins in zip(labels, groups, by_null, strict=True):
+        nulls = [(f"{m.null} null, mean", m.null_accuracy) for m in margins.values()]
+        rows["accuracy"].append(Row(name, group.marked_accuracies, hollow=nulls))
+        found = [
+            (seed, r.facts.aggregate.headline)
+            for seed, r in zip(group.names, group.reports, strict=True)
+            if r.facts.aggregate is not None and r.facts.aggregate.headline is not None
+        ]
+        rows["gamma"].append(Row(name, found))
+    c = groups[0].reports[0].facts.convention
+    cosine = f"mean over layers of the mean per-sample cosine, {c.cosine_dtype}"
+    seeds, open_marks = "network, one per seed", "frozen-blocks null"
+    made: list[Panel] = [
+        Dots("audit-accuracy", "accuracy", "final checkpoint, test set", "accuracy", rows["accuracy"], zero=False, marks=seeds, hollow=open_marks),
+        Dots("audit-gamma", "headline Γ", cosine, "Γ", rows["gamma"]),
+    ]  # fmt: skip
+    for null in dict.fromkeys(null for margins in by_null for null in margins):
+        mine = []
+        for name, margins in zip(labels, by_null, strict=True):
+            m = margins.get(null)
+            interval = None if m is None or m.low_pp is None or m.high_pp is None else (m.low_pp, m.high_pp)
+            mine.append(Row(name, [] if m is None else [(f"mean of n={m.n}, {null} null", m.margin_pp)], interval))
+        level = Level(limit, f"D3 threshold {limit:g} pp")
+        convention = "trained minus null, percentage points; bar: 95 % interval"
+        made.append(Dots(f"audit-margin-{null}", f"margin to {null} null", convention, "pp", mine, levels=(level,)))
+    return made
 
 
-def layers_figure(groups: Sequence[Group]) -> Figure:
+def layers_panels(groups: Sequence[Group]) -> list[Panel]:
     """‖h_l‖, ‖g_l‖ / 128 with the floor and the eps of a usual cosine, and cos(a_l, g_l), over layers; mean over seeds."""
-    figure, (left, middle, right) = _panels(height=2.9)
-    for k, (group, name) in enumerate(zip(groups, names(groups), strict=True)):
-        facts = [r.facts for r in group.reports]
-        look = style(k)
-        left.plot(_mean([f.scale.mean for f in facts], True), label=name, **look)
-        middle.plot(_mean([f.reference.batch_mean_128 for f in facts], True), **look)
-        cosines = [f.alignment.mean for f in facts if f.alignment]
-        if cosines:
-            right.plot(_mean(cosines), **look)
-    floor = DiagnosticThresholds().floor_for(groups[0].reports[0].facts.convention.dtype)
-    middle.axhline(floor, color="0.3", ls="--", lw=0.8, label=f"floor of D2, {floor:g}")
-    middle.axhline(COSINE_EPS, color="0.3", ls=":", lw=0.8, label="cosine eps, 1e-08")
-    right.axhline(0, color="0.75", lw=0.8, zorder=0)
-    for axes, title in zip((left, middle, right), ("mean ‖h_l‖", "‖g_l‖ / 128", "cos(a_l, g_l)"), strict=True):
-        axes.set_title(title)
-        axes.set_xlabel("layer l")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    for axes in (left, middle):
-        log_scale(axes)
-    legend(figure, (left, middle))
-    return figure
+    facts = [(name, [r.facts for r in g.reports]) for name, g in zip(names(groups), groups, strict=True)]
+    layers = range(max(f.stream.depth for _, found in facts for f in found) + 1)
+    limits, dtype = DiagnosticThresholds(), facts[0][1][0].convention.dtype
+    means = "mean over seeds"
+    h = [_over_seeds(name, [f.scale.mean for f in found], log=True) for name, found in facts]
+    g = [_over_seeds(name, [f.reference.batch_mean_128 for f in found], log=True) for name, found in facts]
+    cosines = [_over_seeds(name, [f.alignment.mean for f in found if f.alignment]) for name, found in facts]
+    rules = (_floor(limits, dtype), Level(COSINE_EPS, "cosine eps 1e-8"))
+    return [
+        Chart("layers-h", "mean ‖h_l‖", f"geometric {means}", "mean ‖h_l‖", layers, h, log=True),
+        Chart("layers-g", "‖g_l‖ / 128", f"geometric {means}", "‖g_l‖ / 128", layers, g, log=True, levels=rules),
+        Chart("layers-cosine", "cos(a_l, g_l)", means, "cos(a_l, g_l)", layers, cosines, zero=True),
+    ]
 
 
-def temporal_figure(groups: Sequence[Group]) -> Figure:
-    """Accuracy, growth and ‖g_L‖ / 128 over epochs, mean over seeds; large open marks: a check first fires (median seed)."""
-    figure, (left, middle, right) = _panels(height=2.9)
+def temporal_panels(groups: Sequence[Group]) -> list[Panel]:
+    """Accuracy, growth and ‖g_L‖ / 128 over epochs, mean over seeds; ring: a check first fires (median seed)."""
     limits = DiagnosticThresholds()
-    for k, (group, name) in enumerate(zip(groups, names(groups), strict=True)):
+    lines: dict[str, list[Series]] = {"accuracy": [], "growth": [], "reference": []}
+    epochs: set[int] = set()
+    for name, group in zip(names(groups), groups, strict=True):
         runs = [b.trajectory for b in group.bundles]
-        epochs = [int(line["epoch"]) for line in min(runs, key=len)]
-        look = {**style(k), "markevery": (k % 3, max(1, len(epochs) // 6))}
-        curves = {
-            left: _mean([[float(line["accuracy"]) for line in run] for run in runs]),
-            middle: _mean([[float(line["growth"]) for line in run] for run in runs], True),
-            right: _mean([[float(line["g_per_sample"][-1]) / 128 for line in run] for run in runs], True),
-        }
-        for axes, curve in curves.items():
-            axes.plot(epochs, curve, label=name if axes is left else "_nolegend_", **look)
-        for axes, check in ((middle, "D1"), (right, "D2")):
+        xs = [int(line["epoch"]) for line in min(runs, key=len)]
+        epochs |= set(xs)
+
+        def rings(check: str, runs: Any = runs) -> list[float]:
             first = [next((int(x["epoch"]) for x in run if check in x.get("fired", ())), None) for run in runs]
-            fired = sorted(epoch for epoch in first if epoch is not None)
-            if fired and fired[len(fired) // 2] in epochs:
-                at = epochs.index(fired[len(fired) // 2])
-                marker = MARKERS[k % len(MARKERS)]
-                axes.plot([epochs[at]], [curves[axes][at]], marker, ms=9, mfc="none", color=look["color"])
-    middle.axhline(limits.h_norm_explosion_ratio, color="0.3", ls="-.", lw=0.8, label="threshold of D1, 50")
-    floor = limits.floor_for(groups[0].reports[0].facts.convention.dtype)
-    right.axhline(floor, color="0.3", ls="--", lw=0.8, label=f"floor of D2, {floor:g}")
-    for axes, title in zip(
-        (left, middle, right),
-        ("test accuracy", "growth", "‖g_L‖ / 128"),
-        strict=True,
-    ):
-        axes.set_title(title)
-        axes.set_xlabel("epoch")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    for axes in (middle, right):
-        log_scale(axes)
-    middle.plot([], [], "o", ms=9, mfc="none", color="0.3", label="D1 (D2) first fires, median seed")
-    legend(figure, (left, middle, right))
-    return figure
+            fired = [epoch for epoch in first if epoch is not None]
+            return [statistics.median_high(fired)] if fired else []
+
+        accuracy = [[float(line["accuracy"]) for line in run] for run in runs]
+        growth = [[float(line["growth"]) for line in run] for run in runs]
+        reference = [[float(line["g_per_sample"][-1]) / 128 for line in run] for run in runs]
+        lines["accuracy"].append(_over_seeds(name, accuracy, xs=xs))
+        lines["growth"].append(_over_seeds(name, growth, xs=xs, log=True, fired=rings("D1")))
+        lines["reference"].append(_over_seeds(name, reference, xs=xs, log=True, fired=rings("D2")))
+    every, limit = sorted(epochs), limits.h_norm_explosion_ratio
+    floor = _floor(limits, groups[0].reports[0].facts.convention.dtype)
+    ring = "ring: {} first fires, median seed"
+    return [
+        Chart("temporal-accuracy", "test accuracy", "mean over seeds", "accuracy", every, lines["accuracy"], "epoch"),
+        Chart("temporal-growth", f"growth ({ring.format('D1')})", "geometric mean over seeds", "growth", every, lines["growth"], "epoch", log=True, levels=(Level(limit, f"D1 {limit:g}"),)),
+        Chart("temporal-reference", f"‖g_L‖ / 128 ({ring.format('D2')})", "geometric mean over seeds", "‖g_L‖ / 128", every, lines["reference"], "epoch", log=True, levels=(floor,)),
+    ]  # fmt: skip
 
 
-def _panels(height: float, sharey: bool = False) -> tuple[Figure, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, height), layout="constrained")
-    return figure, figure.subplots(1, 3, sharey=sharey)
-
-
-def _mean(runs: Sequence[Sequence[float | None]], log: bool = False) -> list[float]:
-    """Mean over seeds (geometric for `log`) up to the shortest; NaN where nothing finite was measured."""
-    result = []
+def _over_seeds(
+    name: str,
+    runs: Sequence[Sequence[float | None]],
+    *,
+    xs: Sequence[float] | None = None,
+    log: bool = False,
+    fired: Sequence[float] = (),
+) -> Series:
+    """Mean over seeds (geometric for `log`) up to the shortest; None where nothing finite was measured."""
+    result: list[float | None] = []
     for values in zip(*runs, strict=False):
         finite = [v for v in values if v is not None and math.isfinite(v) and (not log or v > 0)]
-        if not finite:
-            result.append(math.nan)
-        elif log:
-            result.append(math.exp(sum(map(math.log, finite)) / len(finite)))
-        else:
-            result.append(sum(finite) / len(finite))
-    return result
+        average = statistics.geometric_mean if log else statistics.fmean
+        result.append(average(finite) if finite else None)
+    return Series(name, result, (), range(len(result)) if xs is None else xs, fired=fired)

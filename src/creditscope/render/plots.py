@@ -1,29 +1,45 @@
-"""Described figures drawn with matplotlib: text as text, colours and marks that do without each other."""
+"""The one way of drawing: matplotlib figures for notebooks and papers, whose SVG is slimmed for the page (`creditscope.render.svg`).
+
+Colours are told apart with every common colour vision; marks differ in shape, so that none is told by its colour alone.
+"""
 
 from __future__ import annotations
 
+import io
 import math
 import textwrap
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from creditscope.render.charts import Chart, Dots, Matrix, usable
-from creditscope.render.charts import Figure as Described
-from creditscope.render.numbers import printable
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from creditscope.errors import CreditscopeError
+from creditscope.files import write_atomic
+from creditscope.render.charts import Chart, Dots, Matrix, Panel, Series, missing, summary, usable
+from creditscope.render.numbers import num, printable
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-"""Okabe and Ito: told apart with every common colour vision."""
+"""Okabe and Ito."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 STYLES = ("-", "--", "-.", ":")
-LEVELS = ("--", ":", "-.", (0, (8, 2)), (0, (1, 3)))
+RULE, GREY, GRID = "#9b1420", "#6e7781", "#d8dee4"
+"""Of thresholds, of what explains, of the grid."""
+FACES = {"good": "#dcebf7", "bad": "#fbe3d6", "open": "#f2f2f2", "plain": "#fdfdfd"}
+"""Of the cells of a matrix; their words and hatches say the same."""
+HATCHES = {"bad": "///", "open": ".."}
 WIDTH = 7.2
 """Inches: the text width of a page."""
-SETTINGS: dict[str, Any] = {
+MOST_MARKS = 14
+"""Marks per series: a longer one is a line with a mark every few points."""
+FORMATS = ("svg", "pdf", "png")
+UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+SETTINGS: Any = {
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
     "svg.hashsalt": "creditscope",
@@ -33,70 +49,130 @@ SETTINGS: dict[str, Any] = {
     "axes.titlesize": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "xtick.bottom": False,
+    "ytick.left": False,
     "legend.frameon": False,
     "hatch.linewidth": 0.6,
 }
-FACES = {
-    "good": ("#DCEBF7", ""),
-    "bad": ("#FBE3D6", "///"),
-    "open": ("#F2F2F2", ".."),
-    "plain": ("#FFFFFF", ""),
-}
-"""Face and hatch of a cell; its words say the same."""
 
 
-def plot(panels: Sequence[Described]) -> Figure:
-    """One figure with all panels of a study."""
-    from matplotlib.figure import Figure
+class Drawing(Figure):
+    """A matplotlib figure that knows its words: a text alternative, and what to say of each mark.
 
-    lines = _arranged(panels)
-    heights = [max(map(_height, line)) for line in lines]
-    figure = Figure(figsize=(WIDTH, sum(heights) + 0.9), layout="constrained")
-    grid = figure.add_gridspec(len(lines), 1, height_ratios=heights)
-    drawn: list[Axes] = []
-    levels = 0
-    for k, line in enumerate(lines):
-        cells = grid[k].subgridspec(1, len(line))
-        for i, panel in enumerate(line):
-            axes = figure.add_subplot(cells[i])
-            axes.set_title("\n".join(textwrap.wrap(panel.title, 94 // len(line) - 10)))
-            if isinstance(panel, Chart):
-                _chart(axes, panel, levels)
-            elif isinstance(panel, Dots):
-                _dots(axes, panel, levels, first=i == 0)
-            else:
-                _matrix(axes, panel)
-            drawn.append(axes)
-            levels += 0 if isinstance(panel, Matrix) else len(panel.levels)
-    legend(figure, drawn)
-    return figure
+    Saved as it is shown: text stays text, whatever the reader's own settings are.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.alternative = ""
+        self.note = ""
+        """What could not be drawn."""
+        self.tips: dict[str, list[str]] = {}
+        """Group of marks -> the words for each of them, in order."""
+
+    def tip(self, words: Sequence[str]) -> str:
+        """The name of a new group of marks."""
+        self.tips[f"tips-{len(self.tips)}"] = list(words)
+        return f"tips-{len(self.tips) - 1}"
+
+    def savefig(self, *args: Any, **kwargs: Any) -> None:
+        with matplotlib.rc_context(SETTINGS):
+            super().savefig(*args, **kwargs)
+
+    def save(self, path: Path) -> Path:
+        """Write SVG, PDF or PNG, by the path's ending: atomically, and the same bytes every time."""
+        kind = path.suffix.removeprefix(".")
+        if kind not in FORMATS:
+            raise CreditscopeError(f"a figure cannot be written to {path}: end it with .svg, .pdf or .png")
+        buffer = io.BytesIO()
+        self.savefig(buffer, format=kind, dpi=200, metadata=UNDATED[kind])
+        write_atomic(path, buffer.getvalue())
+        return path
 
 
-def _arranged(panels: Sequence[Described]) -> list[list[Described]]:
+def figure(panels: Sequence[Panel], *, columns: int | None = None, quick: bool = False) -> Drawing:
+    """One figure with all panels.
+
+    `columns`: panels side by side (by default as many as their words allow). `quick`: margins are fixed, not fitted to the text,
+    in half the time; only for charts with short titles.
+    """
+    lines = _arranged(panels, columns)
+    heights = [max(map(_height, line)) + (0.7 if len(panels) == 1 and isinstance(panels[0], Chart) else 0) for line in lines]
+    names = {name for panel in panels for name in _legend_names(panel)}
+    below = 0.18 * math.ceil(len(names) / 4) + 0.1 * bool(names)
+    most = max(map(len, lines))
+    with matplotlib.rc_context(SETTINGS | ({"axes.titley": 1.02} if quick else {})):
+        made = Drawing(figsize=(WIDTH, sum(heights) + below), layout=None if quick else "constrained")
+        drawn: list[Axes] = []
+        grid = made.add_gridspec(len(lines), 1, height_ratios=heights, **(_margins(made, len(lines), below) if quick else {}))
+        for k, line in enumerate(lines):
+            cells = grid[k].subgridspec(1, most, wspace=0.28) if quick else grid[k].subgridspec(1, len(line))
+            for i, panel in enumerate(line):
+                axes = made.add_subplot(cells[i])
+                title = printable(panel.title)
+                axes.set_title(title if quick else "\n".join(textwrap.wrap(title, max(20, 94 // len(line) - 6))), loc="left")
+                if isinstance(panel, Chart):
+                    _chart(made, axes, panel)
+                    axes.set_ylabel("" if quick or panel.y in panel.title else printable(panel.y))
+                elif isinstance(panel, Dots):
+                    _dots(made, axes, panel, first=i == 0)
+                else:
+                    _matrix(made, axes, panel)
+                drawn.append(axes)
+        _legend(made, drawn)
+    made.alternative = " ".join(map(summary, panels))
+    notes = [(f"{p.title}: " if len(panels) > 1 else "") + missing(p) for p in panels if missing(p)]
+    notes += [f"band: {p.band.label}" for p in panels if isinstance(p, Chart) and p.band]
+    made.note = "; ".join(notes)
+    return made
+
+
+def _margins(made: Drawing, lines: int, below: float) -> dict[str, float]:
+    """For axes whose labels are short; in inches: .52 at the left, .38 below and .24 above each panel."""
+    height = made.get_figheight()
+    inner = (height - below) / lines - 0.62
+    return {
+        "left": 0.52 / WIDTH, "right": 1 - 0.08 / WIDTH, "bottom": (below + 0.38) / height, "top": 1 - 0.24 / height,
+        "hspace": 0.62 / inner,
+    }  # fmt: skip
+
+
+def _arranged(panels: Sequence[Panel], columns: int | None) -> list[list[Panel]]:
     """Rows of panels: a matrix has a row of its own, the others stand two or three in a row, by their kind."""
-    lines: list[list[Described]] = []
+    lines: list[list[Panel]] = []
     for kind, found in groupby(panels, key=type):
         same = list(found)
         words = max((len(" ".join(p.places)) for p in same if isinstance(p, Chart)), default=0)
-        most = 1 if kind is Matrix else 2 if words > 24 or len(same) in (2, 4) else 3
+        most = 1 if kind is Matrix else columns or (2 if words > 24 or len(same) in (2, 4) else 3)
         lines += [same[k : k + most] for k in range(0, len(same), most)]
     return lines
 
 
-def _height(panel: Described) -> float:
+def _height(panel: Panel) -> float:
     if isinstance(panel, Chart):
-        return 2.4
-    return 0.8 + (0.24 if isinstance(panel, Dots) else 0.34) * len(panel.rows)
+        return 1.9
+    return 0.9 + (0.22 if isinstance(panel, Dots) else 0.34) * len(panel.rows)
+
+
+def _legend_names(panel: Panel) -> list[str]:
+    if isinstance(panel, Chart):
+        return [s.name for s in panel.series] if _named(panel) else []
+    return [name for name in (panel.marks, panel.hollow) if name] if isinstance(panel, Dots) else []
+
+
+def _named(chart: Chart) -> bool:
+    """Whether its series need a legend: not where there is one, or where the places along x say it."""
+    return len(chart.series) > 1 and not (chart.places and all(len(set(s.xs or ())) == 1 for s in chart.series))
 
 
 def style(k: int) -> dict[str, Any]:
-    return {
-        "color": COLOURS[k % len(COLOURS)],
-        "marker": MARKERS[k % len(MARKERS)],
-        "ls": STYLES[(k // len(COLOURS)) % len(STYLES)],
-        "ms": 4,
-        "lw": 1.2,
-    }
+    """Of the k-th series: its colour, its mark and its dashes."""
+    dashes = STYLES[(k // len(COLOURS)) % len(STYLES)]
+    return {"color": COLOURS[k % len(COLOURS)], "marker": MARKERS[k % len(MARKERS)], "ls": dashes, "ms": 4, "lw": 1.2}
 
 
 def short(name: str, letters: int = 34) -> str:
@@ -104,124 +180,148 @@ def short(name: str, letters: int = 34) -> str:
     return name if len(name) <= letters else name[: letters - 1] + "…"
 
 
-def _chart(axes: Axes, chart: Chart, before: int) -> None:
-    """`before`: levels in earlier panels, so that every level has a dash of its own."""
-    from matplotlib.ticker import MaxNLocator
-
+def _chart(made: Drawing, axes: Axes, chart: Chart) -> None:
     for k, series in enumerate(chart.series):
-        kept = [
-            (x, v, w)
-            for (x, v), w in zip(chart.points(series), [*series.spread, *[None] * len(series.values)], strict=False)
-            if v is not None and usable(v, chart.log)
-        ]
-        look = style(k) if series.line else {**style(k), "ls": "none", "ms": 5}
-        look["markevery"] = (k % 3 if len(kept) > 18 else 0, max(1, len(kept) // 9))
-        xs, values = [x for x, _, _ in kept], [v for _, v, _ in kept]
-        axes.plot(xs, values, label=short(series.name), **look)
-        bars = [(x, v, w) for x, v, w in kept if w is not None and math.isfinite(w)]
-        if bars and len(kept) <= 18:
-            axes.errorbar(
-                [x for x, _, _ in bars], [v for _, v, _ in bars], yerr=[w for _, _, w in bars],
-                fmt="none", ecolor=look["color"], elinewidth=0.8, capsize=2,
-            )  # fmt: skip
-        rings = [(x, v) for x, v, _ in kept if x in series.fired]
-        if rings:
-            axes.plot(*zip(*rings, strict=True), "o", ms=9, mfc="none", mec=look["color"], label="_nolegend_")
-    for k, level in enumerate(chart.levels, before):
-        axes.axhline(level.value, color="0.3", ls=LEVELS[k % len(LEVELS)], lw=0.8, label=short(level.label, 44))
-    if chart.zero:
-        axes.axhline(0, color="0.75", lw=0.8, zorder=0)
-    axes.set_ylabel(chart.y)
-    axes.set_xlabel(chart.x)
+        _series(made, axes, chart, series, k)
+    if chart.band and not chart.log:
+        b = chart.band
+        axes.fill_between([b.first - 0.3, b.last + 0.3], b.low, b.high, color=COLOURS[3], alpha=0.22, lw=0)
+    if chart.zero and not chart.log:
+        axes.axhline(0, color=GREY, lw=0.8, zorder=0.9)
     if chart.log:
         log_scale(axes, "y")
+    for k, level in enumerate(chart.levels):
+        _level(axes, level.value, level.label, left=k % 2 == 1)
+    for event in chart.events:
+        axes.axvline(event.x, color=GREY, ls=":", lw=1)
+        left = event.x > (min(chart.xs) + max(chart.xs)) / 2
+        axes.annotate(
+            short(event.label, 40), (event.x, 1), (-3 if left else 3, -2), xycoords=("data", "axes fraction"),
+            textcoords="offset points", fontsize=6.5, color=GREY, ha="right" if left else "left", va="top",
+        )  # fmt: skip
+    axes.set_xlabel(printable(chart.x))
+    axes.grid(False, axis="x")
     if chart.places:
         axes.set_xticks(range(len(chart.places)), [short(p, 14) for p in chart.places])
         axes.set_xlim(-0.4, len(chart.places) - 0.6)
-    elif chart.whole:
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    elif chart.whole and len(chart.xs) <= 9 and all(x == int(x) for x in chart.xs):
+        axes.xaxis.set_major_locator(FixedLocator(list(chart.xs)))
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(6))
-        axes.axvline(0, color="0.75", lw=0.8, zorder=0)
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=chart.whole))
+    if not chart.whole:
+        axes.axvline(0, color=GREY, lw=0.8, zorder=0.9)
+    if not chart.log:
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=chart.flip))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
     if chart.flip:
-        axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.invert_yaxis()
 
 
-def _dots(axes: Axes, dots: Dots, before: int, first: bool) -> None:
-    from matplotlib.ticker import MaxNLocator
+def _series(made: Drawing, axes: Axes, chart: Chart, series: Series, k: int) -> None:
+    points = [(i, x, v) for i, (x, v) in enumerate(chart.points(series)) if v is not None and usable(v, chart.log)]
+    xs, values = [x for _, x, _ in points], [v for *_, v in points]
+    look = style(k) if series.line else {**style(k), "ls": "none", "ms": 5}
+    step = max(1, math.ceil(len(points) / MOST_MARKS))
+    marked = [n for n, (_, x, _) in enumerate(points) if n % step == 0 or n == len(points) - 1 or x in series.fired]
+    spans = [(x, span) for i, x, _ in points if (span := series.interval(i)) and not (chart.log and span[0] <= 0)]
+    if series.band and spans:
+        ends = zip(*(span for _, span in spans), strict=True)
+        axes.fill_between([x for x, _ in spans], *ends, color=look["color"], alpha=0.2, lw=0)
+    elif len(points) <= 2 * MOST_MARKS:
+        for x, span in spans:
+            axes.plot([x, x], span, color=look["color"], lw=1, label="_")
+    words = []
+    for n in marked:
+        i, x, v = points[n]
+        span = series.interval(i)
+        interval = f" [{num(span[0])}, {num(span[1])}]" if span else ""
+        words.append(f"{series.name} = {num(v)}{interval}, {chart.x} {chart.place(x)}")
+    label = short(series.name) if _named(chart) else "_"
+    axes.plot(xs, values, label=label, markevery=marked, gid=made.tip(words), **look)
+    rings = [(x, v) for _, x, v in points if x in series.fired]
+    if rings:
+        axes.plot(*zip(*rings, strict=True), "o", ms=9, mfc="none", mec=look["color"], label="_")
 
-    labelled: set[str] = set()
 
-    def once(label: str) -> str:
-        new = label if label and label not in labelled else "_nolegend_"
-        labelled.add(label)
-        return new
+def _level(axes: Axes, value: float, label: str, left: bool) -> None:
+    axes.axhline(value, color=RULE, ls="--", lw=0.9)
+    axes.annotate(
+        short(label, 44), (0 if left else 1, value), (2 if left else -2, 1.5), xycoords=("axes fraction", "data"),
+        textcoords="offset points", fontsize=6.5, color=RULE, ha="left" if left else "right", va="bottom",
+    )  # fmt: skip
+
+
+def _dots(made: Drawing, axes: Axes, dots: Dots, first: bool) -> None:
+    seen: set[str] = set()
+
+    def once(name: str) -> str:
+        new = name and name not in seen
+        seen.add(name)
+        return name if new else "_"
 
     for k, row in enumerate(dots.rows):
-        marks = [v for _, v in row.marks if usable(v, dots.log)]
-        hollow = [v for _, v in row.hollow if usable(v, dots.log)]
         if row.interval and all(usable(v, dots.log) for v in row.interval):
-            axes.plot(row.interval, [k, k], "-", color=COLOURS[0], lw=1.6, alpha=0.6)
-            axes.plot(row.interval, [k, k], "|", color=COLOURS[0], ms=6)
-        axes.plot(hollow, [k] * len(hollow), "s", mfc="none", color=COLOURS[1], ms=4, label=once(dots.hollow))
-        axes.plot(marks, [k] * len(marks), "o", color=COLOURS[0], ms=4, label=once(dots.marks))
-    for k, level in enumerate(dots.levels, before):
-        axes.axvline(level.value, color="0.3", ls=LEVELS[k % len(LEVELS)], lw=0.8, label=short(level.label, 44))
+            axes.hlines(k, *row.interval, color=COLOURS[0], lw=1.8, alpha=0.6)
+        for marks, hollow in ((row.marks, False), (row.hollow, True)):
+            kept = [(label, v) for label, v in marks if usable(v, dots.log)]
+            if not kept:
+                continue
+            words = [f"{row.name} = {num(v)}" + (f", {label}" if label else "") for label, v in kept]
+            if dots.bars and not hollow:
+                axes.barh(k, kept[0][1], height=0.6, color=COLOURS[0], gid=made.tip(words[:1]))
+                continue
+            look: dict[str, Any] = {"color": COLOURS[1], "mfc": "none", "marker": "s"} if hollow else {"color": COLOURS[0], "marker": "o"}
+            label = once(dots.hollow if hollow else dots.marks)
+            axes.plot([v for _, v in kept], [k] * len(kept), ls="none", ms=4.5, label=label, gid=made.tip(words), **look)
     if dots.log:
         log_scale(axes, "x")
     else:
         axes.xaxis.set_major_locator(MaxNLocator(4))
         if dots.zero:
-            axes.axvline(0, color="0.75", lw=0.8, zorder=0)
+            axes.axvline(0, color=GREY, lw=0.8, zorder=0.9)
+    for level in dots.levels:
+        axes.axvline(level.value, color=RULE, ls="--", lw=0.9)
     axes.set_yticks(range(len(dots.rows)), [short(r.name, 48) if first else "" for r in dots.rows])
     axes.set_ylim(len(dots.rows) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(dots.x)
+    rules = "; ".join(f"dashed: {short(level.label, 44)}" for level in dots.levels)
+    axes.set_xlabel("\n".join([dots.x, *textwrap.wrap(rules, 40)]))
 
 
-def _matrix(axes: Axes, matrix: Matrix) -> None:
-    from matplotlib.patches import Rectangle
-
+def _matrix(made: Drawing, axes: Axes, matrix: Matrix) -> None:
     letters = max(6, 78 // max(1, len(matrix.columns)))
-    for i, (_, cells) in enumerate(matrix.rows):
+    for i, (name, cells) in enumerate(matrix.rows):
         for k, cell in enumerate(cells):
-            face, hatch = FACES[cell.kind]
-            box = Rectangle((k - 0.5, i - 0.5), 1, 1, facecolor=face, edgecolor="0.75", hatch=hatch, lw=0.8)
-            axes.add_patch(box)
-            words = textwrap.wrap(short(cell.words, 40), letters, break_long_words=False)
-            axes.text(
-                k, i, "\n".join(words), ha="center", va="center", fontsize=6.5,
-                bbox={"facecolor": face, "edgecolor": "none", "pad": 0.6},
-            )  # fmt: skip
+            tip = made.tip([f"{name}, {matrix.columns[k]}: {cell.words}"])
+            look = {"facecolor": FACES[cell.kind], "edgecolor": GREY, "hatch": HATCHES.get(cell.kind), "lw": 0.6}
+            axes.add_patch(Rectangle((k - 0.48, i - 0.46), 0.96, 0.92, gid=tip, **look))
+            words = "\n".join(textwrap.wrap(short(cell.words, 40), letters, break_long_words=False))
+            box = {"facecolor": FACES[cell.kind], "edgecolor": "none", "pad": 0.6}
+            axes.text(k, i, words, ha="center", va="center", fontsize=6.5, bbox=box if cell.kind in HATCHES else None)
+    axes.grid(False)
     axes.set_xlim(-0.5, max(1, len(matrix.columns)) - 0.5)
     axes.set_ylim(len(matrix.rows) - 0.5, -0.5)
-    axes.set_xticks(range(len(matrix.columns)), ["\n".join(textwrap.wrap(c, letters)) for c in matrix.columns])
+    axes.set_xticks(range(len(matrix.columns)), ["\n".join(textwrap.wrap(printable(c), letters)) for c in matrix.columns])
     axes.set_yticks(range(len(matrix.rows)), [short(name) for name, _ in matrix.rows])
-    axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
+    axes.spines[:].set_visible(False)
 
 
 def log_scale(axes: Axes, which: str = "y") -> None:
     """Powers of ten as 1e-7: they are text, and the same as in the reports."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
     axis = axes.yaxis if which == "y" else axes.xaxis
     (axes.set_yscale if which == "y" else axes.set_xscale)("log")
     low, high = sorted(axis.get_view_interval())
     if low > 0 and math.ceil(math.log10(low)) >= math.floor(math.log10(high)):  # fewer than two powers in view
         limits = 10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(high) + 1e-9)
         (axes.set_ylim if which == "y" else axes.set_xlim)(*limits)
-    axis.set_major_locator(LogLocator(numticks=8 if which == "y" else 5))
+    axis.set_major_locator(LogLocator(numticks=7 if which == "y" else 5))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"1e{round(math.log10(value))}" if value > 0 else ""))
 
 
-def legend(figure: Figure, panels: Sequence[Axes]) -> None:
-    """One legend below all panels, each name once."""
-    pairs = {label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    if not pairs:
+def _legend(made: Drawing, drawn: Sequence[Axes]) -> None:
+    """One legend below all panels, each name once; none where a single name says nothing."""
+    pairs = {label: handle for axes in drawn for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if len(pairs) < 2:
         return
     columns = max(1, min(4, len(pairs), 100 // (max(map(len, pairs)) + 6)))
-    figure.legend(list(pairs.values()), list(pairs), loc="outside lower center", ncols=columns)
+    made.legend(list(pairs.values()), list(pairs), loc="outside lower center", ncols=columns)

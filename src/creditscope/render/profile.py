@@ -1,23 +1,75 @@
-"""The depth profile in rows and lines."""
+"""The depth profile: as text, Markdown, a figure, a notebook card and a data frame."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.text import Text
 
 from creditscope.measure.facts import DepthProfile, Readout
 from creditscope.protocol.estimate import CALIBRATION
 from creditscope.protocol.wording import signed_pp
+from creditscope.render.markdown import escape, table
+from creditscope.render.numbers import printable
+from creditscope.render.section import Section
+from creditscope.render.text import sheet, to_text
+from creditscope.tables import Cell, Column, Row, Table
+
+if TYPE_CHECKING:
+    from creditscope.render.plots import Drawing
 
 HEADER = ["state", "readout", "95 % interval", "twin's readout", "95 % interval"]
 TITLE = "Depth profile (accuracy of a linear readout; twin: random blocks)"
 
 
-def profile_rows(profile: DepthProfile) -> list[list[str]]:
-    """One row for the raw input, where it was read, and one per state."""
-    rows = [] if profile.raw is None else [["input", *_cells(profile.raw), "", ""]]
+def text(profile: DepthProfile) -> str:
+    section = profile_section(profile)
+    return to_text(Group(sheet(section), *(Text(printable(line)) for line in section.lines)))
+
+
+def markdown(profile: DepthProfile) -> str:
+    section = profile_section(profile)
+    rows = [[*map(escape, row)] for row in section.rows]
+    lines = [f"**{TITLE}**", "", *table(HEADER, rows), "", *(f"- {escape(line)}" for line in section.lines)]
+    return "\n".join(lines) + "\n"
+
+
+def html(profile: DepthProfile) -> str:
+    from creditscope.render.card import card
+
+    section = profile_section(profile)
+    return card("Depth profile", "", section.lines[:2], section, plot(profile))
+
+
+def plot(profile: DepthProfile) -> Drawing:
+    from creditscope.render.figures import profile_figure
+
+    return profile_figure([profile])
+
+
+def frame(profile: DepthProfile) -> Any:
+    """One row per state, the raw input first where it was read."""
+    states = [] if profile.raw is None else [("input", profile.raw, None)]
+    states += [(f"h_{k}", own, twin) for k, (own, twin) in enumerate(zip(profile.curve, profile.twin, strict=True))]
+    rows = [Row({"state": Cell(name), "readout": _cell(own), "twin": _cell(twin)}) for name, own, twin in states]
+    columns = (Column("state"), Column("readout"), Column("twin"))
+    return Table("profile", TITLE, columns, tuple(rows)).to_frame()
+
+
+def _cell(readout: Readout | None) -> Cell:
+    return Cell() if readout is None else Cell(readout.accuracy, readout.low, readout.high)
+
+
+def profile_section(profile: DepthProfile) -> Section:
+    """One row for the raw input, where it was read, and one per state; then the margin and how it was measured."""
+    rows = [] if profile.raw is None else [["input", *_words(profile.raw), "", ""]]
     pairs = enumerate(zip(profile.curve, profile.twin, strict=True))
-    return rows + [[f"h_{k}", *_cells(own), *_cells(twin)] for k, (own, twin) in pairs]
+    rows += [[f"h_{k}", *_words(own), *_words(twin)] for k, (own, twin) in pairs]
+    return Section(TITLE, HEADER, rows, _lines(profile), numbers=True)
 
 
-def profile_lines(profile: DepthProfile) -> list[str]:
+def _lines(profile: DepthProfile) -> list[str]:
     """The margin, the first block that takes accuracy away, how it was measured."""
     lines = []
     if (m := profile.margin) is not None:
@@ -46,7 +98,7 @@ def profile_lines(profile: DepthProfile) -> list[str]:
     return lines
 
 
-def _cells(readout: Readout) -> list[str]:
+def _words(readout: Readout) -> list[str]:
     if readout.accuracy is None or readout.low is None or readout.high is None:
         return ["not finite", "–"]
     return [f"{readout.accuracy:.3f}", f"[{readout.low:.3f}, {readout.high:.3f}]"]

@@ -1,0 +1,282 @@
+"""A report, put together once: its sections as rows and lines, and from them text, Markdown, a notebook card and a data frame.
+
+Text is coloured in a terminal and plain when piped. Strings from outside cannot become markup, commands or lines of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from creditscope.measure.facts import Facts
+from creditscope.protocol.report import DiagnosticReport
+from creditscope.protocol.wording import other_reading, over_all_layers
+from creditscope.render.certificate import certificate_lines
+from creditscope.render.functional import functional_lines, functional_table
+from creditscope.render.markdown import escape, table
+from creditscope.render.numbers import STYLES, accuracy, mark, num, printable, signed
+from creditscope.render.profile import profile_section
+from creditscope.render.section import Section
+from creditscope.render.text import sheet, to_text
+from creditscope.tables import Cell, Column, Row, Table
+
+if TYPE_CHECKING:
+    from creditscope.render.plots import Drawing
+
+WARNINGS = "Warnings"
+
+
+def text(report: DiagnosticReport) -> str:
+    return to_text(renderable(report))
+
+
+def renderable(report: DiagnosticReport) -> Group:
+    report = inert(report)
+    parts: list[RenderableType] = [_heading(report)]
+    for section in sections(report):
+        parts.append(Text())
+        if section.header:
+            parts.append(sheet(section))
+        elif section.title:
+            parts.append(Text(section.title, style="bold yellow" if section.title == WARNINGS else "bold"))
+        indent, bullet, style = "" if section.header or not section.title else "  ", "", ""
+        if section.title == WARNINGS:
+            bullet, style = "! ", "yellow"
+        parts += [Text(f"{indent}{line}", style=style) for line in section.numbered(bullet)]
+    parts += [Text(), Text(report.verdict.line, style=STYLES.get(report.status, ""), no_wrap=True, overflow="ignore")]
+    return Group(*parts)
+
+
+def inert(report: DiagnosticReport) -> DiagnosticReport:
+    """The same report with nothing in its strings that a terminal would obey and no line that is not ours."""
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, str):
+            return printable(value)
+        if isinstance(value, dict):
+            return {key: clean(entry) for key, entry in value.items()}
+        return [clean(entry) for entry in value] if isinstance(value, list) else value
+
+    return DiagnosticReport.from_dict(clean(report.to_dict()))
+
+
+def markdown(report: DiagnosticReport) -> str:
+    facts, c = report.facts, report.facts.convention
+    lines = [f"## {escape(report.method_name or 'network')}", ""]
+    if report.notes:
+        lines += [escape(report.notes), ""]
+    lines += [f"**{escape(report.verdict.line)}**", ""]
+    for section in sections(report):
+        lines += [f"**{escape(section.title)}**", ""] if section.title else []
+        if section.header:
+            rows = [[*map(escape, row)] for row in section.rows]
+            lines += [*table([*map(escape, section.header)], rows), ""]
+        lines += [*replace(section, lines=[*map(escape, section.lines)]).numbered("- "), ""] if section.lines else []
+    lines.append(
+        f"Protocol {escape(report.protocol)}; {c.n_samples} samples ({escape(c.samples)}), loss {escape(c.loss)}, "
+        f"{escape(c.reduction)}; {escape(c.dtype)}, {escape(c.mode)} mode, {escape(c.checkpoint)} checkpoint; {facts.stream.kind} stream read as "
+        f"{escape(facts.stream.read)}; cosine in {escape(c.cosine_dtype)}."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def html(report: DiagnosticReport) -> str:
+    from creditscope.render.card import card
+
+    checks = checks_section(report)
+    return card(report.method_name or "network", report.status, [report.notes, report.verdict.line], checks, plot(report))
+
+
+def plot(report: DiagnosticReport) -> Drawing:
+    from creditscope.render.figures import report_figure
+
+    return report_figure(report)
+
+
+def frame(report: DiagnosticReport) -> Any:
+    """One row per layer."""
+    return layers_table(report.facts).to_frame()
+
+
+def layers_table(facts: Facts) -> Table:
+    """Every fact that has a value per layer, as numbers."""
+    f = facts
+    found: dict[str, Sequence[Any] | None] = {
+        "h_norm": f.scale.mean,
+        "reference_norm": f.reference.per_sample,
+        "reference_norm_128": f.reference.batch_mean_128,
+        "clamp_batch_size": f.reference.clamp_batch_size,
+        "cosine": f.alignment and f.alignment.mean,
+        "cosine_std": f.alignment and f.alignment.std,
+        "measurable": f.alignment and f.alignment.measurable,
+        "under_floor": f.alignment and f.alignment.under_floor,
+        "counts": f.alignment and [k in f.alignment.counting_layers for k in range(f.stream.depth + 1)],
+        "stability": f.stability.per_layer or None,
+        "rho": f.perturbation and f.perturbation.credit and f.perturbation.credit.mean,
+        "nudging": f.nudging and f.nudging.credit and f.nudging.credit.mean,
+        "readout": f.profile and [r.accuracy for r in f.profile.curve],
+        "twin_readout": f.profile and [r.accuracy for r in f.profile.twin],
+    }
+    known = {name: values for name, values in found.items() if values is not None}
+    rows = [
+        Row({"layer": Cell(k), **{name: Cell(v[k]) for name, v in known.items()}}) for k in range(f.stream.depth + 1)
+    ]
+    return Table("layers", "layer by layer", (Column("layer"), *map(Column, known)), tuple(rows))
+
+
+# ---- what it says -----------------------------------------------------------------------------------------------------
+
+
+def sections(report: DiagnosticReport) -> list[Section]:
+    """What is said of a network, in order; only what there is to say."""
+    facts, verdict = report.facts, report.verdict
+    made = [claimed_section(report), checks_section(report), layers_section(facts), functional_section(facts)]
+    if not made[3].rows:  # nothing per layer: its lines stand below the layers
+        made[2:] = [replace(made[2], lines=[*made[2].lines, *made[3].lines])]
+    if facts.profile is not None:
+        made.append(profile_section(facts.profile))
+    if facts.depth is not None:
+        title = "Depth margin (accuracy of the trained network minus frozen-blocks null)"
+        made.append(Section(title, lines=margin_lines(facts)))
+    if report.certificate is not None:
+        made.append(Section("Locality of the update", lines=certificate_lines(report.certificate)))
+    steps = [f"{s.title}: {s.answer}. {s.sentence}" for s in report.chain]
+    made.append(Section("From the claim to what holds", lines=steps, ordered=True))
+    made.append(Section(WARNINGS, lines=verdict.warnings))
+    made.append(Section("", lines=[verdict.alternative] if verdict.alternative else []))
+    return [section for section in made if section.rows or section.lines]
+
+
+def _heading(report: DiagnosticReport) -> Text:
+    facts, c = report.facts, report.facts.convention
+    title = report.method_name or "network"
+    head = Text(f"creditscope · {title}" + (f" · {report.notes}" if report.notes else ""), style="bold")
+    lines = [
+        f"protocol {report.protocol} · {c.n_samples} samples ({c.samples}) in batches of {', '.join(map(str, c.batch_sizes))} · "
+        f"{c.dtype} · {c.mode} mode · {c.checkpoint} checkpoint" + (f" · run {report.run[:10]}" if report.run else ""),
+        f"{facts.stream.kind} stream, L = {facts.stream.depth}, read: {facts.stream.read}; {c.layers}",
+    ]
+    lines += [f"note: {note}" for note in facts.stream.notes]
+    return Text.assemble(head, "\n", "\n".join(lines))
+
+
+def claimed_section(report: DiagnosticReport) -> Section:
+    d3 = report.checks["D3"]
+    found = f"D3 {mark(d3.answer)}" + (f": margin {signed(d3.value, 1)} pp" if d3.value is not None else "")
+    if report.status == "inconsistent" and (seen := report.facts.evaluation):
+        found = f"{seen.accuracy:.3f} on the evaluation batches; D3 not judged"
+    rows = [
+        [f"accuracy {accuracy(report.headline_acc)}", found],
+        [f"headline Γ {headline_text(report.facts)}", f"Γ {gamma_text(report)}"],
+    ]
+    return Section("", ("accuracy + Γ would have claimed", "the protocol finds"), rows)
+
+
+def headline_text(facts: Facts) -> str:
+    """Headline Γ with the number of layers behind it where it is not all that count, and Γ over all layers where it differs."""
+    if facts.aggregate is None:
+        return signed(None)
+    behind = facts.alignment.layers_behind if facts.alignment else ""
+    return signed(facts.aggregate.headline) + behind + other_reading(facts.aggregate)
+
+
+def gamma_text(report: DiagnosticReport) -> str:
+    """Headline Γ, or why it is not shown as a result."""
+    if report.facts.aggregate is None:
+        return "not measured (no credit given)"
+    raw = headline_text(report.facts)
+    return f"withheld: not interpretable here (raw {raw})" if report.verdict.gamma_withheld else raw
+
+
+def checks_section(report: DiagnosticReport) -> Section:
+    rows = [
+        [
+            c.id,
+            c.name,
+            mark(c.answer),
+            num(c.value),
+            f"[{num(c.interval[0])}, {num(c.interval[1])}]" if c.interval else "–",
+            c.sentence,
+        ]
+        for c in report.verdict.checks
+    ]
+    return Section("Checks", ("", "check", "answer", "value", "95 % interval", "what it says"), rows, gap=2)
+
+
+def layers_section(facts: Facts, clamp: bool = False) -> Section:
+    """`clamp`: with the batch size from which on a usual cosine is clamped."""
+    al, exact = facts.alignment, facts.concentration.exact_layers if facts.concentration else ()
+    columns: dict[str, list[str]] = {
+        "l": [str(k) for k in range(facts.stream.depth + 1)],
+        "mean ‖h_l‖": [*map(num, facts.scale.mean)],
+        "‖g_l‖ per sample": [*map(num, facts.reference.per_sample)],
+        "‖g_l‖ / 128": [*map(num, facts.reference.batch_mean_128)],
+    }
+    if clamp:
+        columns["clamp batch size"] = [*map(num, facts.reference.clamp_batch_size)]
+    if al is not None:
+        columns |= {
+            "cos(a_l, g_l)": [
+                signed(v) + ("*" if k in exact else "") + ("" if k in al.counting_layers else "°")
+                for k, v in enumerate(al.mean)
+            ],
+            "sd over samples": [num(v, 2) for v in al.std],
+            "measurable": [*map(str, al.measurable)],
+            "under floor": [f"{v:.0%}" for v in al.under_floor],
+        }
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    return Section("Layers", [*columns], rows, _below_layers(facts), numbers=True)
+
+
+def _below_layers(facts: Facts) -> list[str]:
+    lines = []
+    if facts.alignment and facts.concentration and facts.concentration.exact_layers:
+        lines.append("* exact by construction: the credit is the reference itself")
+    if (al := facts.alignment) is not None and al.counting_note:
+        lines.append(("° " if len(al.counting_layers) < len(al.mean) else "") + al.counting_note)
+    lines.append(
+        f"growth {num(facts.scale.growth)} (largest step between layers), total {num(facts.scale.total_growth)}; "
+        f"clamp batch size at h_L {num(facts.reference.clamp_batch_size[-1])} (there ‖g_L‖ / B is 10 x the cosine eps 1e-8)"
+    )
+    if (ag := facts.aggregate) is not None and (c := facts.concentration) is not None:
+        lines.append(
+            f"Γ by aggregation: mean of layers {headline_text(facts)} · concatenated {signed(ag.concat)} · norm-weighted "
+            f"{signed(ag.norm_weighted)} · flattened {signed(ag.flattened)} · clamped at B=128 {signed(ag.clamped_128)}"
+        )
+        lines.append(
+            f"deep mean (layers of 1..L that count) {signed(c.deep_mean)}, without exact layers "
+            f"{signed(c.deep_mean_without_exact)}{over_all_layers(c.deep_mean, c.deep_mean_all_layers)}; "
+            f"largest share {num(c.top_share, 2)} at layer {c.top_layer if c.top_layer is not None else '–'}"
+        )
+    s = facts.stability
+    if s.deepest is None:
+        lines.append(f"stability not measured: {s.reason}")
+    else:
+        lines.append(f"stability of the direction of g_L {signed(s.deepest)} over {s.groups} groups of 128 samples")
+    return lines
+
+
+def functional_section(facts: Facts) -> Section:
+    """The full level, where it was measured."""
+    header, rows = functional_table(facts)
+    return Section("Functional metrics", header, rows, functional_lines(facts), numbers=True, gap=2)
+
+
+def margin_lines(facts: Facts) -> list[str]:
+    """One line per null, then what backpropagation itself gains."""
+    lines: list[str] = []
+    if facts.depth is None:
+        return lines
+    named = [(f"to {m.null} null", m) for m in facts.depth.margins]
+    named += [("of backpropagation to its null", facts.depth.bp_margin)] if facts.depth.bp_margin else []
+    for name, m in named:
+        interval = f" [{signed(m.low_pp, 1)}, {signed(m.high_pp, 1)}]" if m.low_pp is not None else ""
+        binomial = f"; binomial se {m.binomial_se_pp:.2f} pp" if m.binomial_se_pp is not None else ""
+        lines.append(
+            f"{name}: {m.accuracy:.3f} - {m.null_accuracy:.3f} = {signed(m.margin_pp, 1)} pp{interval} ({m.interval}{binomial})"
+        )
+    return lines

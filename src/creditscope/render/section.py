@@ -1,0 +1,24 @@
+"""One part of what is said of a network: a title, a table, lines below it. Every format renders these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    header: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    lines: Sequence[str] = ()
+    ordered: bool = False
+    """The lines are steps, one after the other."""
+    numbers: bool = False
+    """The columns are numbers: set to the right."""
+    gap: int = 3
+    """Spaces between columns in a terminal."""
+
+    def numbered(self, bullet: str) -> list[str]:
+        """The lines with their number, or with `bullet`."""
+        return [f"{k}. {line}" if self.ordered else f"{bullet}{line}" for k, line in enumerate(self.lines, 1)]

@@ -1,0 +1,155 @@
+"""A record: what one finished run left, and nothing that follows from it. Verdicts are computed when they are read.
+
+spec         the settings, and by their hash the name of the run
+trajectory   one line per epoch (0: before training): accuracy, train loss, norms, cosines, the checks that fired then
+report       the facts of the final network as they were stored; a verdict that stands beside them is not read
+full         the facts of level full, of the final network or of a kept epoch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from creditscope.credit.base import trained_layers
+from creditscope.errors import CreditscopeError
+from creditscope.measure.facts import Facts
+from creditscope.measure.recount import recounted
+from creditscope.protocol.report import DiagnosticReport
+from creditscope.training.spec import RunSpec
+
+if TYPE_CHECKING:
+    from creditscope.runs.store import Store
+    from creditscope.training.bundle import Bundle
+
+Line = dict[str, Any]
+"""One epoch of a trajectory."""
+
+
+class NotMeasured(CreditscopeError):
+    """The facts of level full are not there, and nobody asked to measure them."""
+
+
+class Finished(Protocol):
+    """A finished run: a `Record`, or the `Bundle` that it is read from."""
+
+    @property
+    def spec(self) -> RunSpec: ...
+    @property
+    def path(self) -> Path: ...
+    @property
+    def accuracy(self) -> float: ...
+    @property
+    def n_test(self) -> int | None: ...
+    @property
+    def report(self) -> dict[str, Any]: ...
+    @property
+    def trajectory(self) -> list[Line]: ...
+    @property
+    def versions(self) -> dict[str, str]: ...
+
+
+def no_full(epoch: int | None) -> Facts:
+    raise NotMeasured("no facts of level full were given")
+
+
+@dataclass(frozen=True)
+class Record:
+    spec: RunSpec
+    trajectory: list[Line]
+    report: dict[str, Any]
+    path: Path = Path()
+    full: Callable[[int | None], Facts] = no_full
+    """Level full at an epoch (None: the final network)."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Libraries that trained it."""
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.trajectory[-1]["accuracy"])
+
+    @property
+    def n_test(self) -> int | None:
+        n = self.report.get("n_test")
+        return n if isinstance(n, int) and n > 0 else None
+
+    @cached_property
+    def facts(self) -> Facts:
+        """Of the final network, basic level."""
+        return facts_of(self.report, self.spec, str(self.path))
+
+    @cached_property
+    def counting(self) -> tuple[int, ...]:
+        """Layers whose credit trains something."""
+        stream = self.facts.stream
+        return counting_layers(self.spec, stream.depth, stream.kind)
+
+    def line(self, epoch: int | None = None) -> Line | None:
+        """The line of an epoch (None: the last); None where the run has no such epoch."""
+        if epoch is None:
+            return self.trajectory[-1]
+        return self.trajectory[epoch] if 0 <= epoch < len(self.trajectory) else None
+
+
+def record_of(run: Finished) -> Record:
+    """A bundle as a record; a record as it is."""
+    if isinstance(run, Record):
+        return run
+    return Record(run.spec, run.trajectory, run.report, run.path, versions=run.versions)
+
+
+def counting_layers(spec: RunSpec, depth: int, kind: str) -> tuple[int, ...]:
+    """Layers whose credit trains something in a network of this spec."""
+    return trained_layers(depth, kind, spec.credit_site, spec.first_trained)
+
+
+def facts_of(report: dict[str, Any], spec: RunSpec, source: str) -> Facts:
+    """The facts of a stored report over the layers that count, also where they were measured before three-check/1.1."""
+    facts = DiagnosticReport.from_dict(report, source).facts
+    return recounted(facts, counting_layers(spec, facts.stream.depth, facts.stream.kind))
+
+
+def records_of(
+    store: Store, specs: Iterable[RunSpec], data_dir: str | Path | None = None
+) -> tuple[list[Record], list[str]]:
+    """The finished runs among the specs, and one line for each directory that cannot be used."""
+    found: list[Record] = []
+    problems: list[str] = []
+    for spec in specs:
+        if store.has(spec):
+            try:
+                bundle = store.bundle(spec)
+                full = _measurer(store, spec, data_dir)
+                found.append(Record(spec, bundle.trajectory, bundle.report, bundle.path, full, bundle.versions))
+            except CreditscopeError as error:
+                problems.append(str(error))
+    return found, problems
+
+
+def _measurer(store: Store, spec: RunSpec, data_dir: str | Path | None) -> Callable[[int | None], Facts]:
+    def full(epoch: int | None) -> Facts:
+        name = spec.hash if epoch is None else f"{spec.hash}-epoch-{epoch:03d}"
+        return facts_of(store.cached(name, lambda: measure_full(store.bundle(spec), epoch, data_dir)), spec, name)
+
+    return full
+
+
+def measure_full(bundle: Bundle, epoch: int | None, data_dir: str | Path | None) -> dict[str, Any]:
+    """The report of level full of a finished run, at its end or after a kept epoch, from its weights."""
+    from creditscope.data import load_dataset
+    from creditscope.data.dataset import eval_batches
+    from creditscope.protocol.diagnosis import diagnose
+
+    spec, dataset = bundle.spec, load_dataset(bundle.spec.dataset, data_dir)
+    return diagnose(
+        bundle.model(dataset, epoch),
+        eval_batches(dataset),
+        method_name=spec.label,
+        credit=bundle.rule(epoch),
+        level="full",
+        run=spec.hash,
+        checkpoint="final" if epoch is None else f"epoch {epoch}",
+    ).to_dict()
