@@ -9,6 +9,7 @@ from creditscope.display import wire
 
 if TYPE_CHECKING:
     from creditscope.arrays import diagnose_arrays
+    from creditscope.changes import diff
     from creditscope.credit.base import CreditBatch, CreditRule
     from creditscope.credit.foreign import credit_from_grads
     from creditscope.credit.registry import credit_rule, register
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "diagnose",
     "diagnose_arrays",
+    "diff",
     "DiagnosticReport",
     "DiagnosticThresholds",
     "certify",
@@ -57,6 +59,7 @@ __all__ = [
 _HOME = {
     "diagnose": "creditscope.protocol.diagnosis",
     "diagnose_arrays": "creditscope.arrays",
+    "diff": "creditscope.changes",
     "DiagnosticReport": "creditscope.protocol.report",
     "DiagnosticThresholds": "creditscope.protocol.thresholds",
     "certify": "creditscope.training.certify",

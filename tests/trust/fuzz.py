@@ -2,9 +2,9 @@
 
 By hand: python tests/trust/fuzz.py 20000 [SECONDS]: that many inputs, at most so long (default 900 s). Kinds of input: bundles,
 specs as YAML and JSON, reports, stores, records of arrays, CIFAR files of both layouts and their archives. Each input starts
-from a good file; half of the damaged bundles get fitting checksums, so that the damage comes past them. Watched
-on every input: the error's type, a canary that only executed code creates, files that reading changed or left behind, and the time it took; as a
-command also the address space.
+from a good file; half of the damaged bundles get fitting checksums, so that the damage comes past them. Watched on every input:
+the error's type, a canary that only executed code creates, files that reading changed or left behind, and the time it took;
+as a command also the address space.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ def spoilt(members: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     elif way == 4:
         members[name] = np.tile(value, (2,) + (1,) * (value.ndim - 1))
     elif way == 5:
-        members[name] = value.astype(rng.choice(["S3", "bool", "u8"]))
+        members[name] = value.astype(rng.choice(["bool", "u8", "c8"]))
     return members
 
 

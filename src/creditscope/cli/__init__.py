@@ -10,6 +10,7 @@ COMMANDS = {
     "demo": ("creditscope.cli.demo", "train and audit BP, FA and DFA with their nulls on the embedded dataset"),
     "train": ("creditscope.cli.train", "train one network by one credit rule into a bundle"),
     "diagnose": ("creditscope.cli.diagnose", "measure and judge the network of a bundle, or the arrays of a record"),
+    "diff": ("creditscope.cli.diff", "compare two reports or bundles: what changed, and is it outside the intervals"),
     "certify": (
         "creditscope.cli.certify",
         "what the updates of a bundle's network depend on: a certificate of locality",

@@ -27,7 +27,13 @@ def text(certificate: Certificate) -> str:
 def markdown(certificate: Certificate) -> str:
     section = certificate_section(certificate)
     rows = [[*map(escape, row)] for row in section.rows]
-    lines = [f"**{escape(section.title)}**", "", *table(HEADER, rows), "", *(f"- {escape(line)}" for line in section.lines)]
+    lines = [
+        f"**{escape(section.title)}**",
+        "",
+        *table(HEADER, rows),
+        "",
+        *(f"- {escape(line)}" for line in section.lines),
+    ]
     return "\n".join(lines) + "\n"
 
 

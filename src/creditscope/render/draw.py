@@ -107,9 +107,13 @@ def _matrix(
     found: dict[str, dict[str, Cell]] = {}
     for cell, place, group in zip(up, across, groups, strict=True):
         kind = KINDS.get(str(simple(cell.value)), "plain")
-        found.setdefault(say(place.value), {})[group] = Cell(MARKS[kind] + (say(cell.value) if cell.known else "–"), kind)
+        found.setdefault(say(place.value), {})[group] = Cell(
+            MARKS[kind] + (say(cell.value) if cell.known else "–"), kind
+        )
     columns = [name or title for name in names]
-    return Matrix(key, title, convention, columns, [(r, [c.get(n, Cell("–")) for n in names]) for r, c in found.items()])
+    return Matrix(
+        key, title, convention, columns, [(r, [c.get(n, Cell("–")) for n in names]) for r, c in found.items()]
+    )
 
 
 def rules(quantity: Quantity | None, limits: DiagnosticThresholds | None = None) -> tuple[Level, ...]:

@@ -60,7 +60,14 @@ def layer_panels(facts: Facts, limits: DiagnosticThresholds) -> list[Panel]:
         ceiling = limits.stability_drift_ceiling
         series = Series("stability", facts.stability.per_layer)
         made.append(
-            chart("stability", "stability of g_l", convention, series, zero=True, levels=(Level(ceiling, f"C {ceiling:g}"),))
+            chart(
+                "stability",
+                "stability of g_l",
+                convention,
+                series,
+                zero=True,
+                levels=(Level(ceiling, f"C {ceiling:g}"),),
+            )
         )
     if (p := facts.perturbation) is not None and (lines := _kinds(p.credit, p.reference, p.random)):
         convention = f"{p.directions} directions, ε = {p.epsilon:g}, {p.n_samples} samples, {p.dtype}"
@@ -75,7 +82,17 @@ def layer_panels(facts: Facts, limits: DiagnosticThresholds) -> list[Panel]:
         convention = f"layers {', '.join(map(str, b.layers))}, {b.n_samples} samples"
         title = "fresh-B null: deep mean cosine"
         made.append(
-            Chart("fresh-b", title, convention, title, [0, 1], series_b, "feedback", zero=True, places=["trained", "redrawn"])
+            Chart(
+                "fresh-b",
+                title,
+                convention,
+                title,
+                [0, 1],
+                series_b,
+                "feedback",
+                zero=True,
+                places=["trained", "redrawn"],
+            )
         )
     return made
 
@@ -161,14 +178,24 @@ def epoch_panels(
 
     def chart(key: str, title: str, convention: str, values: Sequence[Any], **more: Any) -> Chart:
         return Chart(
-            f"epoch-{key}", title, convention, title, columns["epoch"], [Series(title, values)], "epoch", events=events, **more
+            f"epoch-{key}",
+            title,
+            convention,
+            title,
+            columns["epoch"],
+            [Series(title, values)],
+            "epoch",
+            events=events,
+            **more,
         )
 
     step = "largest mean‖h_{l+1}‖ / mean‖h_l‖"
     return [
         chart("accuracy", "test accuracy", "test set", columns["accuracy"]),
         chart("growth", "growth", step, columns["growth"], log=True, levels=(Level(growth, f"D1 {growth:g}"),)),
-        chart("reference", "‖g_L‖ / 128", SIZE_128, columns["reference_128"], log=True, levels=(_floor(limits, dtype),)),
+        chart(
+            "reference", "‖g_L‖ / 128", SIZE_128, columns["reference_128"], log=True, levels=(_floor(limits, dtype),)
+        ),
     ]
 
 
@@ -195,7 +222,9 @@ def write_figures(
             f"layers{suffix}": layers_panels(found),
             f"temporal{suffix}": temporal_panels(found),
         }
-        profiles = {n: [r.facts.profile for r in g.reports if r.facts.profile] for n, g in zip(names(found), found, strict=True)}
+        profiles = {
+            n: [r.facts.profile for r in g.reports if r.facts.profile] for n, g in zip(names(found), found, strict=True)
+        }
         if any(profiles.values()):
             wanted[f"profile{suffix}"] = [profile_panel({n: p for n, p in profiles.items() if p})]
     wanted |= described or {}

@@ -101,20 +101,26 @@ def figure(panels: Sequence[Panel], *, columns: int | None = None, quick: bool =
     in half the time; only for charts with short titles.
     """
     lines = _arranged(panels, columns)
-    heights = [max(map(_height, line)) + (0.7 if len(panels) == 1 and isinstance(panels[0], Chart) else 0) for line in lines]
+    heights = [
+        max(map(_height, line)) + (0.7 if len(panels) == 1 and isinstance(panels[0], Chart) else 0) for line in lines
+    ]
     names = {name for panel in panels for name in _legend_names(panel)}
     below = 0.18 * math.ceil(len(names) / 4) + 0.1 * bool(names)
     most = max(map(len, lines))
     with matplotlib.rc_context(SETTINGS | ({"axes.titley": 1.02} if quick else {})):
         made = Drawing(figsize=(WIDTH, sum(heights) + below), layout=None if quick else "constrained")
         drawn: list[Axes] = []
-        grid = made.add_gridspec(len(lines), 1, height_ratios=heights, **(_margins(made, len(lines), below) if quick else {}))
+        grid = made.add_gridspec(
+            len(lines), 1, height_ratios=heights, **(_margins(made, len(lines), below) if quick else {})
+        )
         for k, line in enumerate(lines):
             cells = grid[k].subgridspec(1, most, wspace=0.28) if quick else grid[k].subgridspec(1, len(line))
             for i, panel in enumerate(line):
                 axes = made.add_subplot(cells[i])
                 title = printable(panel.title)
-                axes.set_title(title if quick else "\n".join(textwrap.wrap(title, max(20, 94 // len(line) - 6))), loc="left")
+                axes.set_title(
+                    title if quick else "\n".join(textwrap.wrap(title, max(20, 94 // len(line) - 6))), loc="left"
+                )
                 if isinstance(panel, Chart):
                     _chart(made, axes, panel)
                     axes.set_ylabel("" if quick or panel.y in panel.title else printable(panel.y))
@@ -270,9 +276,13 @@ def _dots(made: Drawing, axes: Axes, dots: Dots, first: bool) -> None:
             if dots.bars and not hollow:
                 axes.barh(k, kept[0][1], height=0.6, color=COLOURS[0], gid=made.tip(words[:1]))
                 continue
-            look: dict[str, Any] = {"color": COLOURS[1], "mfc": "none", "marker": "s"} if hollow else {"color": COLOURS[0], "marker": "o"}
+            look: dict[str, Any] = (
+                {"color": COLOURS[1], "mfc": "none", "marker": "s"} if hollow else {"color": COLOURS[0], "marker": "o"}
+            )
             label = once(dots.hollow if hollow else dots.marks)
-            axes.plot([v for _, v in kept], [k] * len(kept), ls="none", ms=4.5, label=label, gid=made.tip(words), **look)
+            axes.plot(
+                [v for _, v in kept], [k] * len(kept), ls="none", ms=4.5, label=label, gid=made.tip(words), **look
+            )
     if dots.log:
         log_scale(axes, "x")
     else:
@@ -300,7 +310,9 @@ def _matrix(made: Drawing, axes: Axes, matrix: Matrix) -> None:
     axes.grid(False)
     axes.set_xlim(-0.5, max(1, len(matrix.columns)) - 0.5)
     axes.set_ylim(len(matrix.rows) - 0.5, -0.5)
-    axes.set_xticks(range(len(matrix.columns)), ["\n".join(textwrap.wrap(printable(c), letters)) for c in matrix.columns])
+    axes.set_xticks(
+        range(len(matrix.columns)), ["\n".join(textwrap.wrap(printable(c), letters)) for c in matrix.columns]
+    )
     axes.set_yticks(range(len(matrix.rows)), [short(name) for name, _ in matrix.rows])
     axes.spines[:].set_visible(False)
 

@@ -88,7 +88,9 @@ def html(report: DiagnosticReport) -> str:
     from creditscope.render.card import card
 
     checks = checks_section(report)
-    return card(report.method_name or "network", report.status, [report.notes, report.verdict.line], checks, plot(report))
+    return card(
+        report.method_name or "network", report.status, [report.notes, report.verdict.line], checks, plot(report)
+    )
 
 
 def plot(report: DiagnosticReport) -> Drawing:

@@ -17,8 +17,8 @@ import matplotlib
 from markupsafe import Markup
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-from creditscope.render.plots import COLOURS, FACES, GREY, GRID, RULE, SETTINGS, UNDATED, Drawing
 from creditscope.render.numbers import printable
+from creditscope.render.plots import COLOURS, FACES, GREY, GRID, RULE, SETTINGS, UNDATED, Drawing
 
 LINK = "{http://www.w3.org/1999/xlink}href"
 CLASSES = {colour.lower(): f"{k}" for k, colour in enumerate(COLOURS)} | {
@@ -47,7 +47,9 @@ def svg(drawing: Drawing, key: str = "") -> Markup:
     )
 
 
-def _element(element: Element, shapes: dict[str | None, Element], tips: dict[str, list[str]], titles: list[str] | None = None) -> str:
+def _element(
+    element: Element, shapes: dict[str | None, Element], tips: dict[str, list[str]], titles: list[str] | None = None
+) -> str:
     """The element and what is in it, as text; "" for what is not seen."""
     tag = element.tag.split("}")[-1]
     if tag in ("metadata", "defs", "style"):
@@ -88,7 +90,7 @@ def _shape(start: str, look: dict[str, str], title: str | None) -> str:
                 names.append(f"{letter}{name}")
     attributes += [f'{name}="{_round(look[name])}"' for name in KEPT if name in look]
     classes = f' class="{" ".join(names)}"' if names else ""
-    end = "/>" if title is None else f"><title>{escape(printable(title))}</title></{start.split()[0]}>"
+    end = "/>" if title is None else f"><title>{escape(printable(title))}</title></{start.split(maxsplit=1)[0]}>"
     return f"<{start}{classes} {' '.join(attributes)}{end}"
 
 
@@ -99,8 +101,18 @@ def _text(element: Element, look: dict[str, str]) -> str:
     turned = element.get("transform", "")
     place = f'transform="{_round(turned)}"' if "rotate(-90" in turned or "translate" in turned else ""
     x, y = (f'{k}="{_round(element.get(k, ""))}"' if element.get(k) else "" for k in ("x", "y"))
-    size, anchor, colour = look.get("font-size", "8px").removesuffix("px"), look.get("text-anchor", "start"), look.get("fill")
-    parts = [x, y, place, f'font-size="{size}"' if size != "8" else "", f'text-anchor="{anchor}"' if anchor != "start" else ""]
+    size, anchor, colour = (
+        look.get("font-size", "8px").removesuffix("px"),
+        look.get("text-anchor", "start"),
+        look.get("fill"),
+    )
+    parts = [
+        x,
+        y,
+        place,
+        f'font-size="{size}"' if size != "8" else "",
+        f'text-anchor="{anchor}"' if anchor != "start" else "",
+    ]
     parts += [f'class="f{CLASSES[colour]}" fill="{colour}"'] if colour in CLASSES else []
     return f"<text {' '.join(filter(None, parts))}>{words}</text>"
 
@@ -118,5 +130,7 @@ def _marker(d: str, x: float, y: float) -> str:
     if "C" in d:
         radius = max(abs(float(v)) for v in re.findall(r"-?[\d.]+(?:e-?\d+)?", d))
         return f'circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"'
-    moved = re.sub(r"(-?[\d.]+(?:e-?\d+)?) (-?[\d.]+(?:e-?\d+)?)", lambda m: f"{float(m[1]) + x:.1f} {float(m[2]) + y:.1f}", d)
+    moved = re.sub(
+        r"(-?[\d.]+(?:e-?\d+)?) (-?[\d.]+(?:e-?\d+)?)", lambda m: f"{float(m[1]) + x:.1f} {float(m[2]) + y:.1f}", d
+    )
     return f'path d="{_path(moved)}"'

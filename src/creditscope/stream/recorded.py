@@ -21,6 +21,7 @@ KEYS = ("h", "g", "a", "logits", "labels", "losses", "x", "twin")
 """Entries of a batch of arrays."""
 EACH = "each"
 """batch_size: the loss is averaged over each batch as it is given."""
+MAX_BATCH = 2**31
 HALF = (torch.float16, torch.bfloat16)
 ON_CPU = 1
 """kDLCPU of the DLPack protocol."""
@@ -28,24 +29,32 @@ ON_CPU = 1
 
 def as_tensor(value: Any, what: str) -> Tensor:
     """A numpy, JAX or torch array, or anything with `__dlpack__` or `__array__`, as a tensor on the CPU. Values are kept."""
-    if isinstance(value, Tensor):
-        return value.detach().cpu()
     try:
-        if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray) and _on_cpu(value):
-            return torch.utils.dlpack.from_dlpack(value)
-        array = np.asarray(value)
-        if array.dtype.name == "bfloat16":  # of ml_dtypes: torch does not know it by name
-            return torch.from_numpy(array.view(np.uint16).astype(np.int32)).to(torch.int16).view(torch.bfloat16)
-        if array.dtype.kind not in "fiu" or array.dtype.name not in NUMBERS:
-            raise TypeError(f"it has dtype {array.dtype}")
-        return torch.from_numpy(np.array(array, dtype=NUMBERS[array.dtype.name], order="C"))
+        t = _converted(value)
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         why = " ".join(str(error).split())[:120]
         raise CreditscopeError(
             f"{what} is a {type(value).__name__} that is no array of numbers ({why}); give numpy, JAX or torch arrays"
         ) from None
+    if t.dtype not in DTYPES:
+        raise CreditscopeError(f"{what} has dtype {t.dtype}; give real numbers or integers")
+    return t
 
 
+def _converted(value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.detach().cpu()
+    if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray) and _on_cpu(value):
+        return torch.utils.dlpack.from_dlpack(value)
+    array = np.asarray(value)
+    if array.dtype.name == "bfloat16":  # of ml_dtypes: torch does not know it by name
+        return torch.from_numpy(array.view(np.uint16).astype(np.int32)).to(torch.int16).view(torch.bfloat16)
+    if array.dtype.name not in NUMBERS:
+        raise TypeError(f"it has dtype {array.dtype}")
+    return torch.from_numpy(np.array(array, dtype=NUMBERS[array.dtype.name], order="C"))
+
+
+DTYPES = (*HALF, torch.float32, torch.float64, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 NUMBERS = {name: name for name in ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")}
 NUMBERS |= {"uint16": "int64", "uint32": "int64"}
 """dtypes that torch computes with, by the numpy dtype that an array may have."""
@@ -257,6 +266,8 @@ class ArrayBatches:
         if key not in given:
             return None
         t = as_tensor(given[key], f"{key} of {where}")
+        if key in ("logits", "losses") and not t.is_floating_point():
+            raise CreditscopeError(f"{key} of {where} have dtype {t.dtype}; give floating-point numbers")
         if not t.dim() or len(t) != n:
             raise CreditscopeError(
                 f"{key} of {where} have shape {list(t.shape)} for {n} samples; give one row per sample"
@@ -295,9 +306,7 @@ class Reduction:
                     f"batch_size is {batch_size!r} with reduction='sum'; it is for reduction='mean' only"
                 )
             return
-        good = batch_size == EACH or (
-            isinstance(batch_size, int) and not isinstance(batch_size, bool) and batch_size > 0
-        )
+        good = batch_size == EACH or (type(batch_size) is int and 0 < batch_size < MAX_BATCH)
         if not good:
             raise CreditscopeError(
                 f"batch_size is {batch_size!r} with reduction='mean'; give the number of samples that the loss was averaged "
