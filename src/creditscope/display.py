@@ -1,7 +1,7 @@
 """Things that show themselves: as text, Markdown, a figure, a card in a notebook, a data frame.
 
-What is shown is data and knows no renderer. The public door (`creditscope/__init__.py`) says which module renders which class; its
-functions `text`, `markdown`, `html`, `plot` and `frame` take the thing and are loaded when first used.
+What is shown is data and knows no renderer. The public door (`creditscope/__init__.py`) says which module renders which class.
+The functions `text`, `markdown`, `html`, `plot` and `frame` of that module take the thing; they are loaded when first used.
 """
 
 from __future__ import annotations

@@ -46,7 +46,6 @@ def _dots(held: Sequence[Outcome], kind: str) -> Dots:
         log=ratio,
         marks=OURS,
         hollow="" if ratio else PUBLISHED,
-        wide=True,
     )
 
 

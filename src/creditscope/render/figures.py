@@ -1,4 +1,4 @@
-"""What is drawn of networks: one network by layer and over its epochs, several by layer, depth and epoch, the audit over seeds."""
+"""What is drawn of networks: of one its layers and epochs, of several their layers, depth profiles, epochs and audit."""
 
 from __future__ import annotations
 
@@ -203,13 +203,16 @@ def epoch_panels(
 
 
 def write_figures(
-    groups: Sequence[Group], directory: Path, described: Mapping[str, Sequence[Panel]] | None = None
+    groups: Sequence[Group],
+    directory: Path,
+    described: Mapping[str, Sequence[Panel]] | None = None,
+    formats: Sequence[str] = ("svg", "pdf", "png"),
 ) -> list[Path]:
-    """audit, layers, temporal and profile of the groups, and the described figures (file name -> panels), as SVG, PDF and PNG.
+    """audit, layers, temporal and profile of the groups, and the described figures (file name -> panels), in every format.
 
     Networks of different shape or task get figures of their own. Returns the paths that were written.
     """
-    from creditscope.render.plots import FORMATS, figure
+    from creditscope.render.plots import figure
 
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -229,7 +232,7 @@ def write_figures(
             wanted[f"profile{suffix}"] = [profile_panel({n: p for n, p in profiles.items() if p})]
     wanted |= described or {}
     drawn = {name: figure(panels) for name, panels in wanted.items() if panels}
-    return [made.save(directory / f"{name}.{kind}") for name, made in drawn.items() for kind in FORMATS]
+    return [made.save(directory / f"{name}.{kind}") for name, made in drawn.items() for kind in formats]
 
 
 def alike(groups: Sequence[Group]) -> dict[str, list[Group]]:
@@ -314,9 +317,11 @@ def audit_panels(groups: Sequence[AuditRow], longest: int = LONGEST) -> list[Pan
         rows["gamma"].append(Row(name, found))
     c = groups[0].reports[0].facts.convention
     cosine = f"mean over layers of the mean per-sample cosine, {c.cosine_dtype}"
-    seeds, open_marks = "network, one per seed", "frozen-blocks null"
     made: list[Panel] = [
-        Dots("audit-accuracy", "accuracy", "final checkpoint, test set", "accuracy", rows["accuracy"], zero=False, marks=seeds, hollow=open_marks),
+        Dots(
+            "audit-accuracy", "accuracy", "final checkpoint, test set", "accuracy", rows["accuracy"], zero=False,
+            marks="network, one per seed", hollow="frozen-blocks null",
+        ),
         Dots("audit-gamma", "headline Γ", cosine, "Γ", rows["gamma"]),
     ]  # fmt: skip
     for null in dict.fromkeys(null for margins in by_null for null in margins):
@@ -369,14 +374,18 @@ def temporal_panels(groups: Sequence[Group]) -> list[Panel]:
         lines["accuracy"].append(_over_seeds(name, accuracy, xs=xs))
         lines["growth"].append(_over_seeds(name, growth, xs=xs, log=True, fired=rings("D1")))
         lines["reference"].append(_over_seeds(name, reference, xs=xs, log=True, fired=rings("D2")))
-    every, limit = sorted(epochs), limits.h_norm_explosion_ratio
+    limit = limits.h_norm_explosion_ratio
     floor = _floor(limits, groups[0].reports[0].facts.convention.dtype)
-    ring = "ring: {} first fires, median seed"
+    means, ring = "geometric mean over seeds", "ring: {} first fires, median seed"
+
+    def chart(key: str, title: str, convention: str, **more: Any) -> Chart:
+        return Chart(f"temporal-{key}", title, convention, title, sorted(epochs), lines[key], "epoch", **more)
+
     return [
-        Chart("temporal-accuracy", "test accuracy", "mean over seeds", "accuracy", every, lines["accuracy"], "epoch"),
-        Chart("temporal-growth", f"growth ({ring.format('D1')})", "geometric mean over seeds", "growth", every, lines["growth"], "epoch", log=True, levels=(Level(limit, f"D1 {limit:g}"),)),
-        Chart("temporal-reference", f"‖g_L‖ / 128 ({ring.format('D2')})", "geometric mean over seeds", "‖g_L‖ / 128", every, lines["reference"], "epoch", log=True, levels=(floor,)),
-    ]  # fmt: skip
+        chart("accuracy", "test accuracy", "mean over seeds"),
+        chart("growth", "growth", f"{means}; {ring.format('D1')}", log=True, levels=(Level(limit, f"D1 {limit:g}"),)),
+        chart("reference", "‖g_L‖ / 128", f"{means}; {ring.format('D2')}", log=True, levels=(floor,)),
+    ]
 
 
 def _over_seeds(

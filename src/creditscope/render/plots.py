@@ -1,4 +1,4 @@
-"""The one way of drawing: matplotlib figures for notebooks and papers, whose SVG is slimmed for the page (`creditscope.render.svg`).
+"""The one way of drawing: matplotlib, for notebooks, papers and pages (whose SVG `creditscope.render.svg` makes small).
 
 Colours are told apart with every common colour vision; marks differ in shape, so that none is told by its colour alone.
 """
@@ -194,10 +194,10 @@ def _chart(made: Drawing, axes: Axes, chart: Chart) -> None:
         axes.fill_between([b.first - 0.3, b.last + 0.3], b.low, b.high, color=COLOURS[3], alpha=0.22, lw=0)
     if chart.zero and not chart.log:
         axes.axhline(0, color=GREY, lw=0.8, zorder=0.9)
-    if chart.log:
-        log_scale(axes, "y")
     for k, level in enumerate(chart.levels):
         _level(axes, level.value, level.label, left=k % 2 == 1)
+    if chart.log:
+        log_scale(axes, "y")  # last: thresholds are in view
     for event in chart.events:
         axes.axvline(event.x, color=GREY, ls=":", lw=1)
         left = event.x > (min(chart.xs) + max(chart.xs)) / 2
@@ -231,8 +231,8 @@ def _series(made: Drawing, axes: Axes, chart: Chart, series: Series, k: int) -> 
     marked = [n for n, (_, x, _) in enumerate(points) if n % step == 0 or n == len(points) - 1 or x in series.fired]
     spans = [(x, span) for i, x, _ in points if (span := series.interval(i)) and not (chart.log and span[0] <= 0)]
     if series.band and spans:
-        ends = zip(*(span for _, span in spans), strict=True)
-        axes.fill_between([x for x, _ in spans], *ends, color=look["color"], alpha=0.2, lw=0)
+        low, high = zip(*(span for _, span in spans), strict=True)
+        axes.fill_between([x for x, _ in spans], low, high, color=look["color"], alpha=0.2, lw=0)
     elif len(points) <= 2 * MOST_MARKS:
         for x, span in spans:
             axes.plot([x, x], span, color=look["color"], lw=1, label="_")
@@ -276,21 +276,20 @@ def _dots(made: Drawing, axes: Axes, dots: Dots, first: bool) -> None:
             if dots.bars and not hollow:
                 axes.barh(k, kept[0][1], height=0.6, color=COLOURS[0], gid=made.tip(words[:1]))
                 continue
-            look: dict[str, Any] = (
-                {"color": COLOURS[1], "mfc": "none", "marker": "s"} if hollow else {"color": COLOURS[0], "marker": "o"}
-            )
+            look: dict[str, Any] = {"color": COLOURS[hollow], "marker": "s" if hollow else "o"}
+            look |= {"mfc": "none"} if hollow else {}
             label = once(dots.hollow if hollow else dots.marks)
             axes.plot(
                 [v for _, v in kept], [k] * len(kept), ls="none", ms=4.5, label=label, gid=made.tip(words), **look
             )
+    for level in dots.levels:
+        axes.axvline(level.value, color=RULE, ls="--", lw=0.9)
     if dots.log:
         log_scale(axes, "x")
     else:
         axes.xaxis.set_major_locator(MaxNLocator(4))
         if dots.zero:
             axes.axvline(0, color=GREY, lw=0.8, zorder=0.9)
-    for level in dots.levels:
-        axes.axvline(level.value, color=RULE, ls="--", lw=0.9)
     axes.set_yticks(range(len(dots.rows)), [short(r.name, 48) if first else "" for r in dots.rows])
     axes.set_ylim(len(dots.rows) - 0.5, -0.5)
     rules = "; ".join(f"dashed: {short(level.label, 44)}" for level in dots.levels)
@@ -302,7 +301,12 @@ def _matrix(made: Drawing, axes: Axes, matrix: Matrix) -> None:
     for i, (name, cells) in enumerate(matrix.rows):
         for k, cell in enumerate(cells):
             tip = made.tip([f"{name}, {matrix.columns[k]}: {cell.words}"])
-            look = {"facecolor": FACES[cell.kind], "edgecolor": GREY, "hatch": HATCHES.get(cell.kind), "lw": 0.6}
+            look: dict[str, Any] = {
+                "facecolor": FACES[cell.kind],
+                "edgecolor": GREY,
+                "hatch": HATCHES.get(cell.kind),
+                "lw": 0.6,
+            }
             axes.add_patch(Rectangle((k - 0.48, i - 0.46), 0.96, 0.92, gid=tip, **look))
             words = "\n".join(textwrap.wrap(short(cell.words, 40), letters, break_long_words=False))
             box = {"facecolor": FACES[cell.kind], "edgecolor": "none", "pad": 0.6}

@@ -50,7 +50,8 @@ def plot(profile: DepthProfile) -> Drawing:
 
 def frame(profile: DepthProfile) -> Any:
     """One row per state, the raw input first where it was read."""
-    states = [] if profile.raw is None else [("input", profile.raw, None)]
+    states: list[tuple[str, Readout, Readout | None]] = []
+    states += [] if profile.raw is None else [("input", profile.raw, None)]
     states += [(f"h_{k}", own, twin) for k, (own, twin) in enumerate(zip(profile.curve, profile.twin, strict=True))]
     rows = [Row({"state": Cell(name), "readout": _cell(own), "twin": _cell(twin)}) for name, own, twin in states]
     columns = (Column("state"), Column("readout"), Column("twin"))

@@ -78,8 +78,8 @@ def markdown(report: DiagnosticReport) -> str:
         lines += [*replace(section, lines=[*map(escape, section.lines)]).numbered("- "), ""] if section.lines else []
     lines.append(
         f"Protocol {escape(report.protocol)}; {c.n_samples} samples ({escape(c.samples)}), loss {escape(c.loss)}, "
-        f"{escape(c.reduction)}; {escape(c.dtype)}, {escape(c.mode)} mode, {escape(c.checkpoint)} checkpoint; {facts.stream.kind} stream read as "
-        f"{escape(facts.stream.read)}; cosine in {escape(c.cosine_dtype)}."
+        f"{escape(c.reduction)}; {escape(c.dtype)}, {escape(c.mode)} mode, {escape(c.checkpoint)} checkpoint; "
+        f"{facts.stream.kind} stream read as {escape(facts.stream.read)}; cosine in {escape(c.cosine_dtype)}."
     )
     return "\n".join(lines) + "\n"
 
@@ -106,27 +106,23 @@ def frame(report: DiagnosticReport) -> Any:
 
 def layers_table(facts: Facts) -> Table:
     """Every fact that has a value per layer, as numbers."""
-    f = facts
-    found: dict[str, Sequence[Any] | None] = {
+    f, layers = facts, range(facts.stream.depth + 1)
+    found: dict[str, Sequence[Any]] = {
         "h_norm": f.scale.mean,
         "reference_norm": f.reference.per_sample,
         "reference_norm_128": f.reference.batch_mean_128,
         "clamp_batch_size": f.reference.clamp_batch_size,
-        "cosine": f.alignment and f.alignment.mean,
-        "cosine_std": f.alignment and f.alignment.std,
-        "measurable": f.alignment and f.alignment.measurable,
-        "under_floor": f.alignment and f.alignment.under_floor,
-        "counts": f.alignment and [k in f.alignment.counting_layers for k in range(f.stream.depth + 1)],
-        "stability": f.stability.per_layer or None,
-        "rho": f.perturbation and f.perturbation.credit and f.perturbation.credit.mean,
-        "nudging": f.nudging and f.nudging.credit and f.nudging.credit.mean,
-        "readout": f.profile and [r.accuracy for r in f.profile.curve],
-        "twin_readout": f.profile and [r.accuracy for r in f.profile.twin],
+        "stability": f.stability.per_layer,
     }
-    known = {name: values for name, values in found.items() if values is not None}
-    rows = [
-        Row({"layer": Cell(k), **{name: Cell(v[k]) for name, v in known.items()}}) for k in range(f.stream.depth + 1)
-    ]
+    if (al := f.alignment) is not None:
+        found |= {"cosine": al.mean, "cosine_std": al.std, "measurable": al.measurable, "under_floor": al.under_floor}
+        found["counts"] = [k in al.counting_layers for k in layers]
+    found |= {"rho": f.perturbation.credit.mean} if f.perturbation and f.perturbation.credit else {}
+    found |= {"nudging": f.nudging.credit.mean} if f.nudging and f.nudging.credit else {}
+    if (p := f.profile) is not None:
+        found |= {"readout": [r.accuracy for r in p.curve], "twin_readout": [r.accuracy for r in p.twin]}
+    known = {name: values for name, values in found.items() if values}
+    rows = [Row({"layer": Cell(k), **{name: Cell(v[k]) for name, v in known.items()}}) for k in layers]
     return Table("layers", "layer by layer", (Column("layer"), *map(Column, known)), tuple(rows))
 
 

@@ -33,7 +33,7 @@ def svg(drawing: Drawing, key: str = "") -> Markup:
     """The figure as an element of a page: with its text alternative, and with a title on each mark."""
     buffer = io.StringIO()
     with matplotlib.rc_context(SETTINGS):
-        FigureCanvasSVG(drawing).print_svg(buffer, metadata=UNDATED["svg"])
+        FigureCanvasSVG(drawing).print_svg(buffer, metadata=UNDATED["svg"])  # type: ignore[no-untyped-call]
     root = ElementTree.fromstring(buffer.getvalue())
     shapes = {e.get("id"): e for e in root.iter() if e.get("id")}
     width, height = (float(v) for v in root.get("viewBox", "0 0 1 1").split()[2:])
@@ -43,7 +43,8 @@ def svg(drawing: Drawing, key: str = "") -> Markup:
     label = escape(printable(drawing.alternative), quote=True)
     return Markup(
         f'<svg class="drawing" xmlns="http://www.w3.org/2000/svg" role="img" tabindex="0" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'font-family="DejaVu Sans, sans-serif" font-size="8" data-key="{escape(key, quote=True)}" aria-label="{label}">{body}</svg>'
+        f'font-family="DejaVu Sans, sans-serif" font-size="8" '
+        f'data-key="{escape(key, quote=True)}" aria-label="{label}">{body}</svg>'
     )
 
 

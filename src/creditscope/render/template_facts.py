@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.wording import other_reading
+from creditscope.render.certificate import certificate_section
 from creditscope.render.document import Block, Paragraph, Table, clip
 from creditscope.render.numbers import num, signed
 from creditscope.training.spec import RunSpec
@@ -120,6 +121,20 @@ def aggregations(entry: Entry) -> list[Block]:
         "deep mean without exact layers", "withheld",
     ]  # fmt: skip
     return [Table(header, rows, "Γ under every aggregation; withheld: not interpretable here.")] if rows else []
+
+
+def locality(entry: Entry) -> list[Block]:
+    """What the update of each block depends on, where `certify` has found it out."""
+    blocks: list[Block] = []
+    for r in entry.reports:
+        if r.certificate is not None:
+            section = certificate_section(r.certificate)
+            rows = [[clip(cell) for cell in row] for row in section.rows]
+            told = f"Locality of the update (run {short(key(r))}): {clip(section.title.removeprefix('LOCALITY: '))}."
+            blocks.append(
+                Table(section.header, rows, " ".join([told, *map(clip, section.lines)]), widths=(26, 26, 9, 9, 30))
+            )
+    return blocks
 
 
 def functional(entry: Entry) -> list[Block]:

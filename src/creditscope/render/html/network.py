@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from creditscope.measure.facts import Facts
@@ -33,10 +34,14 @@ class Network:
     null: bool = False
     """A frozen-blocks null: shown, not judged."""
 
+    copy: int = 0
+    """Counts networks that are told apart by nothing else, so that each has a page of its own."""
+
     @property
     def key(self) -> str:
         """Name of its section in the page."""
         content = f"{self.path}\n{self.report.run}\n{self.report.method_name}\n{self.report.notes}"
+        content += f"\n{self.copy}" if self.copy else ""
         return "run-" + hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:12]
 
 
@@ -69,6 +74,17 @@ def networks(
     return made
 
 
+def apart(shown: Iterable[Network]) -> list[Network]:
+    """The networks, each with a key of its own."""
+    made: list[Network] = []
+    seen: Counter[str] = Counter()
+    for network in shown:
+        copies = seen[network.key]
+        seen[network.key] += 1
+        made.append(replace(network, copy=copies) if copies else network)
+    return made
+
+
 def _own_margin(bundle: Audited, report: DiagnosticReport, pool: Sequence[Audited]) -> float | None:
     """To the null of this seed, of the kind that D3 uses."""
     chosen = chosen_margin(report.facts)
@@ -94,13 +110,9 @@ def _merged(stored: Facts, more: Facts) -> Facts:
     return stored.model_copy(update=found)
 
 
-def _number(value: Any) -> float:
-    """A number of a trajectory ("NaN" and infinities stand as strings)."""
-    return float(value)
-
-
-def _round(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")
+def _round(value: Any, by: int = 1) -> float:
+    """A number of a trajectory ("NaN" and infinities stand as strings) divided by `by`."""
+    return float(f"{float(value) / by:.{DIGITS}g}")
 
 
 def trajectory_columns(network: Network) -> dict[str, list[Any]]:
@@ -111,10 +123,19 @@ def trajectory_columns(network: Network) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {"epoch": [int(line["epoch"]) for line in lines]}
     for name in ("accuracy", "train_loss", "gamma", "growth", "stability"):
         values = [line.get(name) for line in lines]
-        columns[name] = [None if v is None else _round(_number(v)) for v in values]
-    columns["reference_128"] = [_round(_number(line["g_per_sample"][-1]) / 128) for line in lines]
+        columns[name] = [None if v is None else _round(v) for v in values]
+    columns["reference_128"] = [_round(line["g_per_sample"][-1], 128) for line in lines]
     columns["fired"] = [list(line.get("fired", ())) for line in lines]
     return columns
+
+
+def first_fired(network: Network) -> list[tuple[str, int]]:
+    """(check, first epoch at which it was raised) in the order in which they were."""
+    first: dict[str, int] = {}
+    for line in network.trajectory:
+        for check in line.get("fired", ()):
+            first.setdefault(str(check), int(line["epoch"]))
+    return sorted(first.items(), key=lambda item: (item[1], item[0]))
 
 
 def data_of(network: Network) -> dict[str, Any]:

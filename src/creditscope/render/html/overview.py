@@ -1,4 +1,4 @@
-"""The overview over seeds: what is claimed and what holds, in numbers, in a table and in three panels."""
+"""The overview over seeds: what is claimed and what holds, in numbers, and in a table."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from creditscope.render import audit as audit_table
-from creditscope.render.charts import Dots, Level, Row
-from creditscope.render.figures import names
 from creditscope.render.html.network import Network
-from creditscope.render.html.section import figure_of
 from creditscope.render.numbers import mark
 from creditscope.studies.audit import AuditRow, Group
-
-LONGEST_NAME = 44
-"""Letters of a row's name in a wide figure."""
 
 
 def summary(rows: Sequence[AuditRow]) -> list[dict[str, Any]]:
@@ -82,61 +76,3 @@ def audit_row(group: AuditRow, shown: Sequence[Network], groups: Sequence[AuditR
         "task": group.task,
         "apart": told_apart(group, groups),
     }
-
-
-def panels(groups: Sequence[AuditRow]) -> list[dict[str, Any]]:
-    """Accuracy with its nulls, Γ, and margin: one dot per seed."""
-    if not groups:
-        return []
-    limit = next(c.threshold for c in groups[0].reports[0].verdict.checks if c.id == "D3")
-    accuracy_rows, gamma_rows, margin_rows = [], [], []
-    told = names(groups, LONGEST_NAME)
-    for name, group in zip(told, groups, strict=True):
-        seeds = group.names
-        margins = {m.null: m for m in group.margins}
-        null = next((margins[k] for k in ("matched", "kind unstated", "bp") if k in margins), None)
-        accuracy_rows.append(
-            Row(
-                name,
-                group.marked_accuracies,
-                hollow=[(f"{null.null} null, mean", null.null_accuracy)] if null else (),
-            )
-        )
-        gammas = [
-            (seed, r.facts.aggregate.headline)
-            for seed, r in zip(seeds, group.reports, strict=True)
-            if r.facts.aggregate is not None and r.facts.aggregate.headline is not None
-        ]
-        gamma_rows.append(Row(name, gammas))
-        if null is not None:
-            interval = None if null.low_pp is None or null.high_pp is None else (null.low_pp, null.high_pp)
-            margin_rows.append(Row(name, [(f"mean of n={null.n}, {null.null} null", null.margin_pp)], interval))
-        else:
-            margin_rows.append(Row(name, ()))
-    c = groups[0].reports[0].facts.convention
-    dots = [
-        Dots(
-            "audit-accuracy",
-            "Accuracy (dots: seeds; squares: frozen-blocks null)",
-            "final checkpoint, test set",
-            "accuracy",
-            accuracy_rows,
-            zero=False,
-        ),
-        Dots(
-            "audit-gamma",
-            "Headline Γ (dots: seeds)",
-            f"mean over layers of the mean per-sample cosine, {c.cosine_dtype}",
-            "Γ",
-            gamma_rows,
-        ),
-        Dots(
-            "audit-margin",
-            "Margin to the frozen-blocks null (bar: 95 % interval)",
-            "trained minus null, percentage points",
-            "pp",
-            margin_rows,
-            levels=(Level(limit, f"D3 threshold {limit:g} pp"),),
-        ),
-    ]
-    return [figure_of(d) for d in dots]

@@ -3,9 +3,9 @@
   const root = document.documentElement;
   const all = (selector, from = document) => Array.from(from.querySelectorAll(selector));
   const one = (id) => document.getElementById(id);
-  // The numbers of the page: JSON, gzipped, in base64; unpacked when somebody wants them.
-  const numbers = async () => {
-    const packed = Uint8Array.from(atob(one("data").textContent), (c) => c.charCodeAt(0));
+  // What the page holds: JSON, gzipped, in base64; unpacked when somebody wants it.
+  const unpack = async (element) => {
+    const packed = Uint8Array.from(atob(element.textContent), (c) => c.charCodeAt(0));
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
     return JSON.parse(await new Response(stream).text());
   };
@@ -29,26 +29,37 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", named);
   named();
 
-  // One network at a time, named by the address.
+  // The address names the open network, or a place, and the filters behind a "?".
+  const address = () => {
+    const [place, query] = location.hash.slice(1).split("?");
+    return { place, query };
+  };
+  const packs = new Map(all("script[data-network]").map((pack) => [pack.dataset.network, pack]));
+  const stage = one("network");
   let cameFrom = null;
-  const show = () => {
-    const wanted = location.hash.slice(1);
-    let found = null;
-    for (const section of all(".network")) {
-      const open = section.id === wanted;
-      section.classList.toggle("open", open);
-      if (open) found = section;
-    }
-    root.classList.toggle("one", found !== null);
+  let open = null;
+  const show = async () => {
+    const { place, query } = address();
+    if (query === undefined && filters.query()) history.replaceState(null, "", `#${place}?${filters.query()}`);
     hide();
-    if (found) {
+    if (packs.has(place)) {
+      const found = await unpack(packs.get(place));
+      if (address().place !== place) return;  // another one was asked for meanwhile
+      open = found.data;
+      stage.innerHTML = found.html;
+      root.classList.add("one");
       window.scrollTo(0, 0);
-      found.querySelector("h2").focus({ preventScroll: true });
-    } else if (cameFrom) {
+      stage.querySelector("h2").focus({ preventScroll: true });
+      return;
+    }
+    open = null;
+    stage.replaceChildren();
+    root.classList.remove("one");
+    if (cameFrom) {
       cameFrom.focus();
       cameFrom = null;
-    } else if (wanted && one(wanted)) {
-      one(wanted).scrollIntoView();
+    } else if (place && one(place)) {
+      one(place).scrollIntoView();
     }
   };
   window.addEventListener("hashchange", show);
@@ -87,27 +98,42 @@
       table.tBodies[0].append(...keyed.map(([, row]) => row));
     });
   });
-  const filters = one("filters");
-  const nulls = one("nulls");
-  const filter = () => {
-    const words = one("search").value.toLowerCase().split(/\s+/).filter(Boolean);
-    let shown = 0;
-    for (const row of rows) {
-      const text = `${row.textContent} ${row.dataset.hash}`.toLowerCase();
-      const fits = words.every((word) => text.includes(word))
-        && (!one("method").value || row.dataset.method === one("method").value)
-        && (!one("status").value || row.dataset.status === one("status").value)
-        && (!row.hasAttribute("data-null") || nulls.checked || one("status").value === "null");
-      row.hidden = !fits;
-      shown += fits;
-    }
-    one("count").textContent = `${shown} of ${rows.length} shown`;
+  const form = one("filters");
+  const controls = ["search", "method", "status", "nulls"].map(one).filter(Boolean);
+  const value = (control) => (control.type === "checkbox" ? (control.checked ? "1" : "") : control.value);
+  const chosen = (id) => (one(id) ? value(one(id)) : "");
+  const filters = {
+    query: () => new URLSearchParams(controls.filter(value).map((c) => [c.id, value(c)])).toString(),
+    read: () => {
+      const given = new URLSearchParams(address().query || "");
+      for (const control of controls) {
+        if (control.type === "checkbox") control.checked = given.has(control.id);
+        else control.value = given.get(control.id) || "";
+      }
+    },
+    apply: () => {
+      const words = chosen("search").toLowerCase().split(/\s+/).filter(Boolean);
+      let shown = 0;
+      for (const row of rows) {
+        const text = `${row.textContent} ${row.dataset.hash}`.toLowerCase();
+        const fits = words.every((word) => text.includes(word))
+          && (!chosen("method") || row.dataset.method === chosen("method"))
+          && (!chosen("status") || row.dataset.status === chosen("status"))
+          && (!row.hasAttribute("data-null") || chosen("nulls") || chosen("status") === "null");
+        row.hidden = !fits;
+        shown += fits;
+      }
+      one("count").textContent = `${shown} of ${rows.length} shown`;
+    },
   };
-  filters.hidden = false;
-  filters.addEventListener("submit", (event) => event.preventDefault());
-  filters.addEventListener("input", filter);
-  filters.reset();
-  filter();
+  form.hidden = false;
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("input", () => {
+    filters.apply();
+    history.replaceState(null, "", `#${address().place}?${filters.query()}`);
+  });
+  filters.read();
+  filters.apply();
 
   // Values of marks: by pointer, or by arrow keys on a focused figure.
   const tip = one("tip");
@@ -122,13 +148,9 @@
       hide();
       active = mark;
       mark.classList.add("active");
-      const chart = mark.closest("svg").dataset;
-      const { run } = mark.closest("[data-run]").dataset;
-      const value = document.createElement("b");
-      const series = mark.closest(".series");
-      value.textContent = `${series.dataset.name} = ${mark.dataset.v}`;
-      const where = [chart.xName, mark.dataset.x].filter(Boolean).join(" ");
-      tip.replaceChildren(value, [where, run, chart.convention].filter(Boolean).join(" · "));
+      const words = document.createElement("b");
+      words.textContent = mark.querySelector("title").textContent;
+      tip.replaceChildren(words, mark.closest("[data-run]").dataset.run);
       tip.hidden = false;
     }
     tip.style.left = `${Math.max(8, Math.min(x + 14, innerWidth - tip.offsetWidth - 8))}px`;
@@ -139,71 +161,63 @@
     return [box.left + box.width / 2, box.top + box.height / 2];
   };
   const REACH = 22;
-  for (const chart of all("svg.chart")) {
-    const marks = () => all(".m", chart);
-    chart.addEventListener("pointermove", (event) => {
-      let best = null;
-      let nearest = REACH;
-      for (const mark of marks()) {
-        const [x, y] = middle(mark);
-        const distance = Math.hypot(x - event.clientX, y - event.clientY);
-        if (distance < nearest) [best, nearest] = [mark, distance];
-      }
-      if (best) tell(best, event.clientX, event.clientY); else hide();
-    });
-    chart.addEventListener("pointerleave", hide);
-    chart.addEventListener("blur", hide);
-    chart.addEventListener("keydown", (event) => {
-      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-      if (event.key === "Escape") hide();
-      if (!step) return;
-      event.preventDefault();
-      const list = marks();
-      if (!list.length) return;
-      const at = list.indexOf(active);
-      const next = list[(at < 0 ? (step > 0 ? 0 : list.length - 1) : (at + step + list.length) % list.length)];
-      tell(next, ...middle(next));
-    });
-  }
+  document.addEventListener("pointermove", (event) => {
+    const chart = event.target.closest && event.target.closest("svg.drawing");
+    let best = null;
+    let nearest = REACH;
+    for (const mark of chart ? all(".m", chart) : []) {
+      const box = mark.getBoundingClientRect();
+      const dx = Math.max(box.left - event.clientX, 0, event.clientX - box.right);
+      const dy = Math.max(box.top - event.clientY, 0, event.clientY - box.bottom);
+      const distance = Math.hypot(dx, dy);
+      if (distance < nearest) [best, nearest] = [mark, distance];
+    }
+    if (best) tell(best, event.clientX, event.clientY); else hide();
+  });
+  document.addEventListener("focusout", hide);
+  document.addEventListener("keydown", (event) => {
+    const chart = event.target.closest("svg.drawing");
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape") hide();
+    if (!chart || !step) return;
+    event.preventDefault();
+    const list = all(".m", chart);
+    if (!list.length) return;
+    const at = list.indexOf(active);
+    const next = list[(at < 0 ? (step > 0 ? 0 : list.length - 1) : (at + step + list.length) % list.length)];
+    tell(next, ...middle(next));
+  });
 
-  // A figure as a file: with its colours, as they are now.
-  const COPIED = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-weight", "paint-order"];
+  // A figure as a file: its own colours are those for white paper.
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button.save");
     if (!button) return;
     const figure = button.closest("figure");
-    const chart = figure.querySelector("svg");
-    const { run } = chart.closest("[data-run]").dataset;
-    const copy = chart.cloneNode(true);
-    const from = [chart, ...all("*", chart)];
-    [copy, ...all("*", copy)].forEach((element, k) => {
-      const style = getComputedStyle(from[k]);
-      for (const name of COPIED) element.setAttribute(name, style.getPropertyValue(name));
-      element.removeAttribute("tabindex");
-    });
-    const [, , width, height] = chart.getAttribute("viewBox").split(" ").map(Number);
+    const copy = figure.querySelector("svg").cloneNode(true);
+    const { run } = figure.closest("[data-run]").dataset;
+    const [, , width, height] = copy.getAttribute("viewBox").split(" ").map(Number);
     const SVG = "http://www.w3.org/2000/svg";
-    const paper = document.createElementNS(SVG, "rect");
-    for (const [name, value] of Object.entries({ width, height, fill: getComputedStyle(document.body).backgroundColor })) paper.setAttribute(name, value);
     const title = document.createElementNS(SVG, "title");
-    title.textContent = `${figure.querySelector("figcaption span").textContent} · ${run} · ${chart.dataset.convention}`;
+    title.textContent = [figure.querySelector("figcaption span"), figure.querySelector(".convention")].map((e) => e.textContent).concat(run).join(" · ");
+    const paper = document.createElementNS(SVG, "rect");
+    for (const [name, value] of Object.entries({ width, height, fill: "#fff" })) paper.setAttribute(name, value);
     copy.prepend(title, paper);
-    for (const [name, value] of Object.entries({ width: 2 * width, height: 2 * height, "font-family": "sans-serif" })) copy.setAttribute(name, value);
-    save(`${run}-${chart.dataset.key}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(copy));
+    for (const [name, value] of Object.entries({ width: 2 * width, height: 2 * height })) copy.setAttribute(name, value);
+    for (const name of ["tabindex", "class"]) copy.removeAttribute(name);
+    save(`${run}-${copy.dataset.key}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(copy));
   });
 
   // The numbers of a network as a file.
-  document.addEventListener("click", async (event) => {
+  document.addEventListener("click", (event) => {
     const button = event.target.closest("button.download");
     if (!button) return;
-    const network = (await numbers()).networks.find((entry) => entry.key === button.dataset.key);
-    save(`${network.report.method_name || "network"}-${network.key}.json`, "application/json", JSON.stringify(network, null, 1));
+    save(`${open.report.method_name || "network"}-${open.key}.json`, "application/json", JSON.stringify(open, null, 1));
   });
 
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("button.download-study");
     if (!button) return;
-    const study = (await numbers()).studies.find((entry) => entry.key === button.dataset.key);
+    const study = (await unpack(one("data"))).studies.find((entry) => entry.key === button.dataset.key);
     save(`${study.key}.json`, "application/json", JSON.stringify(study, null, 1));
   });
 

@@ -1,7 +1,7 @@
 """One HTML page for a set of audited networks: self-contained, no request to anywhere, inert to what stands in the files.
 
-The page is whole without scripts (every figure is SVG, every number is in a table); the script adds opening one network at a
-time, sorting, filtering, hovering and saving.
+The overview is whole without scripts. The page of a network is stored as gzipped text inside the file and unpacked when it is
+opened, so that 200 networks load as fast as one; the script also sorts, filters, tells the values of marks, and saves.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ from markupsafe import Markup
 from creditscope.files import plain
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.render import audit as audit_table
-from creditscope.render.html.network import Network, data_of
-from creditscope.render.html.overview import audit_row, panels, summary
-from creditscope.render.html.section import section
+from creditscope.render.figures import audit_panels
+from creditscope.render.html.network import Network, apart, data_of
+from creditscope.render.html.overview import audit_row, summary
+from creditscope.render.html.section import figure_of, row, section
 from creditscope.render.html.studies import study_data, study_section
-from creditscope.render.numbers import MARKS, num, printable, signed
+from creditscope.render.numbers import num, printable, signed
 from creditscope.studies.audit import AuditRow, reported
 from creditscope.studies.result import StudyResult
 
 ASSETS = Path(__file__).parent
 LONGEST = 1000
 """Characters of one text on the page; the JSON holds all of it."""
+LONGEST_NAME = 44
+"""Letters of a method's name in a figure."""
 
 
 def html_page(
@@ -43,16 +46,17 @@ def html_page(
     begun: Sequence[str] = (),
     published: dict[str, Any] | None = None,
 ) -> str:
-    """The page: the audit table over seeds (where there are groups), the overview, the studies, one section per network.
+    """The page: the audit table over seeds (where there are groups), the table of networks, the studies, a page per network.
 
     `studies` are (preset, result); `begun` are lines on studies that cannot be shown yet; `published` is a
     `published_section`.
     """
     limits = thresholds or DiagnosticThresholds()
+    shown = apart(shown)
     styles, script = _asset("page.css"), _asset("page.js")
-    sections = [section(n, limits) for n in shown]
+    rows = [row(n) for n in shown]
     judged = [n for n in shown if not n.null]
-    protocols = list(dict.fromkeys(n.report.protocol for n in judged))
+    panels = audit_panels(groups, LONGEST_NAME)
     return (
         _environment()
         .get_template("page.html")
@@ -64,29 +68,28 @@ def html_page(
                 f"default-src 'none'; style-src {_digest(styles)}; script-src {_digest(script)}; img-src data:; "
                 "base-uri 'none'; form-action 'none'"
             ),
-            data=embedded(
-                {
-                    "networks": [data_of(n) for n in shown],
-                    "studies": [study_data(preset, result) for preset, result in studies],
-                }
-            ),
-            protocols=protocols,
+            packs=[(n.key, packed({"html": network_html(n, limits), "data": data_of(n)})) for n in shown],
+            data=packed({"studies": [study_data(preset, result) for preset, result in studies]}),
+            protocols=list(dict.fromkeys(n.report.protocol for n in judged)),
             summary=summary(groups or reported((n.report.method_name, n.report) for n in judged)),
             audit=[audit_row(g, shown, groups) for g in groups],
-            audit_header=audit_table.HEADER,
             caption=audit_table.caption(groups) if groups else "",
-            panels=panels(groups),
-            networks=sections,
+            panels=[figure_of(*panels, title="Accuracy, Γ and margin of every method")] if panels else [],
+            networks=rows,
             studies=[study_section(preset, result) for preset, result in studies],
             begun=begun,
             published=published,
             keys={n.report.run: n.key for n in shown if n.report.run},
             n_nulls=sum(n.null for n in shown),
-            methods=sorted({s["method"] for s in sections}),
-            statuses=list(dict.fromkeys(s["status"] for s in sections)),
-            marks=MARKS,
+            methods=sorted({r["method"] for r in rows}),
+            statuses=list(dict.fromkeys(r["status"] for r in rows)),
         )
     )
+
+
+def network_html(network: Network, limits: DiagnosticThresholds) -> str:
+    """The page of one network."""
+    return _environment().get_template("network.html").render(n=section(network, limits))
 
 
 @cache
@@ -119,7 +122,7 @@ def _digest(content: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
-def embedded(value: Any) -> Markup:
+def packed(value: Any) -> Markup:
     """JSON, gzipped, in base64: a third of its size, and nothing in it can leave its script element."""
     dumped = json.dumps(plain(value), allow_nan=False, separators=(",", ":")).encode()
     return Markup(base64.b64encode(gzip.compress(dumped, mtime=0)).decode())

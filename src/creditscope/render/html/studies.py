@@ -38,7 +38,9 @@ def study_section(preset: str, result: StudyResult) -> dict[str, Any]:
         "kinds": kinds,
         "rows": rows,
         "tall": len(rows) > TALL,
-        "figures": [figure_of(chart) for chart in study_charts(result)],
+        "figures": [figure_of(*charts, title=f"Figure of the study {result.name}")]
+        if (charts := study_charts(result))
+        else [],
     }
 
 
