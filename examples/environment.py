@@ -20,7 +20,7 @@ NAMES = sorted(path.parent.name for path in HERE.glob("*/requirements.txt"))
 
 def names_in(text: str) -> set[str]:
     """The packages that a list of requirements names."""
-    found = (re.match(r"[A-Za-z0-9._-]+", line) for line in text.splitlines())
+    found = (re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line) for line in text.splitlines())
     return {re.sub(r"[-_.]+", "-", name[0]).lower() for name in found if name}
 
 

@@ -50,22 +50,25 @@ def test_the_same_network_in_numpy_gives_the_same_report(dtype, rtol, atol, run)
     assert "not measured" in ours.facts.fresh_b.reason
 
 
+def profiled(dtype: torch.dtype, **options: Any) -> DiagnosticReport:
+    """Credit, states to fit on, and those of the twin, all by numpy."""
+    net, twin = (NumpyResMLP(weights(m)) for m in (network(dtype), twin_of(network(dtype))))
+
+    def states(sizes: tuple[int, ...], seed: int) -> Any:
+        for x, y in samples(sizes, seed, dtype):
+            batch = net.batch(x.numpy(), y.numpy())
+            yield {**batch, "twin": twin.states(x.numpy()), "a": direct_feedback(batch["logits"], batch["labels"])}
+
+    fit = ({k: v for k, v in b.items() if k in ("h", "twin", "x", "labels")} for b in states((400, 300), 7))
+    return diagnose_arrays(states(SIZES, 1), reduction="sum", fit_batches=fit, **options)
+
+
 def test_the_profile_of_recorded_states_is_that_of_the_network():
     dtype = torch.float64
     fit, test = samples((400, 300), 7, dtype), samples(SIZES, 1, dtype)
-    theirs = diagnose(network(dtype), test, fit_batches=fit)
-    net, twin = (NumpyResMLP(weights(m)) for m in (network(dtype), twin_of(network(dtype))))
-
-    def states(data: Any) -> Any:
-        for x, y in data:
-            yield {**net.batch(x.numpy(), y.numpy()), "twin": twin.states(x.numpy())}
-
-    ours = diagnose_arrays(
-        states(test),
-        reduction="sum",
-        fit_batches=({k: v for k, v in b.items() if k in ("h", "twin", "x", "labels")} for b in states(fit)),
-    )
-    same(ours, theirs, 1e-10, 1e-12, but=("proof",))
+    theirs = diagnose(network(dtype), test, credit=torch_rule, fit_batches=fit)
+    same(profiled(dtype), theirs, 1e-10, 1e-12, but=("proof",))
+    net = NumpyResMLP(weights(network(dtype)))
     without = diagnose_arrays(
         [net.batch(x.numpy(), y.numpy()) for x, y in test],
         reduction="sum",
@@ -116,7 +119,7 @@ def test_layers_may_be_one_array_and_batches_one_mapping():
 
 def test_bfloat16_of_numpy_and_of_torch_are_the_same_numbers():
     ml_dtypes = pytest.importorskip(
-        "ml_dtypes", reason="ml_dtypes (of jax) is missing: bfloat16 of numpy is NOT tested"
+        "ml_dtypes", reason="extra dev-jax is missing: bfloat16 of numpy is NOT tested"
     )
     (given,) = batches(torch.float32, (64,), credit=False)
     by_numpy = {k: [t.astype(ml_dtypes.bfloat16) for t in v] if isinstance(v, list) else v for k, v in given.items()}

@@ -45,7 +45,7 @@ def diagnose_arrays(
     read: str | None = None,
     loss: str = CROSS_ENTROPY,
     dtype: str | None = None,
-    mode: str = "not stated",
+    mode: str = "unstated",
     checkpoint: str = "final",
     trained_layers: Sequence[int] | None = None,
     exact_layers: Sequence[int] = (),

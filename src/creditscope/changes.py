@@ -117,7 +117,7 @@ def _quantities(report: DiagnosticReport) -> Iterator[tuple[Key, Cell]]:
     for check in report.verdict.checks:
         yield (check.id, None), Cell(check.answer)
     yield from (((name, None), cell) for name, cell in _of_network(facts) if cell.known)
-    for name, cells in _of_layers(facts):
+    for name, cells in layers(facts):
         yield from (((name, layer), cell) for layer, cell in enumerate(cells) if cell.known)
 
 
@@ -145,7 +145,8 @@ def _of_network(facts: Facts) -> Iterator[tuple[str, Cell]]:
         yield "fresh_b_z", Cell(facts.fresh_b.z)
 
 
-def _of_layers(facts: Facts) -> Iterator[tuple[str, list[Cell]]]:
+def layers(facts: Facts) -> Iterator[tuple[str, list[Cell]]]:
+    """Every fact that has a value per layer, l = 0..L, with its 95 % interval where there is one."""
     yield "h", [Cell(value) for value in facts.scale.mean]
     yield "g", [Cell(value) for value in facts.reference.per_sample]
     if (aligned := facts.alignment) is not None:

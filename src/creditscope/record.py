@@ -55,7 +55,7 @@ class Header(BaseModel):
     dtype: Literal["float16", "bfloat16", "float32", "float64"] | None = Field(
         None, description="Of the network, where it is not that of g_l."
     )
-    mode: str = Field("not stated", max_length=200, description="Mode of the network: eval, train.")
+    mode: str = Field("unstated", max_length=200, description="Mode of the network: eval, train.")
     checkpoint: str = Field("final", max_length=200)
     trained_layers: tuple[int, ...] | None = Field(None, description="Layers whose credit trains something.")
     exact_layers: tuple[int, ...] = Field((), description="Layers whose credit is the reference by construction.")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-jax = pytest.importorskip("jax", reason="extra jax is missing: its adapter is NOT tested (make test-jax)")
+jax = pytest.importorskip("jax", reason="extra dev-jax is missing: the JAX adapter is NOT tested (make test-jax)")
 
 import jax.numpy as jnp  # noqa: E402
 
@@ -31,7 +31,7 @@ from ..resmlp import (  # noqa: E402
     weights,
 )
 
-SIZES = (100, 128, 77, 95)
+SIZES = (128, 128, 128)  # of one size: JAX compiles once
 Made = tuple[Blocks, Any, Any]
 """(parts, params, own forward pass)"""
 
@@ -67,7 +67,7 @@ def plain(w: dict[str, Any]) -> Made:
 
 
 def equinox(w: dict[str, Any]) -> Made:
-    eqx = pytest.importorskip("equinox", reason="equinox is missing: it is NOT tested (make test-jax)")
+    eqx = pytest.importorskip("equinox", reason="extra dev-jax is missing: Equinox is NOT tested (make test-jax)")
 
     class Block(eqx.Module):  # type: ignore[misc,name-defined]
         norm: Any
@@ -121,7 +121,7 @@ def equinox(w: dict[str, Any]) -> Made:
 
 
 def flax(w: dict[str, Any]) -> Made:
-    nn = pytest.importorskip("flax.linen", reason="flax is missing: it is NOT tested (make test-jax)")
+    nn = pytest.importorskip("flax.linen", reason="extra dev-jax is missing: Flax is NOT tested (make test-jax)")
 
     class Block(nn.Module):  # type: ignore[misc,name-defined]
         @nn.compact
@@ -178,7 +178,7 @@ def numpy_batches(sizes: tuple[int, ...], seed: int, dtype: torch.dtype) -> list
 
 def reports(make: Any, dtype: torch.dtype) -> tuple[DiagnosticReport, DiagnosticReport]:
     model = network(dtype)
-    fit, test = (400, 300), SIZES
+    fit, test = (256, 256), SIZES
     theirs = diagnose(
         model, samples(test, 1, dtype), credit=torch_rule, level="full", fit_batches=samples(fit, 7, dtype)
     )

@@ -78,7 +78,7 @@ MEASURE = [
     ("stability", "self._count == self.size", "self._count >= self.size - 1", "groups of exactly 128",
      SWEEP + "test_group_means_do_not_depend_on_the_way_samples_arrive"),
     ("sweep", "grad(losses.sum(), leaf[0]", "grad(losses.mean(), leaf[0]", "g is of the summed loss", FACTS),
-    ("sweep", 'got.note(f"h_{layer}", norm)', "pass", "Inf in a hidden state is noted",
+    ("sweep", 'self.note(f"h_{layer}", norm)', "pass", "Inf in a hidden state is noted",
      "trust/test_numerics.py::test_a_bad_number_in_the_stream_is_named"),
     ("sweep", "got.correct / got.scored", "got.correct / got.n", "accuracy over scored labels",
      "trust/test_numerics.py::test_accuracy_of_tokens_is_over_scored_labels"),

@@ -172,10 +172,7 @@ def _fitted(
         if raw is not None:
             raw.score(reader.raw(inputs), columns)
         networks.run(inputs, rows, columns, _Layer.score)
-    if fit.samples == test.samples:
-        raise CreditscopeError("fit_batches and test_batches hold the same samples; test the readouts on held-out ones")
-    if not classes.met:
-        raise CreditscopeError("no label of test_batches is one of fit_batches; give data of one task")
+    _require_apart(fit, test, classes)
     return _profile(networks, raw, reader, raw_reason, fit, test, sum(classes.counts), seed, rest)
 
 
@@ -536,6 +533,13 @@ class _Known:
 
 
 # ---- result --------------------------------------------------------------------------------------------------------
+
+
+def _require_apart(fit: _Source | _Recorded, test: _Source | _Recorded, classes: _Classes) -> None:
+    if fit.samples == test.samples:
+        raise CreditscopeError("fit_batches and test_batches hold the same samples; test the readouts on held-out ones")
+    if not classes.met:
+        raise CreditscopeError("no label of test_batches is one of fit_batches; give data of one task")
 
 
 def _profile(
