@@ -118,9 +118,7 @@ def test_layers_may_be_one_array_and_batches_one_mapping():
 
 
 def test_bfloat16_of_numpy_and_of_torch_are_the_same_numbers():
-    ml_dtypes = pytest.importorskip(
-        "ml_dtypes", reason="extra dev-jax is missing: bfloat16 of numpy is NOT tested"
-    )
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="extra dev-jax is missing: bfloat16 of numpy is NOT tested")
     (given,) = batches(torch.float32, (64,), credit=False)
     by_numpy = {k: [t.astype(ml_dtypes.bfloat16) for t in v] if isinstance(v, list) else v for k, v in given.items()}
     by_torch = {k: [torch.from_numpy(t).bfloat16() for t in v] if isinstance(v, list) else v for k, v in given.items()}

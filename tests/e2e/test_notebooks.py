@@ -1,8 +1,9 @@
-"""The notebooks in examples/: executed by a real kernel, without an error, with the cards that they promise; kept without outputs."""
+"""The notebooks in examples/: executed by a real kernel without an error, with the cards that they promise."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 
 def executed(path: Path, directory: Path) -> Any:
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": str(directory)}})
+    client = NotebookClient(
+        notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": str(directory)}}
+    )
     return client.execute()
 
 
@@ -39,7 +42,7 @@ def test_a_notebook_is_kept_without_outputs(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in __import__("sys").path if p))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
     cells = [cell for cell in executed(path, tmp_path).cells if cell.cell_type == "code"]
     assert not [out for cell in cells for out in cell.outputs if out.output_type == "error"]
     cards = [html for cell in cells for html in shown(cell, "text/html") if "cs-card" in html]

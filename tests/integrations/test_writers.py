@@ -147,7 +147,12 @@ def test_trackio_gets_a_report_as_tables(tmp_path):
     pytest.importorskip("trackio", reason="extra trackio is missing: its writer is NOT tested")
     environment = {**os.environ, "TRACKIO_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     done = subprocess.run(
-        [sys.executable, "-c", TRACKIO_REPORT], env=environment, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", TRACKIO_REPORT],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     (line,) = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("[")))

@@ -1,4 +1,4 @@
-"""Small defects in what judges arrays, records, JAX networks and differences: rows as in `mutants` (place, old, new, breaks, test).
+"""Small defects in what reads arrays, records and JAX networks: rows (place, old, new, breaks, test) as in `mutants`.
 
 A place is a file below src/creditscope/ without its ending, and the function in it.
 """
@@ -23,8 +23,8 @@ ROWS = [
     ("arrays:_probe", "Probe(few.y, few.y, states, runs[-1], coarse, credits, runs)",
      "Probe(few.y, few.y, states, runs[0] + 1, coarse, credits)", "a change of the loss starts at the loss of the state itself",
      ARRAYS + "test_the_same_network_in_numpy_gives_the_same_report"),
-    ("arrays:_Seen.add", "[stream.read_grad(each) for each in g]", "[stream.read_state(each) for each in g]", "a gradient is read as one",
-     ARRAYS + "test_token_states_are_read_as_stated"),
+    ("arrays:_Seen.add", "[stream.read_grad(each) for each in g]", "[stream.read_state(each) for each in g]",
+     "a gradient is read as one", ARRAYS + "test_token_states_are_read_as_stated"),
     ("arrays:diagnose_arrays", "not seen.losses_known", "False", "a loss that is not known is not measured",
      ARRAYS + "test_what_arrays_do_not_show_is_not_measured_and_says_why"),
     ("credit/given:GivenCredit.trained_layers", "k not in self.missing", "True", "a layer without credit does not count",

@@ -25,12 +25,12 @@ class TrackioWriter:
 
     def write_report(self, report: DiagnosticReport) -> None:
         """Tables of the layers and of the depth profile, the card as Markdown with the verdict, and the status by check."""
-        trackio, pandas = require("trackio", "trackio"), require("pandas", "trackio")
+        trackio = require("trackio", "trackio")
         columns, rows = layer_table(report)
-        shown: dict[str, Any] = {f"{PREFIX}layers": trackio.Table(dataframe=pandas.DataFrame(rows, columns=columns))}
+        shown: dict[str, Any] = {f"{PREFIX}layers": trackio.Table(columns=columns, data=rows)}
         if curves := profile_curves(report):
-            layers = {"layer": range(report.facts.stream.depth + 1)}
-            shown[f"{PREFIX}profile"] = trackio.Table(dataframe=pandas.DataFrame({**layers, **curves}))
+            points = [[k, *values] for k, values in enumerate(zip(*curves.values(), strict=True))]
+            shown[f"{PREFIX}profile"] = trackio.Table(columns=["layer", *curves], data=points)
         self.run.log({**shown, **outcome(report), f"{PREFIX}report": trackio.Markdown(report.to_markdown())})
 
     def close(self) -> None:
