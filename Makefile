@@ -62,10 +62,11 @@ demo: $(RUNTIME_READY) ## run the demonstration (arguments: DEMO_ARGS)
 	@$(BIN)/creditscope demo $(DEMO_ARGS)
 
 .PHONY: test
-test: $(DEV_READY) ## ruff, mypy and pytest (arguments: PYTEST_ARGS)
+test: $(DEV_READY) ## ruff, mypy, import-linter and pytest (arguments: PYTEST_ARGS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
 .PHONY: test-jax
@@ -131,12 +132,12 @@ docs: $(DOCS_READY) ## build the documentation in docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
 .PHONY: audit-docs
-audit-docs: $(RUNTIME_READY) ## rebuild docs/audit.md, its HTML page and its figures from results/
-	@touch $(VENV)/.audit-begun
-	@$(BIN)/creditscope report results --html docs/audit.html > /dev/null & report=$$!; \
-	$(BIN)/creditscope study page --store results --out docs/audit.md --headline README.md --figures docs/images/audit && wait $$report
-	@find docs/images/audit -name '*.svg' ! -newer $(VENV)/.audit-begun -delete
-	@echo "docs/audit.md, docs/audit.html, docs/images/audit"
+audit-docs: $(RUNTIME_READY) ## docs/audit.md, its CSV and figure from results/; every network in docs/_build/audit.html
+	@$(BIN)/python audits/arxiv-2606.21126/page.py
+	@mkdir -p docs/_build
+	@$(BIN)/creditscope audit audits/arxiv-2606.21126 --store results --html docs/_build/audit-lines.html > /dev/null
+	@$(BIN)/creditscope report results --html docs/_build/audit.html > /dev/null
+	@echo "docs/audit.md, docs/audit.csv, docs/images/audit.svg, docs/_build/audit.html, docs/_build/audit-lines.html"
 
 .PHONY: setup
 setup: $(DEV_READY) ## set up .venv for development, and nothing else

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import re
-from importlib import import_module
 
-from creditscope.cli import COMMANDS, main
+from creditscope.cli import main
+from creditscope.cli.commands import ROOT, Group
 
 WIDTH = "88"
 
@@ -25,15 +24,10 @@ def help_text(*command: str) -> str:
     return out.getvalue().rstrip()
 
 
-def below(name: str) -> list[str]:
-    """The commands under a command, as its own usage lists them."""
-    usage = getattr(import_module(COMMANDS[name][0]), "USAGE", "")
-    return re.findall(r"^  ([a-z-]+)  +\S", usage, re.MULTILINE)
-
-
 def cli() -> str:
     parts = [f"```text\n{help_text()}\n```\n"]
-    for name in COMMANDS:
+    for name, node in ROOT.commands.items():
         parts.append(f"## {name}\n\n```text\n{help_text(name)}\n```\n")
-        parts += [f"### {name} {sub}\n\n```text\n{help_text(name, sub)}\n```\n" for sub in below(name)]
+        below = node.commands if isinstance(node, Group) else ()
+        parts += [f"### {name} {sub}\n\n```text\n{help_text(name, sub)}\n```\n" for sub in below]
     return "\n".join(parts)

@@ -10,6 +10,7 @@ from typing import Any
 from generated_commands import cli
 from generated_pitfalls import pitfall_list, pitfall_table
 from generated_protocol import policies, threshold
+from generated_rooms import rooms
 from generated_rules import rule_facts, rule_options
 from generated_studies import (
     study_columns,
@@ -38,6 +39,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "policies": policies,
     "threshold": threshold,
     "results": results,
+    "rooms": rooms,
     "rule-facts": rule_facts,
     "rule-options": rule_options,
     "study-question": study_question,

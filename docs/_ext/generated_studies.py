@@ -2,59 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from md import plain, table
 from study_columns import COLUMNS
 
-from creditscope.studies import published as pub
 from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import PRESETS
-from creditscope.studies.published import Published
-from creditscope.training.spec import RunSpec, bare
+from creditscope.studies.published import Number, read_paper
+from creditscope.training.spec import RunSpec, norm_remark
 
-TABLES: dict[str, dict[str, Mapping[Any, Published]]] = {
-    "audit": {"accuracy": pub.AUDIT_ACCURACY},
-    "ablation": {},
-    "temporal": {},
-    "early": {},
+AUDIT = Path(__file__).parents[2] / "audits" / "arxiv-2606.21126"
+MAIN, UNDER_PENALTY, COURSE = "Primary audit", "Functional metrics under λ = 1e-2", "Course of DFA"
+TABLES: dict[str, dict[str, tuple[str, ...]]] = {
+    "audit": {MAIN: ("accuracy", "gamma_all_layers")},
+    "temporal": {COURSE: ("d1_epoch", "floor_epoch[1024]")},
+    "early": {COURSE: ("cosine[0]", "deep_cosine_all_layers")},
     "triangulation": {
-        "deep cosine": {k: v for k, v in pub.DEEP_COSINE.items() if k == ("dfa", 1e-2)},
-        "deep ρ": {k: v for k, v in pub.DEEP_RHO.items() if k in (("dfa", 0.0), ("dfa", 1e-2))},
-        "ρ of the control a =": pub.RHO_CONTROLS,
+        "Penalty": ("deep_cosine_all_layers", "rho_all_layers"),
+        UNDER_PENALTY: ("rho_reference", "rho_random"),
     },
-    "penalty": {
-        "accuracy": {k: v for k, v in pub.PENALTY_ACCURACY.items() if k[0] in ("bp", "fa", "dfa")},
-        "deep cosine": {k: v for k, v in pub.DEEP_COSINE.items() if k[0] in ("fa", "dfa")},
-        "deep ρ": {k: v for k, v in pub.DEEP_RHO.items() if k[0] == "dfa"},
-    },
-    "capacity": {
-        "accuracy": {k: v for k, v in pub.PENALTY_ACCURACY.items() if k[0] in ("bp", "dfa") and k[1] in (0.0, 1e-2)}
-    },
-    "functional": {
-        "accuracy": {k: v for k, v in pub.PENALTY_ACCURACY.items() if k[0] != "bp" and k[1] == 1e-2},
-        "deep cosine": {k: v for k, v in pub.DEEP_COSINE.items() if k[1] == 1e-2},
-        "deep ρ": {k: v for k, v in pub.DEEP_RHO.items() if k[1] == 1e-2},
-    },
-    "freshb": {"deep cosine,": pub.FRESH_B},
-    "architectures": {"accuracy": pub.ARCHITECTURE_ACCURACY},
-    "cifar100": {"accuracy": pub.CIFAR100_ACCURACY},
-    "depth": {"accuracy of FA, L =": pub.DEPTH_ACCURACY},
-    "ladder": {
-        "accuracy, all blocks:": {
-            k: v for k, v in pub.PENALTY_ACCURACY.items() if k[0] in ("bp", "fa", "dfa") and not k[1]
-        }
-    },
-    "random-target": {"‖h_L‖ of DFA after epoch": pub.RANDOM_TARGET_H},
-    "thresholds": {},
-    "seeds": {"accuracy of FA,": {"d=512 L=2": pub.FA_D512_ACCURACY}},
-    "credit-norm": {"accuracy": {k: v for k, v in pub.AUDIT_ACCURACY.items() if k in ("fa", "dfa")}},
-    "recipe": {"accuracy": {k: v for k, v in pub.AUDIT_ACCURACY.items() if k not in ("bp", "frozen")}},
-    "rescue": {},
-    "ep-relaxation": {"accuracy, 100 epochs:": {"ep": pub.AUDIT_ACCURACY["ep"]}},
+    "penalty": {"Penalty": ("accuracy", "deep_cosine_all_layers", "rho_all_layers")},
+    "capacity": {"Penalty": ("accuracy",)},
+    "functional": {UNDER_PENALTY: ("nudging_all_layers", "loss_change")},
+    "freshb": {UNDER_PENALTY: ("fresh_b", "fresh_b_mean")},
+    "architectures": {"Other architectures": ("accuracy", "growth")},
+    "cifar100": {"CIFAR-100": ("accuracy", "growth")},
+    "depth": {"Depth of FA, d = 512": ("accuracy",)},
+    "random-target": {"Random targets": ("last_h",)},
+    "seeds": {"d = 512, L = 2": ("accuracy",)},
+    "credit-norm": {MAIN: ("accuracy", "growth")},
+    "ep-relaxation": {MAIN: ("accuracy",)},
+    "recipe": {MAIN: ("accuracy",)},
 }
-"""Which published values belong to which study; an empty entry means that none is a plain number."""
+"""Which published values stand on the page of which study: table of the audit -> quantities."""
+
+
+@cache
+def published_numbers() -> tuple[Number, ...]:
+    return tuple(claim for claim in read_paper(AUDIT)[1] if isinstance(claim, Number))
 
 
 def study_question(name: str) -> str:
@@ -81,7 +70,7 @@ def _numbers(values: Iterable[float]) -> str:
 
 
 def _network(s: RunSpec) -> str:
-    return f"{s.arch} d={s.width} L={s.depth}{bare(s.arch, s.terminal_norm)}"
+    return f"{s.arch} d={s.width} L={s.depth}{norm_remark(s.arch, s.terminal_norm)}"
 
 
 def _epochs(s: RunSpec) -> str:
@@ -133,26 +122,18 @@ def study_columns(name: str) -> str:
     return table(["column", "holds"], [[plain(column), plain(COLUMNS[column])] for column in header])
 
 
-def _named(key: Any) -> str:
-    if not isinstance(key, tuple):
-        return str(key)
-    name, second = key
-    return f"{name}, λ = {second:g}" if isinstance(second, float) else f"{name}, {second}"
-
-
 def study_published(name: str) -> str:
-    """The values; the setting that most of them share is said once."""
-    found = [(f"{what} {_named(key)}", value) for what, values in TABLES[name].items() for key, value in values.items()]
-    if not found:
-        return ""
-    sources = [value.source for _, value in found]
-    shared = max(dict.fromkeys(sources), key=sources.count)
+    """The values of the audited paper that belong to the study."""
+    wanted = TABLES.get(name, {})
+    found = [c for c in published_numbers() if c.quantity in wanted.get(c.table, ()) and not c.minus]
     rows = [
-        [plain(what), value.text.strip("!").replace(" ", "\u00a0"), _remark(value, shared)] for what, value in found
+        [
+            plain(c.measured.title + ("" if c.epoch is None else f" after epoch {c.epoch}")),
+            plain(c.method),
+            plain(c.setting) or "–",
+            plain(f"{c.low:g} to {c.high:g}" if c.kind == "range" else c.value) + (f" ± {c.std:g}" if c.std else ""),
+            plain("; ".join(filter(None, (c.source, c.contested)))),
+        ]
+        for c in found
     ]
-    return f"Unless remarked: {plain(shared)}.\n\n{table(['value', 'published', 'remark'], rows)}"
-
-
-def _remark(value: Published, shared: str) -> str:
-    other = "" if value.source == shared else value.source.removeprefix(shared).lstrip(",; ")
-    return plain("; ".join(filter(None, (other, value.contested)))) or "–"
+    return table(["quantity", "method", "setting", "published", "where, and other versions"], rows) if rows else ""

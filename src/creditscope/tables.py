@@ -265,6 +265,8 @@ def mean(values: Sequence[float]) -> float:
 
 def geometric_mean(values: Sequence[float]) -> float:
     """exp of the mean logarithm; 0 where one of them is 0. Values must not be negative."""
+    if any(math.isnan(v) for v in values):
+        return math.nan
     return math.exp(mean([math.log(v) for v in values])) if all(v > 0 for v in values) else 0.0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from creditscope.render.html import html_page, networks
-from creditscope.studies.audit import audit
+from creditscope.runs.groups import audit
 
 from ..render.pages import HOSTILE, renamed, trained, unpacked
 from ..render.synthetic import made_up_study, spoilt

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from creditscope.studies.audit import Group
+from creditscope.runs.groups import Group
 from creditscope.training.bundle import Bundle
 from creditscope.training.loop import train
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import random
 from functools import cache
@@ -11,8 +12,9 @@ from typing import Any
 from creditscope.files import plain
 from creditscope.measure.facts import Facts, FreshB, LayerMeans, Nudging, Perturbation
 from creditscope.protocol.report import make_report
+from creditscope.runs.record import Record
 from creditscope.studies.catalogue import get_study
-from creditscope.studies.result import Run, StudyResult
+from creditscope.tables import Cell, Row, Statement, Table
 from creditscope.training.spec import RunSpec
 
 from ..protocol.factory import make_facts
@@ -50,7 +52,7 @@ def full(facts: Facts, dice: random.Random) -> Facts:
     )  # fmt: skip
 
 
-def made_up(spec: RunSpec) -> Run:
+def made_up(spec: RunSpec) -> Record:
     dice = random.Random(spec.hash)
     explodes = spec.credit_norm == "rms" and not spec.penalty and not spec.frozen
     growth = 10 ** dice.uniform(2, 4) if explodes else dice.uniform(1, 6)
@@ -67,50 +69,33 @@ def made_up(spec: RunSpec) -> Run:
         lines.append(
             {
                 "epoch": epoch, "accuracy": 0.1 + (accuracy - 0.1) * math.sqrt(share), "train_loss": 2.3 - share,
-                "h": [16.0, 16 * now], "g_per_sample": [0.1, 0.1 * 128 * g_128**share], "growth": now,
-                "cosine": list(cosines), "fired": fired, "gamma": 0.2,
+                "h": [16.0] * 4 + [16 * now], "g_per_sample": [0.1] * 4 + [0.1 * 128 * g_128**share], "growth": now,
+                "cosine": list(cosines), "fired": fired, "gamma": 0.2, "stability": 0.1,
             }
         )  # fmt: skip
     fuller = full(facts, dice)
-    return Run(spec, lines, report, full=lambda epoch: fuller)
+    return Record(spec, lines, report, full=lambda epoch: fuller)
 
 
 @cache
-def made_up_study(name: str, preset: str = "smoke") -> StudyResult:
+def made_up_study(name: str, preset: str = "smoke") -> Table:
     study = get_study(name)
-    return study.analyse([made_up(spec) for spec in study.specs(preset)])
+    return study.table([made_up(spec) for spec in study.specs(preset)])
 
 
-def spoilt(result: StudyResult) -> StudyResult:
-    """The same study with hostile text for every method's name, in every cell of a column, and in its words."""
-    labels = sorted(found(result.figure))
-    new = dict(zip(labels, HOSTILE * len(labels), strict=False))
-    rows = [[HOSTILE[(i + k) % len(HOSTILE)] for k, _ in enumerate(row)] for i, row in enumerate(result.rows)]
-    return dataclasses.replace(
-        result,
-        rows=rows,
-        figure=_renamed(result.figure, new),
-        conclusion=HOSTILE[0],
-        convention=HOSTILE[4],
-        question=HOSTILE[3],
-        notes=list(HOSTILE),
+def spoilt(table: Table) -> Table:
+    """The same study with hostile text for every name, and in its words."""
+    text = itertools.cycle(HOSTILE)
+    rows = tuple(
+        Row({k: Cell(next(text)) if isinstance(c.value, str) else c for k, c in row.cells.items()}, row.runs)
+        for row in table.rows
     )
-
-
-def found(value: Any) -> set[str]:
-    """Names of methods: what stands at "label" or "method", and the keys of tables by method."""
-    if isinstance(value, dict):
-        here = {str(value[k]) for k in ("label", "method") if isinstance(value.get(k), str)}
-        here |= {
-            k for table in ("rows", "counts", "methods") if isinstance(value.get(table), dict) for k in value[table]
-        }
-        return here.union(*map(found, value.values()))
-    return set().union(*map(found, value)) if isinstance(value, list) else set()
-
-
-def _renamed(value: Any, new: dict[str, str]) -> Any:
-    if isinstance(value, dict):
-        return {new.get(k, k): _renamed(v, new) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_renamed(v, new) for v in value]
-    return new.get(value, value) if isinstance(value, str) else value
+    told = (Statement("{x}", {"x": HOSTILE[0]}),)
+    return dataclasses.replace(
+        table,
+        title=HOSTILE[3],
+        rows=rows,
+        conclusion=told,
+        convention=(Statement("{x}", {"x": HOSTILE[4]}),),
+        notes=HOSTILE,
+    )

@@ -21,7 +21,7 @@ from creditscope.render import figures
 from creditscope.render.charts import Chart, Dots
 from creditscope.render.plots import SETTINGS, plot
 from creditscope.render.study_charts import study_charts
-from creditscope.studies.audit import audit
+from creditscope.runs.groups import audit
 from creditscope.studies.catalogue import NAMES
 
 from .pages import HOSTILE, renamed, trained

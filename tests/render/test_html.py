@@ -27,9 +27,9 @@ from creditscope.render.html.section import section
 from creditscope.render.html.studies import _kind
 from creditscope.render.numbers import signed
 from creditscope.render.svg import chart_svg
-from creditscope.studies.audit import Group, audit
+from creditscope.runs.groups import Group, audit
 from creditscope.studies.grid import FA
-from creditscope.studies.result import Run
+from creditscope.runs.record import Record
 
 from ..protocol.factory import make_facts
 from ..studies.test_analyses import pool
@@ -260,7 +260,7 @@ def test_the_margin_of_a_network_is_its_own_and_the_mean_says_that_it_is_one(bun
         other = type(bundle.spec)(**{**bundle.spec.model_dump(), "seed": bundle.spec.seed + 1})
         line = {**bundle.trajectory[-1], "accuracy": accuracy}
         facts = {**bundle.report["facts"], "accuracy": accuracy, "evaluation": None}
-        return Run(other, [*bundle.trajectory[:-1], line], {**bundle.report, "facts": facts})
+        return Record(other, [*bundle.trajectory[:-1], line], {**bundle.report, "facts": facts})
 
     dfa, null = bundles[0], bundles[2]
     assert null.spec.hash == dfa.spec.null("matched").hash

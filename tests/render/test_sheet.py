@@ -11,7 +11,7 @@ from creditscope.protocol.report import make_report
 from creditscope.render.audit import audit_renderable, cells
 from creditscope.render.sheet import Cell, Sheet
 from creditscope.render.text import report_renderable, to_text
-from creditscope.studies.audit import reported
+from creditscope.runs.groups import reported
 
 from ..protocol.factory import make_facts
 

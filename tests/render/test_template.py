@@ -23,7 +23,7 @@ from creditscope.render.document import Block, Heading, Items, Paragraph, Table,
 from creditscope.render.template import Entry, Null, reporting_section
 from creditscope.runs.store import Store
 from creditscope.studies.catalogue import get_study
-from creditscope.studies.stored import full_reports, stored_studies
+from creditscope.studies.shown import full_reports, stored_studies
 from creditscope.training.loop import train
 
 from ..protocol.factory import make_facts

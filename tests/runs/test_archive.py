@@ -12,19 +12,19 @@ from tests.runs.driver import tiny_specs
 from tests.runs.test_store import Inline
 
 from creditscope.cli import main
-from creditscope.cli.parse import given, parse
-from creditscope.cli.train import SPEC_FIELDS, Train, _option
+from creditscope.cli.parse import parse
+from creditscope.cli.train import Train
 from creditscope.errors import CreditscopeError
 from creditscope.runs.archive import Archive, command, write_archive
 from creditscope.runs.execute import run_store
 from creditscope.runs.store import Store
-from creditscope.studies.audit import analyse, audit
+from creditscope.studies.audit import analyse
+from creditscope.runs.groups import audit
 from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import DFA, PRESETS, make
-from creditscope.studies.kin import judged
-from creditscope.studies.result import runs_of
-from creditscope.studies.show import everything
-from creditscope.training.spec import make_spec
+from creditscope.runs.judged import judged
+from creditscope.runs.record import records_of
+from creditscope.studies.shown import everything
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_a_study_says_the_same_from_an_archive(store, tmp_path):
     assert write_archive(store, hashes, tmp_path / "results") == hashes
     archive = Archive(tmp_path / "results")
     runs, problems = archive.runs_of(tiny_specs())
-    theirs, _ = runs_of(store, tiny_specs())
+    theirs, _ = records_of(store, tiny_specs())
     assert problems == []
     assert [r.spec for r in runs] == [r.spec for r in theirs]
     assert analyse(runs) == analyse(theirs)
@@ -69,7 +69,7 @@ def test_runs_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
 def test_a_shown_run_is_judged_with_its_seeds_and_nulls(store, tmp_path):
     """As the audit of the whole store judges it; alone where the nulls are not there; a null is not judged."""
     trained = [s for s in tiny_specs() if not s.frozen]
-    everything = audit(runs_of(store, tiny_specs())[0])
+    everything = audit(records_of(store, tiny_specs())[0])
     for spec in trained:
         report, told = judged(store, spec.hash)
         expected = next(r for g in everything for r in g.reports if r.run == spec.hash)
@@ -135,24 +135,18 @@ def test_the_command_of_every_run_names_that_run(preset):
     for key, spec in specs.items():
         words = shlex.split(command(spec))
         assert words[:2] == ["creditscope", "train"]
-        flags = parse(Train, words[2:], "train", "", "")
-        options = dict(_option(text) for text in flags.option)
-        settings = given(flags, SPEC_FIELDS) | ({"options": options} if options else {})
-        assert make_spec(settings).hash == key
+        train = parse(words[1:])
+        assert isinstance(train, Train)
+        assert train.spec().hash == key
 
 
 def test_report_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
-    from creditscope.cli.report import run as report
-
     write_archive(store, [s.hash for s in tiny_specs()], tmp_path / "results")
-    assert (
-        report([str(tmp_path / "results"), "--html", str(tmp_path / "page.html"), "--json", str(tmp_path / "a.json")])
-        == 0
-    )
-    assert report([str(store.root), "--json", str(tmp_path / "b.json")]) == 0
+    page, a, b = (str(tmp_path / name) for name in ("page.html", "a.json", "b.json"))
+    assert main(["report", str(tmp_path / "results"), "--html", page, "--json", a]) == 0
+    assert main(["report", str(store.root), "--json", b]) == 0
     assert json.loads((tmp_path / "a.json").read_text()) == json.loads((tmp_path / "b.json").read_text())
-    page = (tmp_path / "page.html").read_text()
-    assert tiny_specs()[0].hash[:10] in page
+    assert tiny_specs()[0].hash[:10] in (tmp_path / "page.html").read_text()
     capsys.readouterr()
 
 

@@ -22,7 +22,8 @@ from creditscope.data.dataset import profile_batches
 from creditscope.files import dump_json, write_atomic
 from creditscope.measure.facts import DepthProfile
 from creditscope.protocol.thresholds import DiagnosticThresholds
-from creditscope.studies.audit import find_bundles, nulls_for
+from creditscope.training.bundle import find_bundles
+from creditscope.runs.groups import nulls_for
 from creditscope.training.bundle import Bundle
 
 ESTIMATES = ("profile margin", "h_L minus h_0", "several twins", "fresh embedding")

@@ -137,7 +137,8 @@ def resign(bundle: Path) -> None:
 
 def fuzz_bundle(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]:
     from creditscope.protocol.report import DiagnosticReport
-    from creditscope.studies.audit import audit, find_bundles
+    from creditscope.runs.groups import audit
+    from creditscope.training.bundle import find_bundles
     from creditscope.training.bundle import load_bundle
 
     target = work / "bundle"

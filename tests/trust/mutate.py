@@ -1,6 +1,6 @@
 """Do the tests bite? Each defect of `mutants` is put into a copy of the tree, and its test must fail there.
 
-By hand: `make mutate`, or python tests/trust/mutate.py [WORD]: only the defects whose file, behaviour or test holds WORD.
+By hand: `make mutate`, or python tests/trust/mutate.py [WORD]: the defects whose file, function, behaviour or test has WORD.
 One process loads torch and forks for every defect, so that a defect costs its test and not the start of Python.
 """
 
@@ -19,11 +19,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tests.trust.defects import GoneError, mutated  # noqa: E402
 from tests.trust.mutants import MUTANTS, Mutant  # noqa: E402
 
 SLOTS = 2
 TIMEOUT = 120
-CAUGHT, SURVIVED, GONE, NO_TEST = "caught", "SURVIVED", "OLD TEXT IS GONE", "TEST DOES NOT RUN"
+CAUGHT, SURVIVED, GONE, NO_TEST = "caught", "SURVIVED", "PLACE IS GONE", "TEST DOES NOT RUN"
 
 
 def copy_tree(slot: Path) -> None:
@@ -122,11 +123,13 @@ def examine(mutants: list[Mutant], work: Path) -> dict[int, tuple[str, str]]:
         while todo and free:
             index, mutant = todo.pop(0)
             original = (ROOT / "src" / "creditscope" / mutant.file).read_text()
-            if original.count(mutant.old) != 1:
-                results[index] = (GONE, f"{original.count(mutant.old)} times {mutant.old!r}")
+            try:
+                changed = mutated(original, mutant.function, mutant.old, mutant.new)
+            except GoneError as error:
+                results[index] = (GONE, str(error))
                 continue
             slot = free.pop()
-            (slot / "src" / "creditscope" / mutant.file).write_text(original.replace(mutant.old, mutant.new))
+            (slot / "src" / "creditscope" / mutant.file).write_text(changed)
             running[start(slot, [mutant.test], work / f"{index}.log")] = (slot, index, time.monotonic())
         if not running:
             break

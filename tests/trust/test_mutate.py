@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.trust.defects import GoneError, mutated
 from tests.trust.mutants import MUTANTS
 from tests.trust.odd_networks import CASES
 
@@ -18,7 +19,7 @@ ODD_FILE = "trust/test_odd_networks.py"
 @pytest.mark.parametrize("room", ["measure", "protocol", "credit", "training", "models", "studies"])
 def test_every_defect_has_its_place_and_its_test(room):
     for m in (m for m in MUTANTS if m.file.startswith(room) or "/" not in m.file):
-        assert (ROOT / "src/creditscope" / m.file).read_text().count(m.old) == 1, (m.file, m.old)
+        assert mutated((ROOT / "src/creditscope" / m.file).read_text(), m.function, m.old, m.new)  # or GoneError
         file, _, node = m.test.partition("::")
         name, _, case = node.partition("[")
         assert not case or file != ODD_FILE or case.removesuffix("]") in {c.name for c in CASES}, m.test
@@ -26,8 +27,21 @@ def test_every_defect_has_its_place_and_its_test(room):
 
 
 def test_the_list_is_long_and_holds_no_defect_twice():
-    assert len(set(MUTANTS)) == len(MUTANTS) >= 40
-    assert len({(m.file, m.old, m.new) for m in MUTANTS}) == len(MUTANTS)
+    assert len(set(MUTANTS)) == len(MUTANTS) >= 270
+    assert len({(m.file, m.function, m.old, m.new) for m in MUTANTS}) == len(MUTANTS)
+
+
+def test_a_place_is_found_however_it_is_written():
+    for written in ("x = (a  +\n     b) * 2  # why", "x = (a+b)*2"):
+        source = f"def f(a, b):\n    {written}\n    return x\n"
+        assert mutated(source, "f", "a + b", "a - b") == "def f(a, b):\n    x = (a - b) * 2\n    return x"
+        assert mutated(source, "f", "return x", "pass").endswith("    pass")
+        assert mutated(source, "", "", "f = None").endswith("return x\n\nf = None\n")
+        for function, old in (("f", "a * b"), ("g", "a + b")):
+            with pytest.raises(GoneError):
+                mutated(source, function, old, "0")
+    with pytest.raises(GoneError, match="2 times"):
+        mutated("def f(a):\n    return a + a\n", "f", "a", "0")
 
 
 @pytest.mark.slow

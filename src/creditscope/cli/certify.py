@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from creditscope.cli.parse import parse
-
 
 @dataclass
 class Certify:
+    """Find out what the update of each block depends on: weights of other blocks, labels, logits, later states,
+    other samples. The rule of the bundle is called as a black box, with one thing changed at a time.
+
+    Example: creditscope certify runs/dfa --json certificate.json --figure certificate.svg
+    """
+
     bundle: Annotated[Path, tyro.conf.Positional]
     """Directory of the bundle."""
     samples: int = 16
@@ -25,33 +28,24 @@ class Certify:
     figure: Path | None = None
     """Also draw the matrix of blocks to this file (.svg, .pdf or .png)."""
 
+    def execute(self) -> int:
+        from creditscope.data import load_dataset
+        from creditscope.errors import CreditscopeError
+        from creditscope.files import dump_json, write_atomic
+        from creditscope.render.certificate import certificate_lines, plot
+        from creditscope.training.bundle import load_bundle
+        from creditscope.training.certify import certify_bundle
 
-def run(args: Sequence[str]) -> int:
-    flags = parse(
-        Certify,
-        args,
-        "certify",
-        "Find out what the update of each block depends on: weights of other blocks, labels, logits, later states, other "
-        "samples. The rule of the bundle is called as a black box, with one thing changed at a time.",
-        "creditscope certify runs/dfa --json certificate.json --figure certificate.svg",
-    )
-    from creditscope.data import load_dataset
-    from creditscope.errors import CreditscopeError
-    from creditscope.files import dump_json, write_atomic
-    from creditscope.render.certificate import certificate_lines, plot
-    from creditscope.training.bundle import load_bundle
-    from creditscope.training.certify import certify_bundle
-
-    if flags.samples < 1:
-        raise CreditscopeError(f"--samples is {flags.samples}; give at least 1")
-    if flags.figure and flags.figure.suffix not in (".svg", ".pdf", ".png"):
-        raise CreditscopeError(f"--figure {flags.figure} has no known format; end it with .svg, .pdf or .png")
-    bundle = load_bundle(flags.bundle)
-    found = certify_bundle(bundle, load_dataset(bundle.spec.dataset, flags.data_dir), flags.samples)
-    if flags.json:
-        write_atomic(flags.json, dump_json(found.to_dict()))
-    if flags.figure:
-        plot(found).save(flags.figure)
-    print(f"{bundle.spec.label}, {found.conditions['samples']} samples, {found.conditions['dtype']}")
-    print("\n".join(certificate_lines(found)))
-    return 0
+        if self.samples < 1:
+            raise CreditscopeError(f"--samples is {self.samples}; give at least 1")
+        if self.figure and self.figure.suffix not in (".svg", ".pdf", ".png"):
+            raise CreditscopeError(f"--figure {self.figure} has no known format; end it with .svg, .pdf or .png")
+        bundle = load_bundle(self.bundle)
+        found = certify_bundle(bundle, load_dataset(bundle.spec.dataset, self.data_dir), self.samples)
+        if self.json:
+            write_atomic(self.json, dump_json(found.to_dict()))
+        if self.figure:
+            plot(found).save(self.figure)
+        print(f"{bundle.spec.label}, {found.conditions['samples']} samples, {found.conditions['dtype']}")
+        print("\n".join(certificate_lines(found)))
+        return 0

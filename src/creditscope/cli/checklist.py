@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-
-from creditscope.cli.parse import parse
 
 if TYPE_CHECKING:
     from creditscope.cli.sources import Sources
@@ -22,6 +19,12 @@ FROM_A_REPORT = (1, 2, 3, 4, 5, 6, 10, 11, 12, 13, 14)
 
 @dataclass
 class Checklist:
+    """The fifteen known ways to mismeasure credit as questions: answered where the files of runs or reports can
+    answer, marked where only the author can. Frozen-blocks nulls are looked at as the nulls of others.
+
+    Example: creditscope checklist runs/dfa --out checklist.md
+    """
+
     sources: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Bundles, stores, directories that hold bundles, or reports as JSON."""
     latex: bool = False
@@ -33,41 +36,34 @@ class Checklist:
     out: Path | None = None
     """File to write (default: standard output)."""
 
+    def execute(self) -> int:
+        from creditscope.cli.sources import find_sources
+        from creditscope.cli.template import put
+        from creditscope.errors import CreditscopeError
+        from creditscope.files import dump_json
+        from creditscope.render.checklist import checklist, checklist_document
+        from creditscope.render.document import to_latex, to_markdown
 
-def run(args: Sequence[str]) -> int:
-    flags = parse(
-        Checklist,
-        args,
-        "checklist",
-        "The fifteen known ways to mismeasure credit as questions: answered where the files of runs or reports can answer, "
-        "marked where only the author can. Frozen-blocks nulls are looked at as the nulls of others.",
-        "creditscope checklist runs/dfa --out checklist.md",
-    )
-    from creditscope.cli.sources import find_sources
-    from creditscope.cli.template import put
-    from creditscope.errors import CreditscopeError
-    from creditscope.files import dump_json
-    from creditscope.render.checklist import checklist, checklist_document
-    from creditscope.render.document import to_latex, to_markdown
-
-    if not flags.sources:
-        raise CreditscopeError("checklist needs a bundle, a store or a report (JSON)")
-    if flags.json and (flags.latex or flags.standalone):
-        raise CreditscopeError("choose one of --json and --latex")
-    sources = find_sources(flags.sources)
-    if light := [str(b.path.parent.parent) for b in sources.bundles if b.path.is_file()]:
-        raise CreditscopeError(f"{light[0]} is an archive without weights; the checklist looks at them: give its store")
-    if sources.damaged and not sources.reports and all(b.spec.frozen for b in sources.bundles):
-        raise sources.without_networks()
-    audited = answers(sources)
-    lines = checklist(audited)
-    if flags.json:
-        networks = [{"run": a.run, "label": a.label} for a in audited]
-        put(dump_json({"networks": networks, "questions": [line.to_dict() for line in lines]}).decode(), flags.out)
+        if not self.sources:
+            raise CreditscopeError("checklist needs a bundle, a store or a report (JSON)")
+        if self.json and (self.latex or self.standalone):
+            raise CreditscopeError("choose one of --json and --latex")
+        sources = find_sources(self.sources)
+        if light := [str(b.path.parent.parent) for b in sources.bundles if b.path.is_file()]:
+            raise CreditscopeError(
+                f"{light[0]} is an archive without weights; the checklist looks at them: give its store"
+            )
+        if sources.damaged and not sources.reports and all(b.spec.frozen for b in sources.bundles):
+            raise sources.without_networks()
+        audited = answers(sources)
+        lines = checklist(audited)
+        if self.json:
+            networks = [{"run": a.run, "label": a.label} for a in audited]
+            put(dump_json({"networks": networks, "questions": [line.to_dict() for line in lines]}).decode(), self.out)
+            return 0
+        blocks = checklist_document(lines, audited)
+        put(to_latex(blocks, self.standalone) if self.latex or self.standalone else to_markdown(blocks), self.out)
         return 0
-    blocks = checklist_document(lines, audited)
-    put(to_latex(blocks, flags.standalone) if flags.latex or flags.standalone else to_markdown(blocks), flags.out)
-    return 0
 
 
 def answers(sources: Sources) -> list[Audited]:
@@ -75,7 +71,7 @@ def answers(sources: Sources) -> list[Audited]:
     from creditscope.pitfalls.audit import audit_evidence
     from creditscope.pitfalls.evidence import read_evidence
     from creditscope.render.checklist import Audited
-    from creditscope.studies.stored import full_reports
+    from creditscope.studies.shown import full_reports
 
     fuller = {r.run: r for root in sources.stores for r in full_reports(root)}
     fuller |= {r.run: r for _, r in sources.reports if r.run}

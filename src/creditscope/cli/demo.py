@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from creditscope.cli.parse import parse
-
 
 @dataclass
 class Demo:
+    """Train BP, FA (none), DFA (rms), DFA (none) and their frozen-blocks nulls on the embedded dataset, diagnose
+    each, and print what accuracy and Γ would have claimed next to what the protocol finds. No network is needed.
+
+    Example: creditscope demo --out runs/demo --workers 2
+    """
+
     out: Path = Path("runs/demo")
     """Directory for the trained networks and the reports."""
     workers: int | None = None
@@ -26,58 +29,50 @@ class Demo:
     precision: Literal["fp32", "bf16"] = "fp32"
     """Matrix products of training; measurement is in fp32 and float64 either way."""
 
+    def execute(self) -> int:
+        from rich.console import Console
 
-def run(args: Sequence[str]) -> int:
-    flags = parse(
-        Demo,
-        args,
-        "demo",
-        "Train BP, FA (none), DFA (rms), DFA (none) and their frozen-blocks nulls on the embedded dataset, diagnose each, and "
-        "print what accuracy and Γ would have claimed next to what the protocol finds. No network is needed.",
-        "creditscope demo --out runs/demo --workers 2",
-    )
-    from rich.console import Console
+        from creditscope.files import dump_json, write_atomic
+        from creditscope.render.html import html_page, networks
+        from creditscope.render.tables import table_markdown, table_text
+        from creditscope.runs.execute import run_specs
+        from creditscope.runs.executors.local import LocalExecutor
+        from creditscope.runs.groups import audit
+        from creditscope.studies.audit import audit_table
+        from creditscope.studies.demo import METHODS, demo_specs
 
-    from creditscope.files import dump_json, write_atomic
-    from creditscope.render.audit import audit_markdown, audit_renderable
-    from creditscope.render.html import html_page, networks
-    from creditscope.render.text import to_text
-    from creditscope.runs.execute import run_specs
-    from creditscope.runs.executors.local import LocalExecutor
-    from creditscope.studies.audit import audit
-    from creditscope.studies.demo import METHODS, demo_specs
-
-    specs = demo_specs(
-        flags.seeds, METHODS + tuple(_method(m) for m in flags.method), epochs=flags.epochs, precision=flags.precision
-    )
-    console = Console(stderr=True)
-    executor = LocalExecutor(flags.workers)
-    console.print(
-        f"{len(specs)} networks (ResMLP d=128, L=4, quadratic teacher, {flags.epochs} epochs) on {executor.workers} workers: "
-        "a few minutes; an interrupted demo goes on where it stopped."
-    )
-    bundles = run_specs(specs, flags.out / "networks", executor, console=console)
-    executor.shutdown()
-    groups = audit(bundles)
-    title = "What accuracy + Γ would have claimed | what the protocol finds"
-    print(to_text(audit_renderable(groups, title)))
-    reports = flags.out / "reports"
-    reports.mkdir(parents=True, exist_ok=True)
-    for group in groups:
-        for report, bundle in zip(group.reports, group.bundles, strict=True):
-            report.to_json(reports / f"{bundle.spec.slug}.json")
-    write_atomic(flags.out / "audit.md", audit_markdown(groups, title).encode())
-    summary = [{"method": g.label, "seeds": g.seeds, "reports": [r.to_dict() for r in g.reports]} for g in groups]
-    write_atomic(flags.out / "audit.json", dump_json(summary))
-    page = flags.out / "report.html"
-    write_atomic(page, html_page(groups, networks(groups, bundles), "creditscope demo").encode())
-    failing = next((g for g in groups if any(r.status == "fail" for r in g.reports)), groups[0])
-    print(f"\nWritten: {flags.out / 'audit.md'} (this table), {flags.out / 'audit.json'} (every number),")
-    print(f"         {reports}/ (one report per network), {flags.out / 'networks'}/ (the trained networks)")
-    print(f"Look at it:  {page.resolve().as_uri()} (one page, opens in any browser)")
-    print(f"Look closer: creditscope diagnose {failing.bundles[0].path}")
-    sys.stdout.flush()
-    return 0
+        specs = demo_specs(
+            self.seeds, METHODS + tuple(_method(m) for m in self.method), epochs=self.epochs, precision=self.precision
+        )
+        console = Console(stderr=True)
+        executor = LocalExecutor(self.workers)
+        console.print(
+            f"{len(specs)} networks (ResMLP d=128, L=4, quadratic teacher, {self.epochs} epochs) on {executor.workers} workers: "
+            "a few minutes; an interrupted demo goes on where it stopped."
+        )
+        bundles = run_specs(specs, self.out / "networks", executor, console=console)
+        executor.shutdown()
+        groups = audit(bundles)
+        title = "What accuracy + Γ would have claimed | what the protocol finds"
+        table = audit_table(groups, title)
+        print(table_text(table, title))
+        reports = self.out / "reports"
+        reports.mkdir(parents=True, exist_ok=True)
+        for group in groups:
+            for report, bundle in zip(group.reports, group.records, strict=True):
+                report.to_json(reports / f"{bundle.spec.slug}.json")
+        write_atomic(self.out / "audit.md", table_markdown(table).encode())
+        summary = [{"method": g.label, "seeds": g.seeds, "reports": [r.to_dict() for r in g.reports]} for g in groups]
+        write_atomic(self.out / "audit.json", dump_json(summary))
+        page = self.out / "report.html"
+        write_atomic(page, html_page(groups, networks(groups, bundles), "creditscope demo").encode())
+        failing = next((g for g in groups if any(r.status == "fail" for r in g.reports)), groups[0])
+        print(f"\nWritten: {self.out / 'audit.md'} (this table), {self.out / 'audit.json'} (every number),")
+        print(f"         {reports}/ (one report per network), {self.out / 'networks'}/ (the trained networks)")
+        print(f"Look at it:  {page.resolve().as_uri()} (one page, opens in any browser)")
+        print(f"Look closer: creditscope diagnose {failing.records[0].path}")
+        sys.stdout.flush()
+        return 0
 
 
 def _method(text: str) -> dict[str, str]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from creditscope.cli.parse import parse
-from creditscope.cli.verdict import STRICT_HELP, annotation, exit_code
+from creditscope.cli.verdict import annotation, exit_code
 
 if TYPE_CHECKING:
     from creditscope.protocol.report import DiagnosticReport
@@ -20,6 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Diagnose:
+    """Measure the network of a bundle again, or the arrays of a record, and judge it. Exit code 0; with --strict 0 where every verdict passes,
+    3 where one fails, 4 otherwise.
+
+    Example: creditscope diagnose runs/dfa --protocol four-diagnostic --json report.json --strict
+    """
+
     bundle: Annotated[Path, tyro.conf.Positional]
     """Directory of the bundle, or a record: a .npz or .safetensors file with the arrays of a network (docs/records.md)."""
     protocol: str = "three-check"
@@ -41,82 +45,72 @@ class Diagnose:
     github: bool = False
     """Also print the verdict as an annotation of a GitHub workflow."""
 
+    def execute(self) -> int:
+        from creditscope.files import write_atomic
+        from creditscope.protocol import get_policy
 
-def run(args: Sequence[str]) -> int:
-    flags = parse(
-        Diagnose,
-        args,
-        "diagnose",
-        f"Measure the network of a bundle again, or the arrays of a record, and judge it. Exit code 0; {STRICT_HELP}.",
-        "creditscope diagnose runs/dfa --protocol four-diagnostic --json report.json --strict",
-    )
-    from creditscope.files import write_atomic
-    from creditscope.protocol import get_policy
+        get_policy(self.protocol)
+        report = self.of_record() if self.bundle.is_file() else self.of_bundle()
+        if self.json:
+            report.to_json(self.json)
+        if self.markdown:
+            write_atomic(self.markdown, report.to_markdown().encode())
+        if self.github:
+            print(annotation(report))
+        print(report)
+        return exit_code([report]) if self.strict else 0
 
-    get_policy(flags.protocol)
-    report = of_record(flags) if flags.bundle.is_file() else of_bundle(flags)
-    if flags.json:
-        report.to_json(flags.json)
-    if flags.markdown:
-        write_atomic(flags.markdown, report.to_markdown().encode())
-    if flags.github:
-        print(annotation(report))
-    print(report)
-    return exit_code([report]) if flags.strict else 0
-
-
-def of_record(flags: Diagnose) -> DiagnosticReport:
-    from creditscope.errors import CreditscopeError
-    from creditscope.record import read_record
-
-    for name in ("null", "data_dir"):
-        if getattr(flags, name):
-            raise CreditscopeError(
-                f"--{name.replace('_', '-')} is for bundles and {flags.bundle} is a record; its header states the null"
-            )
-    record = read_record(flags.bundle)
-    options: dict[str, Any] = {} if flags.profile else {"fit_batches": None}
-    return record.diagnose(protocol=flags.protocol, level="full" if flags.full else "basic", **options)
-
-
-def of_bundle(flags: Diagnose) -> DiagnosticReport:
-    from creditscope.data import load_dataset
-    from creditscope.data.dataset import eval_batches, profile_batches
-    from creditscope.protocol.diagnosis import diagnose
-    from creditscope.studies.audit import find_bundles, network_and_seed, nulls_for
-    from creditscope.training.bundle import load_bundle
-
-    bundle = load_bundle(flags.bundle)
-    dataset = load_dataset(bundle.spec.dataset, flags.data_dir)
-    pool = find_bundles(flags.null) if flags.null else siblings(flags.bundle)
-    found = nulls_for(bundle, pool)
-    if flags.null and not ({"matched", "bp"} & found.keys()):
+    def of_record(self) -> DiagnosticReport:
         from creditscope.errors import CreditscopeError
+        from creditscope.record import read_record
 
-        raise CreditscopeError(
-            f"none of {', '.join(map(str, flags.null))} is a null of {flags.bundle} (same recipe and seed)"
+        for name in ("null", "data_dir"):
+            if getattr(self, name):
+                raise CreditscopeError(
+                    f"--{name.replace('_', '-')} is for bundles and {self.bundle} is a record; its header states the null"
+                )
+        record = read_record(self.bundle)
+        options: dict[str, Any] = {} if self.profile else {"fit_batches": None}
+        return record.diagnose(protocol=self.protocol, level="full" if self.full else "basic", **options)
+
+    def of_bundle(self) -> DiagnosticReport:
+        from creditscope.data import load_dataset
+        from creditscope.data.dataset import eval_batches, profile_batches
+        from creditscope.protocol.diagnosis import diagnose
+        from creditscope.runs.groups import network_and_seed, nulls_for
+        from creditscope.training.bundle import find_bundles, load_bundle
+
+        bundle = load_bundle(self.bundle)
+        dataset = load_dataset(bundle.spec.dataset, self.data_dir)
+        pool = find_bundles(self.null) if self.null else siblings(self.bundle)
+        found = nulls_for(bundle, pool)
+        if self.null and not ({"matched", "bp"} & found.keys()):
+            from creditscope.errors import CreditscopeError
+
+            raise CreditscopeError(
+                f"none of {', '.join(map(str, self.null))} is a null of {self.bundle} (same recipe and seed)"
+            )
+        nulls: dict[str, float] = {kind: found[kind].accuracy for kind in ("matched", "bp") if kind in found}
+        return diagnose(
+            bundle.model(dataset),
+            eval_batches(dataset),
+            headline_acc=bundle.accuracy,
+            network_acc=bundle.accuracy,
+            frozen_baseline_acc=None if bundle.spec.frozen else nulls or None,
+            bp_acc=found["bp_trained"].accuracy if "bp_trained" in found else None,
+            method_name=bundle.spec.label,
+            notes=network_and_seed(bundle.spec),
+            credit=bundle.rule(),
+            n_test=len(dataset.test_y),
+            protocol=self.protocol,
+            level="full" if self.full else "basic",
+            run=bundle.spec.hash,
+            **(profile_batches(dataset) if self.profile and not bundle.spec.frozen else {}),
         )
-    nulls: dict[str, float] = {kind: found[kind].accuracy for kind in ("matched", "bp") if kind in found}
-    return diagnose(
-        bundle.model(dataset),
-        eval_batches(dataset),
-        headline_acc=bundle.accuracy,
-        network_acc=bundle.accuracy,
-        frozen_baseline_acc=None if bundle.spec.frozen else nulls or None,
-        bp_acc=found["bp_trained"].accuracy if "bp_trained" in found else None,
-        method_name=bundle.spec.label,
-        notes=network_and_seed(bundle.spec),
-        credit=bundle.rule(),
-        n_test=len(dataset.test_y),
-        protocol=flags.protocol,
-        level="full" if flags.full else "basic",
-        run=bundle.spec.hash,
-        **(profile_batches(dataset) if flags.profile and not bundle.spec.frozen else {}),
-    )
 
 
 def siblings(path: Path) -> list[Bundle]:
     """The other bundles of the same directory."""
-    from creditscope.studies.audit import find_bundles
+    from creditscope.training.bundle import find_bundles
 
     return find_bundles([path.resolve().parent], lambda text: print(f"creditscope: left out: {text}", file=sys.stderr))

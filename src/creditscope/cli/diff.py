@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from creditscope.cli.parse import parse
-
 
 @dataclass
 class Diff:
+    """Compare two reports or bundles: what changed, by how much, and whether it lies outside the intervals.
+
+    Example: creditscope diff runs/fa runs/dfa
+    """
+
     a: Annotated[Path, tyro.conf.Positional]
     """A report (JSON) or the directory of a bundle."""
     b: Annotated[Path, tyro.conf.Positional]
@@ -23,21 +25,13 @@ class Diff:
     json: Path | None = None
     """Also write the table as JSON to this file."""
 
+    def execute(self) -> int:
+        from creditscope.changes import diff
+        from creditscope.files import dump_json, write_atomic
+        from creditscope.render.changes import text
 
-def run(args: Sequence[str]) -> int:
-    flags = parse(
-        Diff,
-        args,
-        "diff",
-        "Compare two reports or bundles: what changed, by how much, and whether it lies outside the intervals.",
-        "creditscope diff runs/fa runs/dfa",
-    )
-    from creditscope.changes import diff
-    from creditscope.files import dump_json, write_atomic
-    from creditscope.render.changes import text
-
-    table = diff(flags.a, flags.b)
-    if flags.json:
-        write_atomic(flags.json, dump_json(table.to_dict()))
-    print(text(table, everything=flags.all))
-    return 0
+        table = diff(self.a, self.b)
+        if self.json:
+            write_atomic(self.json, dump_json(table.to_dict()))
+        print(text(table, everything=self.all))
+        return 0

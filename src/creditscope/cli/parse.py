@@ -1,88 +1,141 @@
-"""Flags from typed functions and from the run spec, by tyro."""
+"""From words to the object of a command, by tyro's subcommands; a mistake becomes one line."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import difflib
-import io
-import re
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from importlib import import_module
+from typing import Annotated, Any, NoReturn, Protocol, Union
 
 import tyro
 
+from creditscope.cli.commands import ROOT, Command, Group, named
 from creditscope.errors import CreditscopeError, meant
 
-T = TypeVar("T")
+events: Any = None
+with contextlib.suppress(ImportError):  # private in tyro; a version without it explains mistakes itself, in a box
+    from tyro import _errors as events
 
 
-def parse(kind: Callable[..., T], args: Sequence[str], command: str, description: str, example: str) -> T:
-    """The flags of one command as an object; --help shows the description, the defaults and one example."""
-    _refuse_empty(kind, args, command)
-    errors = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(errors):
-            return tyro.cli(
-                kind,
-                prog=f"creditscope {command}",
-                args=list(args),
-                description=f"{description}\n\nExample: {example}",
-                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
-            )
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-        raise CreditscopeError(f"{command}: {one_line(errors.getvalue())}; see creditscope {command} --help") from None
+class Runnable(Protocol):
+    def execute(self) -> int:
+        """Do what the command does; the exit code."""
 
 
-def _refuse_empty(kind: Any, args: Sequence[str], command: str) -> None:
-    """A flag that takes a list, given without a value, would mean "none of them"; nobody means that."""
-    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
-    lists = {f"--{f.name.replace('_', '-')}" for f in fields if "tuple[" in str(f.type)}
-    for flag, after in zip(args, [*args[1:], "--"], strict=False):
-        if flag.replace("_", "-") in lists and after.startswith("--"):
-            raise CreditscopeError(f"{command}: {flag} needs a value; see creditscope {command} --help")
+@dataclass
+class Unnamed:
+    """Stands for a command that the call does not name, so that its module is not imported."""
 
 
-def one_line(box: str) -> str:
-    """tyro's boxed message as one sentence."""
-    text = re.sub("[\u2500-\u257f]", " ", re.sub(r"\x1b\[[0-9;]*m", "", box))
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    lines = [line.rstrip(".") for line in lines if line and set(line) - set("- ")]
-    lines = lines[1:] or lines  # the first is the title of the box
-    meant: list[str] = []
-    for word in ("Perhaps you meant", "Arguments similar to", "Argument helptext", "Got errors", "For full helptext"):
-        at = next((k for k, line in enumerate(lines) if line.startswith(word)), None)
-        if at is not None:
-            if word in ("Perhaps you meant", "Arguments similar to"):
-                meant = [line for line in lines[at:] if line.startswith("--")]
-            lines = lines[:at]
-    if lines and lines[0].startswith("Missing from"):
-        lines[0] = "missing:"
-    said = re.sub(r"Expected one of \((.*?)\)", _choices, " ".join(lines))
-    said = _nearest(said)
-    said = re.sub(r"no type matching \{None\}\|(\S+) could be instantiated from \[(.*?)\]", r"\2 is no \1", said)
-    typed = re.search(r"--[\w-]+", said)
-    if not meant or not typed:
-        return said
-    nearest = max(meant, key=lambda line: difflib.SequenceMatcher(None, typed.group(), line.split()[0]).ratio())
-    return f"{said} Perhaps you meant: {nearest}"
+def parse(args: Sequence[str]) -> Runnable:
+    """The command that the arguments name, with its options."""
+    words, node = named(args)
+    kind = _load(node) if isinstance(node, Command) else None
+    options = _options(kind) if kind else []
+
+    def refuse(event: Any) -> NoReturn:
+        raise CreditscopeError(_mistake(event, args, words, node, options))
+
+    with events.on_parse_error(refuse) if events else contextlib.nullcontext():
+        found: Any = tyro.cli(
+            _subcommands(ROOT, words, kind),
+            prog="creditscope",
+            args=list(args),
+            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+        )
+    given = {_typed(word) for word in args}
+    for field in fields(found):  # a list without a value would mean "none of them"; nobody means that
+        if getattr(found, field.name) == () and _option(field.name) in given:
+            raise CreditscopeError(_in_command(words, f"{_option(field.name)} needs a value"))
+    return found
 
 
-def _choices(found: re.Match[str]) -> str:
-    """tyro lists them in any order, and None among them for an option that may be left out."""
-    names = sorted(set(re.findall(r"'[^']*'", found.group(1))) - {"'None'"})
-    return f"Expected one of {', '.join(names)}"
+def _subcommands(group: Group, words: Sequence[str], kind: Any) -> Any:
+    """The type that tyro makes subcommands of; only the named one has its options."""
+
+    def constructor(name: str, node: Command | Group) -> Any:
+        if words[:1] != [name]:
+            return Unnamed
+        return _subcommands(node, words[1:], kind) if isinstance(node, Group) else kind
+
+    # through a factory, because the type of a group is itself a union
+    options = (
+        Annotated[Any, tyro.conf.subcommand(name, constructor_factory=partial(constructor, name, node))]
+        for name, node in group.commands.items()
+    )
+    return Union[tuple(options)]  # noqa: UP007 (made of a tuple)
 
 
-def _nearest(said: str) -> str:
-    """Behind "invalid choice 'cifar11'": what was probably meant."""
-    found = re.search(r"invalid choice '([^']*)'.*?Expected one of (.*)", said)
-    near = meant(found.group(1), re.findall(r"'([^']*)'", found.group(2))) if found else ""
-    return f"{said}; {near}".rstrip("; ")
+def _load(command: Command) -> Any:
+    module, _, name = command.place.rpartition(".")
+    return getattr(import_module(f"creditscope.cli.{module}"), name)
 
 
-def given(flags: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Those of the named flags that were given (are not None)."""
-    return {name: value for name in names if (value := getattr(flags, name)) is not None}
+def _options(kind: Any) -> list[str]:
+    """The options of a command as they are typed; one that is on by default has only its "no"."""
+    named = [f for f in fields(kind) if "Positional" not in str(f.type)]
+    return [_option(f"no_{f.name}" if f.default is True else f.name) for f in named]
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _typed(word: str) -> str:
+    """The option of a word on the command line: --data_dir=x is --data-dir."""
+    return word.partition("=")[0].replace("_", "-")
+
+
+def _in_command(words: Sequence[str], text: str) -> str:
+    command = " ".join(words)
+    return f"{command}: {text}; see creditscope {command} --help"
+
+
+def _mistake(
+    event: Any, args: Sequence[str], words: Sequence[str], node: Command | Group, options: Sequence[str]
+) -> str:
+    """What tyro found, as one sentence."""
+    if isinstance(node, Group):
+        wrong = " ".join([*words, args[len(words)]])
+        near = meant(args[len(words)], node.commands)
+        return f"unknown command {wrong!r}; {near}commands are {', '.join(node.commands)}"
+    unknown = [w for w in args[len(words) :] if w.startswith("--") and _typed(w) not in options]
+    if unknown:
+        near = meant(_typed(unknown[0]), options)
+        return _in_command(words, f"unknown option {unknown[0]}; {near}".rstrip("; "))
+    if isinstance(event, events.UnrecognizedArgs):
+        return _in_command(words, f"{event.tokens[0]!r} is one argument too many")
+    if isinstance(event, events.MissingArgs):
+        return _in_command(words, "missing " + ", ".join(_required(m.arg) for m in event.missing_arguments))
+    argument = getattr(event, "argument", None)
+    if argument is None:
+        return _in_command(words, " ".join(str(getattr(event, "message", type(event).__name__)).split()))
+    name, wanted = argument.display_name(), str(argument.lowered.metavar).removeprefix("{None}|")
+    if isinstance(event, events.InvalidChoice):
+        choices = sorted(set(event.choices) - {"None"})  # tyro's order is that of a set
+        near = meant(event.value, choices).rstrip()
+        known = f"choose one of {', '.join(choices)}"
+        return _in_command(words, f"{name} is {event.value!r}; " + (f"{near} {known}" if near else known))
+    if isinstance(event, events.BadValue):
+        return _in_command(words, f"{name} needs a value ({wanted})")
+    return _in_command(words, f"{name} takes {wanted}, not {' '.join(_values(args, name))!r}")
+
+
+def _required(argument: Any) -> str:
+    """A required argument with what it is: "--store PATH (Directory of the store.)"."""
+    explained = argument.field.helptext
+    text = " ".join(str(explained() if callable(explained) else explained).split())
+    return f"{argument.display_name()} {argument.lowered.metavar} ({text.rstrip('.')})"
+
+
+def _values(args: Sequence[str], option: str) -> list[str]:
+    """What was given behind an option."""
+    found: list[str] = []
+    for k, word in enumerate(args):
+        if _typed(word) == option:
+            after = [word.partition("=")[2]] if "=" in word else args[k + 1 :]
+            found += itertools.takewhile(lambda w: not w.startswith("--"), after)
+    return found

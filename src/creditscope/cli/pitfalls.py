@@ -4,59 +4,139 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from creditscope.cli.parse import parse
-
 if TYPE_CHECKING:
-    from creditscope.pitfalls.scan import Finding, Scan
+    from creditscope.pitfalls.scan import Finding
+    from creditscope.pitfalls.scan import Scan as Scanned
 
 FINDINGS = 1
 STRICT_FOUND = 3
 
-USAGE = """\
-creditscope pitfalls: fifteen ways in which a credit measurement misleads
-
-usage: creditscope pitfalls COMMAND [options]
-
-  list    the catalogue: what goes wrong, why, and what to do instead
-  run     show the pitfalls at work: wrong value, right value, factor
-  scan    find them in Python files (the files are parsed, never run)
-  audit   find them in the files of a bundle
-
-Example: creditscope pitfalls scan my_experiment/
-"""
-
 
 @dataclass
 class List:
+    """The catalogue: id, title, why it misleads, what to do instead.
+
+    Example: creditscope pitfalls list
+    """
+
     format: Literal["text", "json"] = "text"
     """Output: text or json."""
+
+    def execute(self) -> int:
+        from creditscope.pitfalls import PITFALLS
+
+        if self.format == "json":
+            _print_json(
+                [
+                    {"id": p.id, "title": p.title, "why": p.why, "fix": p.fix, "scan": p.code is not None}
+                    for p in PITFALLS
+                ]
+            )
+            return 0
+        for p in PITFALLS:
+            print(f"{p.id}  {p.title}\n      why: {p.why}\n      fix: {p.fix}")
+        return 0
 
 
 @dataclass
 class Run:
+    """Show pitfalls at work on tiny tensors and networks: the wrong value, the right value, the factor between
+    them.
+
+    Example: creditscope pitfalls run 2
+    """
+
     pitfalls: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """Numbers or ids (2, PF02); all if none is given."""
     format: Literal["text", "json"] = "text"
     """Output: text or json."""
 
+    def execute(self) -> int:
+        from creditscope.pitfalls import PITFALLS, get_pitfall
+
+        chosen = [get_pitfall(name) for name in self.pitfalls] or list(PITFALLS)
+        done = [(p, p.reproduce()) for p in chosen]
+        if self.format == "json":
+            from creditscope.files import plain
+
+            _print_json(plain([{"id": p.id, "title": p.title, **asdict(r), "factor": r.factor} for p, r in done]))
+            return 0
+        import textwrap
+
+        from creditscope.render.numbers import num
+        from creditscope.render.sheet import Sheet
+        from creditscope.render.text import WIDTH, columns, to_text
+
+        header = ("id", "what is measured", "wrong", "right", "factor")
+        rows = [(p.id, r.what, num(r.wrong), num(r.right), num(r.factor)) for p, r in done]
+        table = Sheet(header, rows, right=(2, 3, 4), box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        print(to_text(table))
+        for p, r in done:
+            print()
+            for line in (f"{p.id}  {p.title}: {r.sentence}.", f"      fix: {p.fix}"):
+                print(textwrap.fill(line, min(WIDTH, columns()), subsequent_indent="      "))
+        return 0
+
 
 @dataclass
-class ScanFlags:
+class Scan:
+    """Find pitfalls in Python files by static analysis; nothing is imported or run. Exit code 1 on findings, 0 if
+    there are none, 2 where nothing could be scanned. `# creditscope: ignore[PF02]` on a line silences it.
+
+    Example: creditscope pitfalls scan my_experiment/ --format github
+    """
+
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Python files, or directories to search for them."""
     format: Literal["text", "json", "github"] = "text"
     """Output: text, json, or github (annotations of a workflow run)."""
 
+    def execute(self) -> int:
+        from creditscope.errors import CreditscopeError
+        from creditscope.pitfalls.scan import scan
+
+        if not self.paths:
+            raise CreditscopeError("pitfalls scan needs at least one file or directory")
+        result = scan(self.paths)
+        for path, reason in result.skipped:
+            print(f"creditscope: skipped {_plain(path)}: {_plain(reason)}", file=sys.stderr)
+        if not result.files:
+            where = _plain(", ".join(map(str, self.paths)))
+            reason = f"{len(result.skipped)} skipped (see above)" if result.skipped else "there is no .py file"
+            raise CreditscopeError(
+                f"nothing was scanned in {where}: {reason}; give Python files, or directories that hold them"
+            )
+        if self.format == "json":
+            found = [asdict(f) for f in result.findings]
+            _print_json(
+                {
+                    "files": result.files,
+                    "findings": found,
+                    "skipped": [{"path": p, "reason": r} for p, r in result.skipped],
+                }
+            )
+        elif self.format == "github":
+            for finding in result.findings:
+                print(_annotation(finding))
+        else:
+            _print_text(result)
+        return FINDINGS if result.findings else 0
+
 
 @dataclass
 class Audit:
+    """What the files of a bundle (and its neighbours in the same directory) say about each pitfall: clear, found,
+    or cannot be told. Exit code 0; with --strict 3 if one is found.
+
+    Example: creditscope pitfalls audit runs/dfa
+    """
+
     bundle: Annotated[Path, tyro.conf.Positional]
     """A bundle, or a directory that holds bundles."""
     format: Literal["text", "json"] = "text"
@@ -64,113 +144,40 @@ class Audit:
     strict: bool = False
     """Exit with code 3 if a pitfall is found."""
 
+    def execute(self) -> int:
+        from creditscope.pitfalls.audit import audit_bundles
 
-def run(args: Sequence[str]) -> int:
-    commands = {"list": run_list, "run": run_run, "scan": run_scan, "audit": run_audit}
-    if not args or args[0] in ("-h", "--help", "help"):
-        print(USAGE, end="")
-        return 0
-    if args[0] not in commands:
-        from creditscope.errors import CreditscopeError, meant
-
-        near = meant(args[0], commands)
-        raise CreditscopeError(f"unknown command 'pitfalls {args[0]}'; {near}commands are {', '.join(commands)}")
-    return commands[args[0]](args[1:])
-
-
-def run_list(args: Sequence[str]) -> int:
-    flags = parse(
-        List,
-        args,
-        "pitfalls list",
-        "The catalogue: id, title, why it misleads, what to do instead.",
-        "creditscope pitfalls list",
-    )
-    from creditscope.pitfalls import PITFALLS
-
-    if flags.format == "json":
-        _print_json(
-            [{"id": p.id, "title": p.title, "why": p.why, "fix": p.fix, "scan": p.code is not None} for p in PITFALLS]
-        )
-        return 0
-    for p in PITFALLS:
-        print(f"{p.id}  {p.title}\n      why: {p.why}\n      fix: {p.fix}")
-    return 0
-
-
-def run_run(args: Sequence[str]) -> int:
-    flags = parse(
-        Run,
-        args,
-        "pitfalls run",
-        "Show pitfalls at work on tiny tensors and networks: the wrong value, the right value, the factor between "
-        "them.",
-        "creditscope pitfalls run 2",
-    )
-    from creditscope.pitfalls import PITFALLS, get_pitfall
-
-    chosen = [get_pitfall(name) for name in flags.pitfalls] or list(PITFALLS)
-    done = [(p, p.reproduce()) for p in chosen]
-    if flags.format == "json":
-        from creditscope.files import plain
-
-        _print_json(plain([{"id": p.id, "title": p.title, **asdict(r), "factor": r.factor} for p, r in done]))
-        return 0
-    import textwrap
-
-    from creditscope.render.numbers import num
-    from creditscope.render.sheet import Sheet
-    from creditscope.render.text import WIDTH, columns, to_text
-
-    header = ("id", "what is measured", "wrong", "right", "factor")
-    rows = [(p.id, r.what, num(r.wrong), num(r.right), num(r.factor)) for p, r in done]
-    table = Sheet(header, rows, right=(2, 3, 4), box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    print(to_text(table))
-    for p, r in done:
-        print()
-        for line in (f"{p.id}  {p.title}: {r.sentence}.", f"      fix: {p.fix}"):
-            print(textwrap.fill(line, min(WIDTH, columns()), subsequent_indent="      "))
-    return 0
+        audits = audit_bundles(self.bundle)
+        if self.format == "json":
+            _print_json(
+                [
+                    {
+                        "path": str(a.path),
+                        "method": a.label,
+                        "problem": a.problem,
+                        "answers": [
+                            {"id": p.id, "title": p.title, "status": x.status, "sentence": x.sentence}
+                            for p, x in a.answers
+                        ],
+                    }
+                    for a in audits
+                ]
+            )
+        else:
+            for k, a in enumerate(audits):
+                if k:
+                    print()
+                print(f"{_plain(str(a.path))} · {a.label}")
+                if a.problem:
+                    print(f"  ! {_plain(a.problem)}")
+                for p, answer in a.answers:
+                    print(f"  {p.id}  {answer.status:<14}  {p.title}: {_plain(answer.sentence)}")
+                counts = ", ".join(f"{a.count(status)} {status}" for status in ("clear", "found", "cannot be told"))
+                print(f"  {counts}")
+        return STRICT_FOUND if self.strict and any(a.count("found") for a in audits) else 0
 
 
-def run_scan(args: Sequence[str]) -> int:
-    flags = parse(
-        ScanFlags,
-        args,
-        "pitfalls scan",
-        "Find pitfalls in Python files by static analysis; nothing is imported or run. Exit code 1 on findings, 0 "
-        "if there are "
-        "none, 2 where nothing could be scanned. `# creditscope: ignore[PF02]` on a line silences it.",
-        "creditscope pitfalls scan my_experiment/ --format github",
-    )
-    from creditscope.errors import CreditscopeError
-    from creditscope.pitfalls.scan import scan
-
-    if not flags.paths:
-        raise CreditscopeError("pitfalls scan needs at least one file or directory")
-    result = scan(flags.paths)
-    for path, reason in result.skipped:
-        print(f"creditscope: skipped {_plain(path)}: {_plain(reason)}", file=sys.stderr)
-    if not result.files:
-        where = _plain(", ".join(map(str, flags.paths)))
-        reason = f"{len(result.skipped)} skipped (see above)" if result.skipped else "there is no .py file"
-        raise CreditscopeError(
-            f"nothing was scanned in {where}: {reason}; give Python files, or directories that hold them"
-        )
-    if flags.format == "json":
-        found = [asdict(f) for f in result.findings]
-        _print_json(
-            {"files": result.files, "findings": found, "skipped": [{"path": p, "reason": r} for p, r in result.skipped]}
-        )
-    elif flags.format == "github":
-        for finding in result.findings:
-            print(_annotation(finding))
-    else:
-        _print_text(result)
-    return FINDINGS if result.findings else 0
-
-
-def _print_text(result: Scan) -> None:
+def _print_text(result: Scanned) -> None:
     for f in result.findings:
         print(f"{_plain(f.path)}:{f.line}:{f.col}: {f.id} {f.message}\n    why: {f.why}\n    fix: {f.fix}")
     findings, files = len(result.findings), result.files
@@ -191,47 +198,6 @@ def _escaped(text: str, is_property: bool = False) -> str:
 def _plain(text: str) -> str:
     """No control characters from a file's name on the terminal, and no lone surrogates."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def run_audit(args: Sequence[str]) -> int:
-    flags = parse(
-        Audit,
-        args,
-        "pitfalls audit",
-        "What the files of a bundle (and its neighbours in the same directory) say about each pitfall: clear, "
-        "found, or cannot be "
-        "told. Exit code 0; with --strict 3 if one is found.",
-        "creditscope pitfalls audit runs/dfa",
-    )
-    from creditscope.pitfalls.audit import audit_bundles
-
-    audits = audit_bundles(flags.bundle)
-    if flags.format == "json":
-        _print_json(
-            [
-                {
-                    "path": str(a.path),
-                    "method": a.label,
-                    "problem": a.problem,
-                    "answers": [
-                        {"id": p.id, "title": p.title, "status": x.status, "sentence": x.sentence} for p, x in a.answers
-                    ],
-                }
-                for a in audits
-            ]
-        )
-    else:
-        for k, a in enumerate(audits):
-            if k:
-                print()
-            print(f"{_plain(str(a.path))} · {a.label}")
-            if a.problem:
-                print(f"  ! {_plain(a.problem)}")
-            for p, answer in a.answers:
-                print(f"  {p.id}  {answer.status:<14}  {p.title}: {_plain(answer.sentence)}")
-            told = ", ".join(f"{a.count(status)} {status}" for status in ("clear", "found", "cannot be told"))
-            print(f"  {told}")
-    return STRICT_FOUND if flags.strict and any(a.count("found") for a in audits) else 0
 
 
 def _print_json(value: object) -> None:

@@ -9,19 +9,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from creditscope.cli.parse import parse
-from creditscope.cli.verdict import STRICT_HELP, annotation, exit_code
+from creditscope.cli.verdict import annotation, exit_code
 
 if TYPE_CHECKING:
     from creditscope.cli.sources import Sources
-    from creditscope.studies.audit import AuditRow, Group
-    from creditscope.studies.result import StudyResult
+    from creditscope.runs.groups import AuditRow, Group
+    from creditscope.tables import Table
 
 TITLE = "What accuracy + Γ would have claimed | what the protocol finds"
 
 
 @dataclass
 class Report:
+    """Group bundles over seeds, find their nulls among them, and print what accuracy and Γ would have claimed next
+    to what the protocol finds. Uses the facts that are stored; nothing is measured again (but see --full). Exit
+    code 0; with --strict 0 where every verdict passes, 3 where one fails, 4 otherwise.
+
+    Example: creditscope report runs/store --html report.html --figures figures
+    """
+
     dirs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Bundles, stores, directories that hold bundles at any depth, reports as JSON, or directories of reports. A report of a
     bundle that is there too adds what it measured; any other is a row of its own."""
@@ -48,65 +54,56 @@ class Report:
     github: bool = False
     """Also print every verdict as an annotation of a GitHub workflow."""
 
+    def execute(self) -> int:
+        from creditscope.cli.sources import find_sources
+        from creditscope.errors import CreditscopeError
+        from creditscope.files import dump_json, write_atomic
+        from creditscope.protocol import get_policy
+        from creditscope.render.tables import table_latex, table_markdown, table_text
+        from creditscope.runs.groups import audit, place, reported
+        from creditscope.studies.audit import audit_table
 
-def run(args: Sequence[str]) -> int:
-    flags = parse(
-        Report,
-        args,
-        "report",
-        "Group bundles over seeds, find their nulls among them, and print what accuracy and Γ would have claimed next to "
-        "what the protocol finds. Uses the facts that are stored; nothing is measured again (but see --full). Exit code 0; "
-        f"{STRICT_HELP}.",
-        "creditscope report runs/store --html report.html --figures figures",
-    )
-    from creditscope.cli.sources import find_sources
-    from creditscope.errors import CreditscopeError
-    from creditscope.files import dump_json, write_atomic
-    from creditscope.protocol import get_policy
-    from creditscope.render.audit import audit_markdown, audit_renderable
-    from creditscope.render.text import to_text
-    from creditscope.studies.audit import audit, place, reported
-
-    get_policy(flags.protocol)
-    if not flags.dirs:
-        raise CreditscopeError("report needs at least one directory: a bundle, or a directory that holds bundles")
-    sources = find_sources(flags.dirs)
-    groups = sorted(audit(sources.bundles, protocol=flags.protocol), key=lambda g: place(g.spec))
-    rows: list[AuditRow] = [*groups, *reported(sources.reports, (b.spec.hash for b in sources.bundles))]
-    if not rows:
-        raise sources.without_networks()
-    if flags.figures and not groups:
-        raise CreditscopeError("--figures needs bundles: a report has no trajectory; reports alone make an --html page")
-    if flags.json:
-        summary = [
-            {
-                "method": row.label,
-                "seeds": list(getattr(row, "seeds", ())),
-                "reports": [r.to_dict() for r in row.reports],
-            }
-            for row in rows
-        ]
-        write_atomic(flags.json, dump_json(summary))
-    if flags.markdown:
-        write_atomic(flags.markdown, audit_markdown(rows, TITLE).encode())
-    if flags.latex:
-        from creditscope.render.latex import audit_latex
-
-        write_atomic(flags.latex, audit_latex(rows, standalone=flags.standalone).encode())
-    if flags.html or flags.figures:
-        _pictures(flags, sources, groups, rows)
-    judged = [report for row in rows for report in row.reports]
-    if flags.github:
-        print("\n".join(map(annotation, judged)))
-    print(to_text(audit_renderable(rows, TITLE)))
-    return exit_code(judged) if flags.strict else 0
+        get_policy(self.protocol)
+        if not self.dirs:
+            raise CreditscopeError("report needs at least one directory: a bundle, or a directory that holds bundles")
+        sources = find_sources(self.dirs)
+        groups = sorted(audit(sources.bundles, protocol=self.protocol), key=lambda g: place(g.spec))
+        rows: list[AuditRow] = [*groups, *reported(sources.reports, (b.spec.hash for b in sources.bundles))]
+        if not rows:
+            raise sources.without_networks()
+        if self.figures and not groups:
+            raise CreditscopeError(
+                "--figures needs bundles: a report has no trajectory; reports alone make an --html page"
+            )
+        if self.json:
+            summary = [
+                {
+                    "method": row.label,
+                    "seeds": list(getattr(row, "seeds", ())),
+                    "reports": [r.to_dict() for r in row.reports],
+                }
+                for row in rows
+            ]
+            write_atomic(self.json, dump_json(summary))
+        table = audit_table(rows, TITLE)
+        if self.markdown:
+            write_atomic(self.markdown, table_markdown(table).encode())
+        if self.latex:
+            write_atomic(self.latex, table_latex(table, self.standalone).encode())
+        if self.html or self.figures:
+            _pictures(self, sources, groups, rows)
+        judged = [report for row in rows for report in row.reports]
+        if self.github:
+            print("\n".join(map(annotation, judged)))
+        print(table_text(table, TITLE))
+        return exit_code(judged) if self.strict else 0
 
 
 def _pictures(flags: Report, sources: Sources, groups: Sequence[Group], rows: Sequence[AuditRow]) -> None:
     from creditscope.files import write_atomic
-    from creditscope.studies.stored import full_reports, stored_runs, stored_studies
+    from creditscope.studies.shown import full_reports, stored_studies
 
-    studies: list[tuple[str, StudyResult]] = []
+    studies: list[tuple[str, Table]] = []
     begun: list[str] = []
     for root in sources.stores:
         stored = stored_studies(root, flags.full, flags.data_dir)
@@ -115,18 +112,17 @@ def _pictures(flags: Report, sources: Sources, groups: Sequence[Group], rows: Se
         begun += [where + line for line in stored.begun]
     if flags.html:
         from creditscope.render.html import html_page, networks
-        from creditscope.render.html.published import published_section
 
         runs = {b.spec.hash for b in sources.bundles}
         extra = [r for root in sources.stores for r in full_reports(root) if r.run in runs]
         shown = networks(groups, sources.bundles, [*extra, *(r for _, r in sources.reports)])
-        finished = [r for root in sources.stores for r in stored_runs(root, [b.spec for b in sources.bundles])]
-        page = html_page(rows, shown, studies=studies, begun=begun, published=published_section(finished))
+        page = html_page(rows, shown, studies=studies, begun=begun)
         write_atomic(flags.html, page.encode())
     if flags.figures:
+        from creditscope.render.draw import table_panels
         from creditscope.render.figures import write_figures
-        from creditscope.render.study_charts import study_charts
+        from creditscope.render.words import words
 
         several = len({preset for preset, _ in studies}) > 1
-        named = {f"study-{r.name}" + (f"-{preset}" if several else ""): study_charts(r) for preset, r in studies}
+        named = {f"study-{r.name}" + (f"-{preset}" if several else ""): table_panels(r, words) for preset, r in studies}
         write_figures(groups, flags.figures, named)

@@ -6,60 +6,140 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from creditscope.cli.parse import parse
-
 if TYPE_CHECKING:
     from creditscope.runs.store import Row, Store
-
-USAGE = """\
-creditscope runs: the runs of a store, or of an archive without weights (such as results/)
-
-usage: creditscope runs COMMAND --store DIR [options]
-
-  list     one line per run
-  show     the report of one run, or why it failed
-  rm       remove runs
-  export   all runs as csv, json or parquet, or as an archive without weights
-  measure  add the facts that this version measures to finished runs, from their weights
-  verify   train a run again from its spec and compare its trajectory and report with the record
-
-Example: creditscope runs list --store runs/store
-"""
 
 
 @dataclass
 class List:
+    """One line per run of a store.
+
+    Example: creditscope runs list --store runs/store
+    """
+
     store: Path
     """Directory of the store, or of an archive."""
     rebuild: bool = False
     """Throw the index away and read every run directory again."""
 
+    def execute(self) -> int:
+        from creditscope.render.numbers import num, printable
+        from creditscope.runs.archive import open_source
+        from creditscope.runs.store import Store
+        from creditscope.training.spec import norm_remark
+
+        if self.rebuild:
+            _store(self.store).rebuild()
+        source = open_source(self.store)
+        rows = source.rows()
+        usable = [r for r in rows if not r["problem"]]
+        names = {
+            r["hash"]: (printable(r["label"]), r["arch"] + norm_remark(r["arch"], r["terminal_norm"]), _length(r))
+            for r in usable
+        }
+        heads = ("method", "arch", "epochs")
+        label, arch, length = (max(map(len, cells)) for cells in zip(heads, *names.values(), strict=True))
+        lines = [
+            f"{'run':<10}  {'method':<{label}}  {'dataset':<10} {'arch':<{arch}} {'d':>4} {'L':>3} {'epochs':>{length}} "
+            f"{'seed':>6} accuracy  growth"
+        ]
+        for r in rows:
+            if r["problem"]:
+                lines.append(f"{printable(r['hash'][:10]):<10}  unusable: {printable(r['problem'])}")
+                continue
+            name, network, epochs = names[r["hash"]]
+            lines.append(
+                f"{r['hash'][:10]:<10}  {name:<{label}}  {r['dataset']:<10} {network:<{arch}} {r['width']:>4} {r['depth']:>3} "
+                f"{epochs:>{length}} {r['seed']:>6} {r['accuracy']:>8.3f}  {num(r['growth'])}"
+            )
+        failures = source.failures() if isinstance(source, Store) else {}
+        lines += [f"{key[:10]:<10}  failed: {printable(f['message'])}" for key, f in failures.items()]
+        bad = sum(bool(r["problem"]) for r in rows)
+        lines.append(
+            f"{len(rows) - bad} runs"
+            + (f", {bad} unusable" if bad else "")
+            + (f", {len(failures)} failed" if failures else "")
+        )
+        print("\n".join(lines))
+        return 0
+
 
 @dataclass
 class Show:
+    """The report of one run, or why it failed.
+
+    Example: creditscope runs show 3fa9 --store runs/store
+    """
+
     run: Annotated[str, tyro.conf.Positional]
     """Hash of the run, or its beginning."""
     store: Path
     """Directory of the store, or of an archive."""
 
+    def execute(self) -> int:
+        from creditscope.render.numbers import printable
+        from creditscope.runs.archive import Archive, command, open_source
+        from creditscope.runs.judged import judged
+
+        store = open_source(self.store)
+        key = store.find(self.run)
+        if isinstance(store, Archive):
+            run = store.read(key)
+            report, judgement = judged(store, key)
+            print(f"run {key}\nfile {run.path}\ntrained by {command(run.spec)}\n{judgement}\n")
+            print(report)
+            return 0
+        if key in (failures := store.failures()):
+            print(f"run {key} failed: {printable(failures[key]['message'])}")
+            for line in str(failures[key]["traceback"]).splitlines():
+                print(f"  {printable(line)}")
+            return 0
+        bundle = store.bundle(key)
+        report, judgement = judged(store, key)
+        print(f"run {key}\nbundle {bundle.path}")
+        print(f"spec {json.dumps(bundle.spec.model_dump(), sort_keys=True)}\n{judgement}\n")
+        print(report)
+        return 0
+
 
 @dataclass
 class Remove:
+    """Remove runs from a store.
+
+    Example: creditscope runs rm 3fa9 --store runs/store
+    """
+
     runs: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Hashes of the runs, or their beginnings."""
     store: Path
     """Directory of the store."""
 
+    def execute(self) -> int:
+        if not self.runs:
+            from creditscope.errors import CreditscopeError
+
+            raise CreditscopeError("runs rm needs the hash of a run, or its beginning; see `creditscope runs list`")
+        store = _store(self.store)
+        for key in [store.find(prefix) for prefix in self.runs]:
+            store.remove(key)
+            print(f"removed {key}")
+        store.refresh()
+        return 0
+
 
 @dataclass
 class Export:
+    """All runs of a store as one table.
+
+    Example: creditscope runs export --store runs/store --format json --out runs.json
+    """
+
     store: Path
     """Directory of the store (a table: or of an archive)."""
     out: Path | None = None
@@ -68,9 +148,56 @@ class Export:
     """csv, json or parquet (parquet: pip install 'creditscope[query]'): one table. archive: a directory with one JSON file
     per run (everything but the weights), which `study show` reads like a store."""
 
+    def execute(self) -> int:
+        from creditscope.errors import CreditscopeError
+        from creditscope.files import plain, write_atomic
+        from creditscope.runs.archive import open_source, write_archive
+        from creditscope.runs.store import SHOWN
+
+        if self.format == "archive":
+            if self.out is None:
+                raise CreditscopeError("an archive is a directory; name it with --out")
+            store = _store(self.store)
+            written = write_archive(store, [r["hash"] for r in store.rows() if not r["problem"]], self.out)
+            print(f"{len(written)} runs in {self.out}")
+            return 0
+        rows: list[dict[str, Any]] = [{c: r[c] for c in SHOWN} for r in open_source(self.store).rows()]
+        if self.format == "parquet":
+            try:
+                import pyarrow
+                import pyarrow.parquet
+            except ImportError:
+                raise CreditscopeError("parquet needs pyarrow; install it: pip install 'creditscope[query]'") from None
+            if self.out is None:
+                raise CreditscopeError("parquet is not text; give a file with --out")
+            buffer = io.BytesIO()
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), buffer)
+            write_atomic(self.out, buffer.getvalue())
+            return 0
+        if self.format == "json":
+            text = json.dumps(plain(rows), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        else:
+            table = io.StringIO()
+            writer = csv.DictWriter(table, SHOWN, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows({k: _inert(v) for k, v in row.items()} for row in rows)
+            text = table.getvalue()
+        if self.out:
+            write_atomic(self.out, text.encode())
+        else:
+            sys.stdout.write(text)
+        return 0
+
 
 @dataclass
 class Measure:
+    """Measure finished runs at level full, from the weights that the store keeps; a run that has every fact of this
+    version is left alone. `runs export --format archive` takes the facts along. Exit code 3 if a run could not be
+    measured.
+
+    Example: creditscope runs measure runs/store
+    """
+
     store: Annotated[Path, tyro.conf.Positional]
     """Directory of the store."""
     run: tuple[str, ...] = ()
@@ -80,9 +207,39 @@ class Measure:
     data_dir: Path | None = None
     """Where the CIFAR files are."""
 
+    def execute(self) -> int:
+        from creditscope.errors import CreditscopeError
+        from creditscope.runs.measured import lacking, measure
+
+        store = _store(self.store)
+        store.check_writable()
+        keys = [store.find(prefix) for prefix in self.run] or [r["hash"] for r in store.rows() if not r["problem"]]
+        counts = {"measured": 0, "complete": 0, "not measured": 0}
+        for key in keys:
+            try:
+                missing = lacking(store, key)
+                if not missing and not self.again:
+                    counts["complete"] += 1
+                    continue
+                report = measure(store, key, self.data_dir)
+            except CreditscopeError as error:
+                counts["not measured"] += 1
+                print(f"{key[:10]}  not measured: {error}", file=sys.stderr)
+                continue
+            counts["measured"] += 1
+            print(f"{key[:10]}  {report.method_name}: measured")
+        print(", ".join(f"{n} {what}" for what, n in counts.items() if n) or "no finished run")
+        return 3 if counts["not measured"] else 0
+
 
 @dataclass
 class Verify:
+    """Train a run again from its spec and compare every number of its trajectory (all epochs: of its report, too)
+    with the record. Exit code 3 if it is not reproduced.
+
+    Example: creditscope runs verify --store results --epochs 2
+    """
+
     store: Path
     """Directory of the store, or of an archive (such as results/)."""
     run: Annotated[str | None, tyro.conf.Positional] = None
@@ -92,241 +249,44 @@ class Verify:
     data_dir: Path | None = None
     """Where the CIFAR files are."""
 
+    def execute(self) -> int:
+        from rich.console import Console
 
-def run(args: Sequence[str]) -> int:
-    commands = {
-        "list": run_list,
-        "show": run_show,
-        "rm": run_rm,
-        "export": run_export,
-        "measure": run_measure,
-        "verify": run_verify,
-    }
-    if not args or args[0] in ("-h", "--help", "help"):
-        print(USAGE, end="")
+        from creditscope.cli.bar import epoch_bar
+        from creditscope.runs.archive import open_source
+        from creditscope.runs.verify import TOLERANCE, pick, shortened, verify
+
+        run = pick(open_source(self.store), self.run)
+        epochs = shortened(run.spec, self.epochs).epochs
+        print(f"run {run.spec.slug}: {run.spec.label}, seed {run.spec.seed}, {epochs} of {run.spec.epochs} epochs")
+        with epoch_bar(run.spec.label, epochs, Console(stderr=True)) as progress:
+            found = verify(run, self.epochs, self.data_dir, progress)
+        other = {k: (v, found.versions.get(k)) for k, v in run.versions.items() if found.versions.get(k) != v}
+        for name, (then, now) in other.items():
+            print(f"recorded with {name} {then}, here {now}")
+        if not found.differences:
+            report = ", and so is the report" if found.epochs == run.spec.epochs else ""
+            print(f"every number of epochs 0 to {found.epochs} is equal to the last bit{report}\nREPRODUCED exactly")
+            return 0
+        if not other:
+            print(
+                "the versions are the same: another processor, or another state of the code, computes in another order"
+            )
+        first, more = found.differences[0], len(found.differences) - 1
+        print(f"differs at epoch {first.epoch}: {_difference(first)}" + (f" (and {more} more)" if more else ""))
+        if found.beyond:
+            for d in found.beyond[:5]:
+                print(f"outside the tolerance at epoch {d.epoch}: {_difference(d)}")
+            print(f"NOT REPRODUCED ({TOLERANCE})")
+            return 3
+        print(f"REPRODUCED within the tolerance ({TOLERANCE})")
         return 0
-    if args[0] not in commands:
-        from creditscope.errors import CreditscopeError, meant
-
-        near = meant(args[0], commands)
-        raise CreditscopeError(f"unknown command 'runs {args[0]}'; {near}commands are {', '.join(commands)}")
-    return commands[args[0]](args[1:])
-
-
-def run_list(args: Sequence[str]) -> int:
-    flags = parse(List, args, "runs list", "One line per run of a store.", "creditscope runs list --store runs/store")
-    from creditscope.render.numbers import num, printable
-    from creditscope.runs.archive import open_source
-    from creditscope.runs.store import Store
-    from creditscope.training.spec import bare
-
-    if flags.rebuild:
-        _store(flags.store).rebuild()
-    source = open_source(flags.store)
-    rows = source.rows()
-    usable = [r for r in rows if not r["problem"]]
-    names = {
-        r["hash"]: (printable(r["label"]), r["arch"] + bare(r["arch"], r["terminal_norm"]), _length(r)) for r in usable
-    }
-    heads = ("method", "arch", "epochs")
-    label, arch, length = (max(map(len, cells)) for cells in zip(heads, *names.values(), strict=True))
-    lines = [
-        f"{'run':<10}  {'method':<{label}}  {'dataset':<10} {'arch':<{arch}} {'d':>4} {'L':>3} {'epochs':>{length}} {'seed':>6} "
-        "accuracy  growth"
-    ]
-    for r in rows:
-        if r["problem"]:
-            lines.append(f"{printable(r['hash'][:10]):<10}  unusable: {printable(r['problem'])}")
-            continue
-        name, network, epochs = names[r["hash"]]
-        lines.append(
-            f"{r['hash'][:10]:<10}  {name:<{label}}  {r['dataset']:<10} {network:<{arch}} {r['width']:>4} {r['depth']:>3} "
-            f"{epochs:>{length}} {r['seed']:>6} {r['accuracy']:>8.3f}  {num(r['growth'])}"
-        )
-    failures = source.failures() if isinstance(source, Store) else {}
-    lines += [f"{key[:10]:<10}  failed: {printable(f['message'])}" for key, f in failures.items()]
-    bad = sum(bool(r["problem"]) for r in rows)
-    lines.append(
-        f"{len(rows) - bad} runs"
-        + (f", {bad} unusable" if bad else "")
-        + (f", {len(failures)} failed" if failures else "")
-    )
-    print("\n".join(lines))
-    return 0
 
 
 def _length(row: Row) -> str:
     """Epochs trained, of how many the schedule has."""
     trained, planned = row["epochs"], row["schedule_epochs"]
     return str(trained) if trained == planned else f"{trained} of {planned}"
-
-
-def run_show(args: Sequence[str]) -> int:
-    flags = parse(
-        Show,
-        args,
-        "runs show",
-        "The report of one run, or why it failed.",
-        "creditscope runs show 3fa9 --store runs/store",
-    )
-    from creditscope.render.numbers import printable
-    from creditscope.runs.archive import Archive, command, open_source
-    from creditscope.studies.kin import judged
-
-    store = open_source(flags.store)
-    key = store.find(flags.run)
-    if isinstance(store, Archive):
-        run = store.read(key)
-        report, told = judged(store, key)
-        print(f"run {key}\nfile {run.path}\ntrained by {command(run.spec)}\n{told}\n")
-        print(report)
-        return 0
-    if key in (failures := store.failures()):
-        print(f"run {key} failed: {printable(failures[key]['message'])}")
-        for line in str(failures[key]["traceback"]).splitlines():
-            print(f"  {printable(line)}")
-        return 0
-    bundle = store.bundle(key)
-    report, told = judged(store, key)
-    print(f"run {key}\nbundle {bundle.path}")
-    print(f"spec {json.dumps(bundle.spec.model_dump(), sort_keys=True)}\n{told}\n")
-    print(report)
-    return 0
-
-
-def run_rm(args: Sequence[str]) -> int:
-    flags = parse(Remove, args, "runs rm", "Remove runs from a store.", "creditscope runs rm 3fa9 --store runs/store")
-    if not flags.runs:
-        from creditscope.errors import CreditscopeError
-
-        raise CreditscopeError("runs rm needs the hash of a run, or its beginning; see `creditscope runs list`")
-    store = _store(flags.store)
-    for key in [store.find(prefix) for prefix in flags.runs]:
-        store.remove(key)
-        print(f"removed {key}")
-    store.refresh()
-    return 0
-
-
-def run_export(args: Sequence[str]) -> int:
-    flags = parse(
-        Export,
-        args,
-        "runs export",
-        "All runs of a store as one table.",
-        "creditscope runs export --store runs/store --format json --out runs.json",
-    )
-    from creditscope.errors import CreditscopeError
-    from creditscope.files import plain, write_atomic
-    from creditscope.runs.archive import open_source, write_archive
-    from creditscope.runs.store import SHOWN
-
-    if flags.format == "archive":
-        if flags.out is None:
-            raise CreditscopeError("an archive is a directory; name it with --out")
-        store = _store(flags.store)
-        written = write_archive(store, [r["hash"] for r in store.rows() if not r["problem"]], flags.out)
-        print(f"{len(written)} runs in {flags.out}")
-        return 0
-    rows: list[dict[str, Any]] = [{c: r[c] for c in SHOWN} for r in open_source(flags.store).rows()]
-    if flags.format == "parquet":
-        try:
-            import pyarrow
-            import pyarrow.parquet
-        except ImportError:
-            raise CreditscopeError("parquet needs pyarrow; install it: pip install 'creditscope[query]'") from None
-        if flags.out is None:
-            raise CreditscopeError("parquet is not text; give a file with --out")
-        buffer = io.BytesIO()
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), buffer)
-        write_atomic(flags.out, buffer.getvalue())
-        return 0
-    if flags.format == "json":
-        text = json.dumps(plain(rows), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    else:
-        table = io.StringIO()
-        writer = csv.DictWriter(table, SHOWN, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: _inert(v) for k, v in row.items()} for row in rows)
-        text = table.getvalue()
-    if flags.out:
-        write_atomic(flags.out, text.encode())
-    else:
-        sys.stdout.write(text)
-    return 0
-
-
-def run_measure(args: Sequence[str]) -> int:
-    flags = parse(
-        Measure,
-        args,
-        "runs measure",
-        "Measure finished runs at level full, from the weights that the store keeps; a run that has every fact of this version "
-        "is left alone. `runs export --format archive` takes the facts along. Exit code 3 if a run could not be measured.",
-        "creditscope runs measure runs/store",
-    )
-    from creditscope.errors import CreditscopeError
-    from creditscope.runs.measured import lacking, measure
-
-    store = _store(flags.store)
-    store.check_writable()
-    keys = [store.find(prefix) for prefix in flags.run] or [r["hash"] for r in store.rows() if not r["problem"]]
-    counts = {"measured": 0, "complete": 0, "not measured": 0}
-    for key in keys:
-        try:
-            missing = lacking(store, key)
-            if not missing and not flags.again:
-                counts["complete"] += 1
-                continue
-            report = measure(store, key, flags.data_dir)
-        except CreditscopeError as error:
-            counts["not measured"] += 1
-            print(f"{key[:10]}  not measured: {error}", file=sys.stderr)
-            continue
-        counts["measured"] += 1
-        print(f"{key[:10]}  {report.method_name}: measured")
-    print(", ".join(f"{n} {what}" for what, n in counts.items() if n) or "no finished run")
-    return 3 if counts["not measured"] else 0
-
-
-def run_verify(args: Sequence[str]) -> int:
-    flags = parse(
-        Verify,
-        args,
-        "runs verify",
-        "Train a run again from its spec and compare every number of its trajectory (all epochs: of its report, too) with the "
-        "record. Exit code 3 if it is not reproduced.",
-        "creditscope runs verify --store results --epochs 2",
-    )
-    from rich.console import Console
-
-    from creditscope.cli.bar import epoch_bar
-    from creditscope.runs.archive import open_source
-    from creditscope.runs.verify import TOLERANCE, pick, shortened, verify
-
-    run = pick(open_source(flags.store), flags.run)
-    epochs = shortened(run.spec, flags.epochs).epochs
-    print(f"run {run.spec.slug}: {run.spec.label}, seed {run.spec.seed}, {epochs} of {run.spec.epochs} epochs")
-    with epoch_bar(run.spec.label, epochs, Console(stderr=True)) as progress:
-        found = verify(run, flags.epochs, flags.data_dir, progress)
-    other = {k: (v, found.versions.get(k)) for k, v in run.versions.items() if found.versions.get(k) != v}
-    for name, (then, now) in other.items():
-        print(f"recorded with {name} {then}, here {now}")
-    if not found.differences:
-        report = ", and so is the report" if found.epochs == run.spec.epochs else ""
-        print(f"every number of epochs 0 to {found.epochs} is equal to the last bit{report}\nREPRODUCED exactly")
-        return 0
-    if not other:
-        print("the versions are the same: another processor, or another state of the code, computes in another order")
-    first, more = found.differences[0], len(found.differences) - 1
-    print(f"differs at epoch {first.epoch}: {_told(first)}" + (f" (and {more} more)" if more else ""))
-    if found.beyond:
-        for d in found.beyond[:5]:
-            print(f"outside the tolerance at epoch {d.epoch}: {_told(d)}")
-        print(f"NOT REPRODUCED ({TOLERANCE})")
-        return 3
-    print(f"REPRODUCED within the tolerance ({TOLERANCE})")
-    return 0
 
 
 def _store(path: Path) -> Store:
@@ -340,7 +300,7 @@ def _store(path: Path) -> Store:
     return source
 
 
-def _told(d: Any) -> str:
+def _difference(d: Any) -> str:
     return f"{d.what}: {d.recorded} recorded, {d.here} here"
 
 

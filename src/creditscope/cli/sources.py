@@ -13,7 +13,7 @@ from creditscope.errors import CreditscopeError
 
 if TYPE_CHECKING:
     from creditscope.protocol.report import DiagnosticReport
-    from creditscope.studies.audit import Audited
+    from creditscope.runs.record import Finished
     from creditscope.training.bundle import Bundle
 
 STORE = "store.json"
@@ -21,7 +21,7 @@ STORE = "store.json"
 
 @dataclass
 class Sources:
-    bundles: list[Audited] = field(default_factory=list)
+    bundles: list[Finished] = field(default_factory=list)
     """Bundles, and the runs of archives."""
     stores: list[Path] = field(default_factory=list)
     """Stores and archives."""
@@ -106,7 +106,7 @@ def find_sources(paths: Iterable[Path], beside: bool = False) -> Sources:
     return found
 
 
-def _order(bundle: Audited) -> tuple[object, ...]:
+def _order(bundle: Finished) -> tuple[object, ...]:
     """By task, shape, recipe, then method and seed; backpropagation first, nulls last."""
     s = bundle.spec
     shape = (s.dataset, str(s.arch), s.width or 0, s.depth or 0, not s.terminal_norm, s.epochs or 0)

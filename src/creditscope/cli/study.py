@@ -2,53 +2,48 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
-from urllib.parse import quote
 
 import tyro
 
-from creditscope.cli.parse import parse
-
 if TYPE_CHECKING:
     from creditscope.runs.store import Store
-    from creditscope.studies.result import Run as Finished
-    from creditscope.studies.result import StudyResult
     from creditscope.training.spec import RunSpec
 
 FAILED = 1
-
-USAGE = """\
-creditscope study: the studies of the papers, each a grid of runs, a table and a conclusion computed from it
-
-usage: creditscope study COMMAND [options]
-
-  list     the studies and what each asks
-  plan     runs, of which already done, estimated hours on this machine, disk
-  run      train what is missing (interrupted or failed: the same command goes on)
-  status   done, running, failed and time left of what was started on a store
-  show     table and conclusion of a study, from the runs that are finished
-  page     published claims next to the runs of a store or an archive, as one Markdown page
-
-Example: creditscope study run audit ablation temporal --preset smoke --store runs/store
-"""
-
-START, END = "<!-- primary audit, from results/ -->", "<!-- end of the primary audit -->"
 PresetName = Literal["smoke", "quick", "paper", "reduced"]
 
 
 @dataclass
 class List:
-    pass
+    """The studies and what each asks.
+
+    Example: creditscope study list
+    """
+
+    def execute(self) -> int:
+        from creditscope.studies.catalogue import NAMES, get_study
+        from creditscope.studies.grid import PRESETS
+
+        for name in NAMES:
+            study = get_study(name)
+            sizes = ", ".join(f"{preset} {len(study.specs(preset))}" for preset in PRESETS)
+            print(f"{name:<14}  {study.question}  (runs: {sizes})")
+        return 0
 
 
 @dataclass
 class Plan:
+    """What a study would cost here, from a short calibration of every kind of run that is not done yet.
+
+    Example: creditscope study plan audit --preset paper
+    """
+
     name: Annotated[str, tyro.conf.Positional]
     """Name of the study."""
     preset: PresetName = "smoke"
@@ -65,9 +60,30 @@ class Plan:
     data_dir: Path | None = None
     """Where the CIFAR files are."""
 
+    def execute(self) -> int:
+        from creditscope.runs.plan import plan
+        from creditscope.runs.store import Store
+
+        specs = _chosen(self.name, self.preset, self.seeds)
+        store = Store(self.store) if self.store and self.store.exists() else None
+        left = _lacking(self.archive, specs)
+        p = plan(left, store, self.workers, self.data_dir)
+        duration = f"{p.hours:.1f} hours" if p.hours >= 1 else f"{60 * p.hours:.1f} minutes"
+        done = len(specs) - len(left) + p.done
+        print(f"{self.name} ({self.preset}): {len(specs)} runs, {done} done, {len(specs) - done} left")
+        print(f"about {duration} on {p.workers} workers; disk {p.bytes / 2**20:.0f} MB")
+        print(f"(calibration: {p.calibration})")
+        return 0
+
 
 @dataclass
 class Run:
+    """Train every run of these studies that the store lacks. A run that fails is recorded and does not stop the
+    others; the same command again retries it. Several processes may work on one store. Exit code 1 if a run failed.
+
+    Example: creditscope study run audit ablation temporal --preset smoke --store runs/store
+    """
+
     names: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Names of the studies; runs that they share are trained once."""
     store: Path
@@ -104,15 +120,101 @@ class Run:
     data_dir: Path | None = None
     """Where the CIFAR files are."""
 
+    def execute(self) -> int:
+        from rich.console import Console
+
+        from creditscope.errors import CreditscopeError
+        from creditscope.runs.execute import run_store
+        from creditscope.runs.executors import LIBRARIES, make_executor, needs
+        from creditscope.runs.store import Store
+        from creditscope.studies.grid import unique
+
+        if self.workers is not None and self.workers < 1:
+            raise CreditscopeError(f"{self.workers} workers train nothing; give 1 or more")
+        if not self.names:
+            raise CreditscopeError("study run needs the name of a study; see `creditscope study list`")
+        wanted = {name: _chosen(name, self.preset, self.seeds) for name in self.names}
+        if self.executor in LIBRARIES:
+            needs(self.executor)
+        specs = _lacking(self.archive, unique(spec for found in wanted.values() for spec in found))
+        _check_data(specs, self)
+        store = Store(self.store, create=True)
+        store.check_writable()
+        for name, found in wanted.items():
+            store.write_plan(name, self.preset, [s.hash for s in found])
+        console = Console(stderr=True)
+        done = sum(store.has(s) for s in specs)
+        console.print(f"{len(specs)} runs, {done} done already; store {store.root}", soft_wrap=True)
+        if done == len(specs) and all(_whole(store, s) for s in specs):
+            return _finish(self, store, len(specs), len(specs), 0)
+        executor = make_executor(
+            self.executor,
+            self.workers,
+            timeout=60 * self.timeout if self.timeout else None,
+            address=self.address,
+            slurm=_slurm(self),
+            cluster=self.slurm_cluster,
+            folder=str(store.root / "slurm"),
+        )
+        try:
+            failures = run_store(specs, store, executor, data_dir=self.data_dir, console=console)
+        except KeyboardInterrupt:
+            raise CreditscopeError(
+                f"stopped; finished epochs are kept in {store.root}: run the same command again to go on"
+            ) from None
+        executor.shutdown()
+        for failure in failures:
+            print(f"creditscope: run {failure.spec.slug} failed: {failure.message}", file=sys.stderr)
+        bad = {f.spec.hash for f in failures}
+        good = sum(store.has(s) and s.hash not in bad for s in specs)
+        return _finish(self, store, good, len(specs), len(failures))
+
 
 @dataclass
 class Status:
+    """Done, running, failed and time left of every study that was started on a store.
+
+    Example: creditscope study status --store runs/store
+    """
+
     store: Path
     """Directory of the store."""
+
+    def execute(self) -> int:
+        from creditscope.runs.store import Store
+
+        store = Store(self.store)
+        running, failures = set(store.running()), store.failures()
+        unusable = {r["hash"]: r["problem"] for r in store.rows() if r["problem"]}
+        print(f"{'study':<24} {'runs':>5} {'done':>5} {'running':>8} {'failed':>7} {'left':>5}   time left")
+        for p in store.plans():
+            hashes = p["hashes"]
+            done = sum(h not in unusable and (store.out(h) / "spec.json").is_file() for h in hashes)
+            now = sum(h in running for h in hashes)
+            bad = sum((h in failures and h not in running) or h in unusable for h in hashes)
+            fresh, left = done - p["done_at_start"], len(hashes) - done
+            eta = "–"
+            if left and now and fresh > 0:
+                eta = f"{(time.time() - p['started']) / fresh * left / 60:.1f} minutes"
+            name = f"{p['study']} ({p['preset']})"
+            print(f"{name:<24} {len(hashes):>5} {done:>5} {now:>8} {bad:>7} {left - now - bad:>5}   {eta}")
+        for key, f in failures.items():
+            print(f"failed {key[:10]}: {f['message']}")
+        for key, problem in unusable.items():
+            print(
+                f"unusable {key[:10]}: {problem}; `creditscope runs rm {key[:10]} --store {store.root}` lets it be trained again"
+            )
+        return 0
 
 
 @dataclass
 class Show:
+    """Table and conclusion of a study, from the runs that are finished. Published values stand next to ours where
+    they apply.
+
+    Example: creditscope study show audit --preset smoke --store runs/store
+    """
+
     name: Annotated[str, tyro.conf.Positional]
     """Name of the study."""
     store: Path
@@ -120,49 +222,32 @@ class Show:
     preset: PresetName = "smoke"
     """Preset that was run."""
     json: bool = False
-    """As JSON, with the data of the figure."""
+    """As JSON: every number in full, with what the figure draws."""
     markdown: bool = False
     """As Markdown."""
     latex: bool = False
-    """As a LaTeX table (booktabs)."""
+    """As a LaTeX table (booktabs, longtable)."""
+    csv: bool = False
+    """As CSV: every number in full, with interval, spread and number of networks."""
+    html: bool = False
+    """As an HTML table."""
     data_dir: Path | None = None
     """Where the CIFAR files are (studies of level full measure when they are shown first)."""
 
+    def execute(self) -> int:
+        from creditscope.errors import CreditscopeError
+        from creditscope.render.tables import FORMS, render_table
+        from creditscope.runs.archive import open_source
+        from creditscope.studies.catalogue import get_study
+        from creditscope.studies.shown import show
 
-@dataclass
-class Page:
-    store: Path
-    """Directory of the store, or of an archive (`runs export --format archive`)."""
-    out: Path
-    """Markdown file to write."""
-    headline: Path | None = None
-    """Also write the table of the primary audit between the two marks of this file (a README)."""
-    figures: Path | None = None
-    """Also draw the primary audit and every study into this directory (SVG) and show them in the page."""
-    preset: PresetName = "reduced"
-    """Preset that was run."""
-    data_dir: Path | None = None
-    """Where the CIFAR files are (a store measures level full when it is shown first; an archive has it)."""
-
-
-def run(args: Sequence[str]) -> int:
-    commands = {
-        "list": run_list,
-        "plan": run_plan,
-        "run": run_run,
-        "status": run_status,
-        "show": run_show,
-        "page": run_page,
-    }
-    if not args or args[0] in ("-h", "--help", "help"):
-        print(USAGE, end="")
+        chosen = [form for form in FORMS if getattr(self, form, False)]
+        if len(chosen) > 1:
+            raise CreditscopeError(f"choose one of {' and '.join(f'--{form}' for form in chosen)}")
+        get_study(self.name)
+        table = show(self.name, self.preset, open_source(self.store), self.data_dir)
+        print(render_table(table, chosen[0] if chosen else "text").rstrip("\n"))
         return 0
-    if args[0] not in commands:
-        from creditscope.errors import CreditscopeError, meant
-
-        near = meant(args[0], commands)
-        raise CreditscopeError(f"unknown command 'study {args[0]}'; {near}commands are {', '.join(commands)}")
-    return commands[args[0]](args[1:])
 
 
 def _chosen(name: str, preset: str, seeds: tuple[int, ...]) -> list[RunSpec]:
@@ -190,99 +275,6 @@ def _lacking(archive: Path | None, specs: list[RunSpec]) -> list[RunSpec]:
     return [spec for spec in specs if spec.hash not in there]
 
 
-def run_list(args: Sequence[str]) -> int:
-    parse(List, args, "study list", "The studies and what each asks.", "creditscope study list")
-    from creditscope.studies.catalogue import NAMES, get_study
-    from creditscope.studies.grid import PRESETS
-
-    for name in NAMES:
-        study = get_study(name)
-        sizes = ", ".join(f"{preset} {len(study.specs(preset))}" for preset in PRESETS)
-        print(f"{name:<14}  {study.QUESTION}  (runs: {sizes})")
-    return 0
-
-
-def run_plan(args: Sequence[str]) -> int:
-    flags = parse(
-        Plan,
-        args,
-        "study plan",
-        "What a study would cost here, from a short calibration of every kind of run that is not done yet.",
-        "creditscope study plan audit --preset paper",
-    )
-    from creditscope.runs.plan import plan
-    from creditscope.runs.store import Store
-
-    specs = _chosen(flags.name, flags.preset, flags.seeds)
-    store = Store(flags.store) if flags.store and flags.store.exists() else None
-    left = _lacking(flags.archive, specs)
-    p = plan(left, store, flags.workers, flags.data_dir)
-    duration = f"{p.hours:.1f} hours" if p.hours >= 1 else f"{60 * p.hours:.1f} minutes"
-    done = len(specs) - len(left) + p.done
-    print(f"{flags.name} ({flags.preset}): {len(specs)} runs, {done} done, {len(specs) - done} left")
-    print(f"about {duration} on {p.workers} workers; disk {p.bytes / 2**20:.0f} MB")
-    print(f"(calibration: {p.calibration})")
-    return 0
-
-
-def run_run(args: Sequence[str]) -> int:
-    flags = parse(
-        Run,
-        args,
-        "study run",
-        "Train every run of these studies that the store lacks. A run that fails is recorded and does not stop the others; "
-        "the same command again retries it. Several processes may work on one store. Exit code 1 if a run failed.",
-        "creditscope study run audit ablation temporal --preset smoke --store runs/store",
-    )
-    from rich.console import Console
-
-    from creditscope.errors import CreditscopeError
-    from creditscope.runs.execute import run_store
-    from creditscope.runs.executors import LIBRARIES, make_executor, needs
-    from creditscope.runs.store import Store
-    from creditscope.studies.grid import unique
-
-    if flags.workers is not None and flags.workers < 1:
-        raise CreditscopeError(f"{flags.workers} workers train nothing; give 1 or more")
-    if not flags.names:
-        raise CreditscopeError("study run needs the name of a study; see `creditscope study list`")
-    wanted = {name: _chosen(name, flags.preset, flags.seeds) for name in flags.names}
-    if flags.executor in LIBRARIES:
-        needs(flags.executor)
-    specs = _lacking(flags.archive, unique(spec for found in wanted.values() for spec in found))
-    _check_data(specs, flags)
-    store = Store(flags.store, create=True)
-    store.check_writable()
-    for name, found in wanted.items():
-        store.write_plan(name, flags.preset, [s.hash for s in found])
-    console = Console(stderr=True)
-    done = sum(store.has(s) for s in specs)
-    console.print(f"{len(specs)} runs, {done} done already; store {store.root}", soft_wrap=True)
-    if done == len(specs) and all(_whole(store, s) for s in specs):
-        return _told(flags, store, len(specs), len(specs), 0)
-    executor = make_executor(
-        flags.executor,
-        flags.workers,
-        timeout=60 * flags.timeout if flags.timeout else None,
-        address=flags.address,
-        slurm=_slurm(flags),
-        cluster=flags.slurm_cluster,
-        folder=str(store.root / "slurm"),
-    )
-    try:
-        failures = run_store(specs, store, executor, data_dir=flags.data_dir, console=console)
-    except KeyboardInterrupt:
-        raise CreditscopeError(
-            f"stopped; finished epochs are kept in {store.root}: run the same command again to go on"
-        ) from None
-    executor.shutdown()
-    for failure in failures:
-        print(f"creditscope: run {failure.spec.slug} failed: {failure.message}", file=sys.stderr)
-    bad = {f.spec.hash for f in failures}
-    good = sum(store.has(s) and s.hash not in bad for s in specs)
-    return _told(flags, store, good, len(specs), len(failures))
-
-
 def _check_data(specs: Sequence[RunSpec], flags: Run) -> None:
     """Files that cannot be read or downloaded are one line now, before a store is made, and not one for every run."""
     from creditscope.data import load_dataset
@@ -304,7 +296,7 @@ def _whole(store: Store, spec: RunSpec) -> bool:
     return True
 
 
-def _told(flags: Run, store: Store, good: int, runs: int, failed: int) -> int:
+def _finish(flags: Run, store: Store, good: int, runs: int, failed: int) -> int:
     """The last lines of `study run`, and its exit code."""
     beside = f" that {flags.archive} lacks" if flags.archive else ""
     print(f"{good} of {runs} runs{beside} are in {store.root}" + (f", {failed} failed (see above)" if failed else ""))
@@ -330,110 +322,3 @@ def _setting(text: str) -> tuple[str, str | int]:
 
         raise CreditscopeError(f"--slurm {text!r} is not NAME=VALUE")
     return name, int(value) if value.isdigit() else value
-
-
-def run_status(args: Sequence[str]) -> int:
-    flags = parse(
-        Status,
-        args,
-        "study status",
-        "Done, running, failed and time left of every study that was started on a store.",
-        "creditscope study status --store runs/store",
-    )
-    from creditscope.runs.store import Store
-
-    store = Store(flags.store)
-    running, failures = set(store.running()), store.failures()
-    unusable = {r["hash"]: r["problem"] for r in store.rows() if r["problem"]}
-    print(f"{'study':<24} {'runs':>5} {'done':>5} {'running':>8} {'failed':>7} {'left':>5}   time left")
-    for p in store.plans():
-        hashes = p["hashes"]
-        done = sum(h not in unusable and (store.out(h) / "spec.json").is_file() for h in hashes)
-        now = sum(h in running for h in hashes)
-        bad = sum((h in failures and h not in running) or h in unusable for h in hashes)
-        fresh, left = done - p["done_at_start"], len(hashes) - done
-        eta = "–"
-        if left and now and fresh > 0:
-            eta = f"{(time.time() - p['started']) / fresh * left / 60:.1f} minutes"
-        name = f"{p['study']} ({p['preset']})"
-        print(f"{name:<24} {len(hashes):>5} {done:>5} {now:>8} {bad:>7} {left - now - bad:>5}   {eta}")
-    for key, f in failures.items():
-        print(f"failed {key[:10]}: {f['message']}")
-    for key, problem in unusable.items():
-        print(
-            f"unusable {key[:10]}: {problem}; `creditscope runs rm {key[:10]} --store {store.root}` lets it be trained again"
-        )
-    return 0
-
-
-def run_show(args: Sequence[str]) -> int:
-    flags = parse(
-        Show,
-        args,
-        "study show",
-        "Table and conclusion of a study, from the runs that are finished. Published values stand next to ours where they apply.",
-        "creditscope study show audit --preset smoke --store runs/store",
-    )
-    from creditscope.errors import CreditscopeError
-    from creditscope.render.study import study_json, study_latex, study_markdown, study_text
-    from creditscope.runs.archive import open_source
-    from creditscope.studies.catalogue import get_study
-    from creditscope.studies.show import show
-
-    if flags.json + flags.markdown + flags.latex > 1:
-        raise CreditscopeError("choose one of --json, --markdown and --latex")
-    get_study(flags.name)
-    result = show(flags.name, flags.preset, open_source(flags.store), flags.data_dir)
-    form = (
-        study_json if flags.json else study_markdown if flags.markdown else study_latex if flags.latex else study_text
-    )
-    print(form(result).rstrip("\n"))
-    return 0
-
-
-def run_page(args: Sequence[str]) -> int:
-    flags = parse(
-        Page,
-        args,
-        "study page",
-        "Every published value next to ours, with the difference and a computed statement; what was learned; the studies.",
-        "creditscope study page --store results --out docs/audit.md",
-    )
-    from creditscope.errors import CreditscopeError
-    from creditscope.files import write_atomic
-    from creditscope.render.reproduction import audit_page, headline
-    from creditscope.runs.archive import is_archive, open_source
-    from creditscope.studies.show import everything, planned
-
-    source = open_source(flags.store)
-    if not is_archive(flags.store) and not any(p["preset"] == flags.preset for p in source.plans()):
-        known = ", ".join(sorted({p["preset"] for p in source.plans()})) or "none"
-        raise CreditscopeError(f"{flags.store} was not run with preset {flags.preset}; its presets: {known}")
-    if not flags.out.parent.is_dir():
-        raise CreditscopeError(f"{flags.out.parent} does not exist; make it, or choose another --out")
-    runs, results, missing = everything(flags.preset, source, flags.data_dir)
-    figures = _figures(runs, results, flags.figures, flags.out.parent) if flags.figures else {}
-    page = audit_page(runs, results, missing, source.root.name, planned(flags.preset), figures)
-    write_atomic(flags.out, page.encode())
-    if flags.headline:
-        text = flags.headline.read_text()
-        if START not in text or END not in text:
-            raise CreditscopeError(f"{flags.headline} lacks the marks {START} and {END}, between which the table goes")
-        before, _, rest = text.partition(START)
-        made = f"{before}{START}\n\n{headline(runs)}\n\n{END}{rest.partition(END)[2]}"
-        write_atomic(flags.headline, made.encode())
-    print(f"{len(runs)} runs, {len(results)} studies; page {flags.out}")
-    return 0
-
-
-def _figures(runs: Sequence[Finished], results: Sequence[StudyResult], directory: Path, start: Path) -> dict[str, str]:
-    """Draw them; name -> address seen from the page."""
-    from creditscope.render.claims_charts import claims_charts
-    from creditscope.render.figures import write_figures
-    from creditscope.render.reproduction import primary_groups
-    from creditscope.render.study_charts import study_charts
-    from creditscope.studies.reproduction import outcomes
-
-    panels = {**claims_charts(outcomes(runs)), **{f"study-{r.name}": study_charts(r) for r in results}}
-    written = write_figures(primary_groups(runs), directory, panels, ("svg",))
-    return {p.stem: quote(Path(os.path.relpath(p, start)).as_posix()) for p in written}

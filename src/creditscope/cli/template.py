@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-
-from creditscope.cli.parse import parse
 
 if TYPE_CHECKING:
     from creditscope.cli.sources import Sources
@@ -19,6 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Template:
+    """Write the reporting section of a paper, filled from runs or reports: what was trained, protocol and
+    thresholds, nulls with margins and intervals, per-layer cosines, reference norms, Γ under every aggregation, all
+    seeds, verdicts. Every number stands next to the hash of its run.
+
+    Example: creditscope template runs/store --latex --out section.tex
+    """
+
     sources: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Bundles, stores, directories that hold bundles, or reports as JSON."""
     protocol: str = "three-check"
@@ -30,33 +34,23 @@ class Template:
     out: Path | None = None
     """File to write (default: standard output)."""
 
+    def execute(self) -> int:
+        from creditscope.cli.sources import find_sources
+        from creditscope.errors import CreditscopeError
+        from creditscope.protocol import get_policy
+        from creditscope.render.document import to_latex, to_markdown
+        from creditscope.render.template import reporting_section
 
-def run(args: Sequence[str]) -> int:
-    flags = parse(
-        Template,
-        args,
-        "template",
-        "Write the reporting section of a paper, filled from runs or reports: what was trained, protocol and thresholds, nulls "
-        "with margins and intervals, per-layer cosines, reference norms, Γ under every aggregation, all seeds, verdicts. Every "
-        "number stands next to the hash of its run.",
-        "creditscope template runs/store --latex --out section.tex",
-    )
-    from creditscope.cli.sources import find_sources
-    from creditscope.errors import CreditscopeError
-    from creditscope.protocol import get_policy
-    from creditscope.render.document import to_latex, to_markdown
-    from creditscope.render.template import reporting_section
-
-    get_policy(flags.protocol)
-    if not flags.sources:
-        raise CreditscopeError("template needs a bundle, a store or a report (JSON)")
-    sources = find_sources(flags.sources, beside=True)
-    found = entries(sources, flags.protocol)
-    if not found:
-        raise sources.without_networks()
-    blocks = reporting_section(found)
-    put(to_latex(blocks, flags.standalone) if flags.latex or flags.standalone else to_markdown(blocks), flags.out)
-    return 0
+        get_policy(self.protocol)
+        if not self.sources:
+            raise CreditscopeError("template needs a bundle, a store or a report (JSON)")
+        sources = find_sources(self.sources, beside=True)
+        found = entries(sources, self.protocol)
+        if not found:
+            raise sources.without_networks()
+        blocks = reporting_section(found)
+        put(to_latex(blocks, self.standalone) if self.latex or self.standalone else to_markdown(blocks), self.out)
+        return 0
 
 
 def put(text: str, out: Path | None) -> None:
@@ -73,8 +67,8 @@ def entries(sources: Sources, protocol: str) -> list[Entry]:
     """One entry per group of seeds; a bundle that was named itself brings its whole group. Then the reports."""
     from creditscope.render.html.network import networks
     from creditscope.render.template import Entry, Null
-    from creditscope.studies.audit import NULL_KINDS, audit, nulls_for, recipe
-    from creditscope.studies.stored import full_reports
+    from creditscope.runs.groups import NULL_KINDS, audit, nulls_for, recipe
+    from creditscope.studies.shown import full_reports
 
     named = {recipe(b.spec) for b in sources.single}
     only_named = len(sources.single) > 0 and not sources.stores
@@ -90,7 +84,7 @@ def entries(sources: Sources, protocol: str) -> list[Entry]:
         ]
         nulls = [
             Null(kind, b.spec.seed, found[kind].spec.hash, found[kind].accuracy)
-            for b in group.bundles
+            for b in group.records
             for found in (nulls_for(b, sources.bundles),)
             for kind in (*NULL_KINDS, "bp_trained")
             if kind in found and found[kind].spec.hash != b.spec.hash
@@ -104,7 +98,7 @@ def entries(sources: Sources, protocol: str) -> list[Entry]:
                 group.spec,
                 nulls,
                 _remarks(sources, recipe(group.spec)),
-                [str(b.path) for b in group.bundles],
+                [str(b.path) for b in group.records],
             )
         )
     for name, report in sources.reports:
@@ -118,8 +112,8 @@ def _remarks(sources: Sources, wanted: str) -> list[str]:
     """Runs of the same recipe that failed: no seed is left out silently."""
     from creditscope.errors import CreditscopeError
     from creditscope.runs.archive import open_source
+    from creditscope.runs.groups import recipe
     from creditscope.runs.store import Store
-    from creditscope.studies.audit import recipe
     from creditscope.training.spec import recorded_spec
 
     found = []

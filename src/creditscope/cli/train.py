@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import make_dataclass
 from pathlib import Path
 from types import NoneType
@@ -11,7 +10,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import tyro
 
-from creditscope.cli.parse import given, parse
 from creditscope.errors import CreditscopeError
 from creditscope.training.spec import ARCHITECTURES, RECIPES, RunSpec, make_spec
 
@@ -61,8 +59,8 @@ def _path(help: str, default: str) -> Any:
     return Annotated[Path | None, tyro.conf.arg(metavar="PATH", help=help, help_behavior_hint=f"(default: {default})")]
 
 
-Train = make_dataclass(
-    "Train",
+Settings: Any = make_dataclass(
+    "Settings",
     [
         ("out", _path("Directory of the bundle.", "runs/<name of the run>"), None),
         ("config", _path("YAML file with any of the settings below; flags win over it.", "none"), None),
@@ -73,31 +71,37 @@ Train = make_dataclass(
 )
 
 
-def run(args: Sequence[str]) -> int:
-    flags: Any = parse(
-        Train,
-        args,
-        "train",
-        "Train one network by one credit rule into a bundle. Interrupted, the same command goes on where it stopped.",
-        "creditscope train --dataset cifar10 --method dfa --credit-norm rms --epochs 5 --schedule-epochs 100 --out runs/dfa",
-    )
-    settings = read_yaml(flags.config) if flags.config else {}
-    settings |= given(flags, SPEC_FIELDS)
-    if flags.option:
-        settings["options"] = {**settings.get("options", {}), **dict(_option(text) for text in flags.option)}
-    spec = make_spec(settings)
-    from rich.console import Console
+class Train(Settings):  # type: ignore[misc]
+    """Train one network by one credit rule into a bundle. Interrupted, the same command goes on where it stopped.
 
-    from creditscope.cli.bar import epoch_bar
-    from creditscope.protocol.report import DiagnosticReport
-    from creditscope.training.loop import train
+    Example: creditscope train --dataset cifar10 --method dfa --credit-norm rms --epochs 5 --schedule-epochs 100 --out runs/dfa
+    """
 
-    out = flags.out or Path("runs") / spec.slug
-    with epoch_bar(spec.label, spec.epochs, Console(stderr=True)) as progress:
-        bundle = train(spec, out, data_dir=flags.data_dir, progress=progress)
-    print(DiagnosticReport.from_dict(bundle.report))
-    print(f"\nbundle: {bundle.path}   run {spec.hash[:10]}   next: creditscope diagnose {bundle.path}", file=sys.stderr)
-    return 0
+    def spec(self) -> RunSpec:
+        """What the config file and the flags say."""
+        settings = read_yaml(self.config) if self.config else {}
+        settings |= {name: value for name in SPEC_FIELDS if (value := getattr(self, name)) is not None}
+        if self.option:
+            settings["options"] = {**settings.get("options", {}), **dict(_option(text) for text in self.option)}
+        return make_spec(settings)
+
+    def execute(self) -> int:
+        spec = self.spec()
+        from rich.console import Console
+
+        from creditscope.cli.bar import epoch_bar
+        from creditscope.protocol.report import DiagnosticReport
+        from creditscope.training.loop import train
+
+        out = self.out or Path("runs") / spec.slug
+        with epoch_bar(spec.label, spec.epochs, Console(stderr=True)) as progress:
+            bundle = train(spec, out, data_dir=self.data_dir, progress=progress)
+        print(DiagnosticReport.from_dict(bundle.report))
+        print(
+            f"\nbundle: {bundle.path}   run {spec.hash[:10]}   next: creditscope diagnose {bundle.path}",
+            file=sys.stderr,
+        )
+        return 0
 
 
 def _option(text: str) -> tuple[str, bool | int | float | str]:

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from creditscope.protocol.report import DiagnosticReport
 
 STRICT_FAIL, STRICT_OPEN = 3, 4
-STRICT_HELP = "with --strict 0 where every verdict passes, 3 where one fails, 4 otherwise"
 
 
 def exit_code(reports: Iterable[DiagnosticReport]) -> int:

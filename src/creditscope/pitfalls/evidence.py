@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from creditscope.errors import CreditscopeError
 from creditscope.files import read_json
-from creditscope.training.bundle import CREDIT, REPORT, SPEC, load_bundle
-from creditscope.training.spec import RunSpec, recorded_spec
+from creditscope.training.bundle import CREDIT, REPORT, SPEC, load_bundle, read_spec
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from creditscope import CreditRule, DiagnosticReport, RunSpec
     from creditscope.measure.facts import Facts
-    from creditscope.protocol.report import DiagnosticReport
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,12 @@ class Evidence:
     @property
     def facts(self) -> Facts | None:
         return self.report.facts if self.report is not None else None
+
+    @property
+    def rule(self) -> type[CreditRule]:
+        from creditscope.credit.registry import rule_class
+
+        return rule_class(self.spec.method)
 
     @property
     def group(self) -> list[Neighbour]:
@@ -98,15 +103,8 @@ def read_evidence(path: Path) -> Evidence:
     )
 
 
-def read_spec(path: Path) -> RunSpec:
-    content = read_json(path / SPEC, "the spec of a bundle")
-    if not isinstance(content, dict) or not isinstance(content.get("spec"), dict):
-        raise CreditscopeError(f"{path / SPEC} is not the spec of a bundle; it has no 'spec' entry")
-    return recorded_spec(content["spec"])
-
-
 def _report(path: Path) -> DiagnosticReport | None:
-    from creditscope.protocol.report import DiagnosticReport
+    from creditscope import DiagnosticReport
 
     try:
         return DiagnosticReport.from_json(path / REPORT)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, Spot, clear, found, unknown
+from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, Tensor, clear, found, from_facts
 from creditscope.pitfalls.source import AUTOGRAD, COSINES, Scope, Source, argument, is_false, keyword, last_name, words
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from creditscope.pitfalls.evidence import Evidence
+TITLE = "float16 underflow of the reference"
+WHY = (
+    "float16 has nothing between 0 and 6e-8: gradients at the hidden states fall under it and vanish (bfloat16 and "
+    "float32 keep them)."
+)
+FIX = "Measure gradients in float32 or bfloat16: leave autocast (enabled=False), or measure a float32 copy of the network."
 
 HALF = {"torch.float16", "torch.half"}
 AUTOCASTS = {"torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.amp.autocast_mode.autocast"}
@@ -33,12 +34,10 @@ def reproduce() -> Reproduction:
     right = float(g.norm(dim=1).mean())
     wrong = float(g.half().float().norm(dim=1).mean())  # creditscope: ignore[PF03]
     bf16 = float(g.bfloat16().float().norm(dim=1).mean())
-    return Reproduction(
-        "mean ‖g‖ at batch 128, ‖h‖ ≈ 1.6e7",
-        wrong,
-        right,
-        f"float32 has ‖g‖ = {right:.2g}; in float16 it is {wrong:.2g} (smallest number 6e-8), in bfloat16 {bf16:.2g}",
+    sentence = (
+        f"float32 has ‖g‖ = {right:.2g}; in float16 it is {wrong:.2g} (smallest number 6e-8), in bfloat16 {bf16:.2g}"
     )
+    return Reproduction("mean ‖g‖ at batch 128, ‖h‖ ≈ 1.6e7", wrong, right, sentence)
 
 
 def tensors(g: Tensor) -> str | None:
@@ -150,26 +149,10 @@ def _is_network(node: ast.expr, scope: Scope, source: Source) -> bool:
     return False
 
 
-def audit(evidence: Evidence) -> Answer:
-    facts = evidence.facts
-    if facts is None:
-        return unknown(NO_REPORT)
+@from_facts
+def audit(facts: Facts) -> Answer:
     dtype = facts.convention.dtype
     zero = max(facts.reference.zero_samples, default=0)
     if dtype == "float16":
         return found(f"the reference was taken in float16; {zero} samples have an exactly zero gradient at some layer")
     return clear(f"the reference was taken in {dtype}, whose range holds gradients far under the floor")
-
-
-PITFALL = Pitfall(
-    3,
-    "float16 underflow of the reference",
-    "float16 has nothing between 0 and 6e-8: gradients at the hidden states fall under it and vanish (bfloat16 and "
-    "float32 keep them).",
-    "Measure gradients in float32 or bfloat16: leave autocast (enabled=False), or measure a float32 copy of the "
-    "network.",
-    reproduce,
-    audit,
-    code,
-    tensors,
-)

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from creditscope.pitfalls.base import Answer, Pitfall, Reproduction, Spot, clear, found
+from creditscope.pitfalls.base import Answer, Evidence, Reproduction, Spot, clear, found, nn
 from creditscope.pitfalls.source import Source, keyword, last_name, stars, words
 
-if TYPE_CHECKING:
-    from torch import nn
-
-    from creditscope.pitfalls.evidence import Evidence
+TITLE = "auxiliary state not saved"
+WHY = (
+    "Feedback matrices kept as plain tensors are in no state_dict(); after loading, the fall-back is the gradient "
+    "itself and cos(BP, BP) = 1."
+)
+FIX = (
+    "register_buffer() the feedback matrices, or save them and every auxiliary network beside the weights; refuse to "
+    "load without them."
+)
 
 FEEDBACK = {"feedback", "feedbacks", "fb", "fbs", "fbk"}
 RANDOM = {
-    "randn",
-    "rand",
-    "randint",
-    "randn_like",
-    "rand_like",
-    "normal",
-    "empty",
-    "uniform",
-    "xavier_uniform_",
+    "randn", "rand", "randint", "randn_like", "rand_like", "normal", "empty", "uniform", "xavier_uniform_",
     "orthogonal_",
-}
+}  # fmt: skip
 TENSOR_MODULES = ("torch.", "numpy.random.")
 SAVES = {"torch.save", "safetensors.torch.save_file", "safetensors.torch.save_model"}
 
@@ -60,13 +57,11 @@ def reproduce() -> Reproduction:
         g = e @ trained.head.T
         wrong = float(cosine(reloaded.credit(e), g).mean())
         right = float(cosine(trained.credit(e), g).mean())
-    return Reproduction(
-        "mean cosine(a, g) after saving and loading",
-        wrong,
-        right,
+    sentence = (
         "state_dict() has no feedback matrix, the reloaded network falls back to the gradient and its cosine is "
-        f"{wrong:.3f} instead of {right:+.3f}",
+        f"{wrong:.3f} instead of {right:+.3f}"
     )
+    return Reproduction("mean cosine(a, g) after saving and loading", wrong, right, sentence)
 
 
 def tensors(module: nn.Module) -> str | None:
@@ -208,14 +203,12 @@ def _kept_by_methods(source: Source) -> set[str]:
 
 
 def audit(evidence: Evidence) -> Answer:
-    from creditscope.credit.base import CreditRule
-    from creditscope.credit.registry import rule_class
+    from creditscope import CreditRule
 
     method = evidence.spec.method
-    cls = rule_class(method)
-    if cls.is_exact:
+    if evidence.rule.is_exact:
         return clear("backpropagation has no state of its own")
-    if cls.state is CreditRule.state:
+    if evidence.rule.state is CreditRule.state:
         return clear(f"rule {method!r} owns no tensors")
     if evidence.credit is None:
         return found(f"credit.safetensors is missing or unreadable: the state of {method!r} cannot be measured again")
@@ -231,17 +224,3 @@ def audit(evidence: Evidence) -> Answer:
             )
     count = sum(t.numel() for t in evidence.credit.values())
     return clear(f"credit.safetensors holds {len(evidence.credit)} tensors ({count:,} numbers) of {method!r}")
-
-
-PITFALL = Pitfall(
-    7,
-    "auxiliary state not saved",
-    "Feedback matrices kept as plain tensors are in no state_dict(); after loading, the fall-back is the gradient "
-    "itself and cos(BP, BP) = 1.",
-    "register_buffer() the feedback matrices, or save them and every auxiliary network beside the weights; refuse "
-    "to load without them.",
-    reproduce,
-    audit,
-    code,
-    tensors,
-)

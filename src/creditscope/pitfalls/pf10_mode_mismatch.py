@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, Spot, clear, found, unknown
+from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, clear, found, from_facts, nn
 from creditscope.pitfalls.source import AUTOGRAD, COSINES, Scope, Source, is_false, is_true, last_name, words
 
-if TYPE_CHECKING:
-    from torch import nn
-
-    from creditscope.pitfalls.evidence import Evidence
+TITLE = "train/eval mode mismatch"
+WHY = (
+    "Dropout and batch norm make another network of train mode: a and g of two modes are gradients of two functions, "
+    "and their cosine is no alignment."
+)
+FIX = "Call model.eval() before both a and g are taken (and restore the mode afterwards); record the mode with the number."
 
 MODEL = {"model", "net", "network", "student", "encoder"}
 DEPENDS_ON_MODE = ("Dropout", "BatchNorm", "DropPath", "InstanceNorm", "SyncBatchNorm")
@@ -41,13 +42,11 @@ def reproduce() -> Reproduction:
 
     in_eval = gradient(False)
     wrong, right = float(cosine(gradient(True), in_eval).mean()), float(cosine(gradient(False), in_eval).mean())
-    return Reproduction(
-        "mean cosine(a, g) where a is the exact gradient",
-        wrong,
-        right,
+    sentence = (
         f"a in train mode against g in eval mode: {wrong:.3f}, though a is backpropagation itself (same mode: "
-        f"{right:.3f})",
+        f"{right:.3f})"
     )
+    return Reproduction("mean cosine(a, g) where a is the exact gradient", wrong, right, sentence)
 
 
 def tensors(model: nn.Module) -> str | None:
@@ -124,24 +123,8 @@ def _has_mode_dependent(source: Source) -> bool:
     return any(last_name(c.func).startswith(DEPENDS_ON_MODE) for c in source.calls)
 
 
-def audit(evidence: Evidence) -> Answer:
-    facts = evidence.facts
-    if facts is None:
-        return unknown(NO_REPORT)
+@from_facts
+def audit(facts: Facts) -> Answer:
     if facts.convention.mode != "eval":
         return found(f"the facts were taken in {facts.convention.mode} mode")
     return clear("credit and reference were taken in one pass in eval mode")
-
-
-PITFALL = Pitfall(
-    10,
-    "train/eval mode mismatch",
-    "Dropout and batch norm make another network of train mode: a and g of two modes are gradients of two "
-    "functions, and their cosine is no alignment.",
-    "Call model.eval() before both a and g are taken (and restore the mode afterwards); record the mode with the "
-    "number.",
-    reproduce,
-    audit,
-    code,
-    tensors,
-)

@@ -21,64 +21,26 @@ SHARED = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 
 GRADIENT = {"grad", "grads", "gradient", "gradients"}
 NO_GRADIENT = {
-    "no",
-    "requires",
-    "enable",
-    "enabled",
-    "zero",
-    "clip",
-    "fn",
-    "set",
-    "is",
-    "has",
-    "norm",
-    "norms",
-    "scaler",
-}
+    "no", "requires", "enable", "enabled", "zero", "clip", "fn", "set", "is", "has", "norm", "norms", "scaler",
+}  # fmt: skip
 """Words that turn a name with "grad" in it into something else than a gradient tensor."""
 WEAK = {"g", "gs", "dh", "delta", "deltas", "credit", "credits"}
 """Words that mean a gradient only in a file that computes gradients."""
 UNIT = {"unit", "normed", "normalized", "normalised", "hat", "direction", "directions", "sign"}
 HIDDEN = {
-    "h",
-    "hs",
-    "hid",
-    "hidden",
-    "hiddens",
-    "activation",
-    "activations",
-    "act",
-    "acts",
-    "state",
-    "states",
-    "residual",
-}
+    "h", "hs", "hid", "hidden", "hiddens", "activation", "activations", "act", "acts", "state", "states", "residual",
+}  # fmt: skip
 
 KEEPS_VALUES = {
-    "detach", "clone", "flatten", "view", "reshape", "float", "double", "half", "bfloat16", "cpu", "cuda", "to", "type",
-    "contiguous", "squeeze", "unsqueeze", "mean", "sum", "t", "transpose", "permute", "ravel", "numpy", "expand",
-    "values",
+    "detach", "clone", "flatten", "view", "reshape", "float", "double", "half", "bfloat16", "cpu", "cuda", "to",
+    "type", "contiguous", "squeeze", "unsqueeze", "mean", "sum", "t", "transpose", "permute", "ravel", "numpy",
+    "expand", "values",
 }  # fmt: skip
 """Tensor methods after which a gradient is still a gradient."""
 COMBINES = {
-    "cat",
-    "concat",
-    "concatenate",
-    "stack",
-    "hstack",
-    "vstack",
-    "flatten",
-    "list",
-    "tuple",
-    "parameters_to_vector",
-}
-NORMS = {
-    "torch.norm",
-    "torch.linalg.norm",
-    "torch.linalg.vector_norm",
-    "numpy.linalg.norm",
-    "jax.numpy.linalg.norm",
-}
+    "cat", "concat", "concatenate", "stack", "hstack", "vstack", "flatten", "list", "tuple", "parameters_to_vector",
+}  # fmt: skip
+NORMS = {"torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm", "numpy.linalg.norm", "jax.numpy.linalg.norm"}
 COSINES = {"torch.nn.functional.cosine_similarity", "torch.cosine_similarity"}
 AUTOGRAD = {"torch.autograd.grad"}
 
@@ -367,13 +329,18 @@ class Source:
             return False
         if name in known or self._gradient_word(name):
             return True
-        said = words(name)
-        return self.computes_gradients and bool(said & WEAK) and len(said) <= 3 and not said & (UNIT | NO_GRADIENT)
+        name_words = words(name)
+        return (
+            self.computes_gradients
+            and bool(name_words & WEAK)
+            and len(name_words) <= 3
+            and not name_words & (UNIT | NO_GRADIENT)
+        )
 
     @staticmethod
     def _gradient_word(name: str) -> bool:
-        said = words(name)
-        return bool(said & GRADIENT) and not said & (NO_GRADIENT | UNIT)
+        name_words = words(name)
+        return bool(name_words & GRADIENT) and not name_words & (NO_GRADIENT | UNIT)
 
 
 def paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:

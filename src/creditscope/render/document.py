@@ -36,6 +36,7 @@ class Table:
     rows: Sequence[Sequence[str]]
     caption: str = ""
     widths: Sequence[float] = ()
+    label: str = ""
 
 
 Block = Heading | Paragraph | Items | Table
@@ -116,10 +117,11 @@ def _tex_table(table: Table) -> list[str]:
     wanted = table.widths or [_needed([h, *(row[k] for row in table.rows)]) for k, h in enumerate(table.header)]
     room = 0.97 - 0.012 * len(table.header)
     shares = [room * w / sum(wanted) for w in wanted]
+    mark = rf"\label{{{table.label}}}" if table.label else ""
     return [
         r"{\footnotesize\setlength{\tabcolsep}{3pt}",
         r"\begin{longtable}{@{}" + "".join(rf"p{{{s:.3f}\linewidth}}" for s in shares) + "@{}}",
-        *([rf"\caption{{{_tex(table.caption)}}}\\"] if table.caption else []),
+        *([rf"\caption{{{_tex(table.caption)}}}{mark}\\"] if table.caption else []),
         r"\toprule",
         _tex_row(table.header),
         r"\midrule",

@@ -14,7 +14,7 @@ from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.render.charts import Band, Chart, Dots, Event, Level, Panel, Row, Series, Spread
 from creditscope.render.numbers import printable
-from creditscope.studies.audit import AuditRow, Group
+from creditscope.runs.groups import AuditRow, Group
 
 if TYPE_CHECKING:
     from creditscope.render.plots import Drawing
@@ -359,7 +359,7 @@ def temporal_panels(groups: Sequence[Group]) -> list[Panel]:
     lines: dict[str, list[Series]] = {"accuracy": [], "growth": [], "reference": []}
     epochs: set[int] = set()
     for name, group in zip(names(groups), groups, strict=True):
-        runs = [b.trajectory for b in group.bundles]
+        runs = [b.trajectory for b in group.records]
         xs = [int(line["epoch"]) for line in min(runs, key=len)]
         epochs |= set(xs)
 

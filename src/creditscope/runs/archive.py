@@ -17,8 +17,8 @@ from creditscope.errors import CreditscopeError
 from creditscope.files import dump_json, dump_line, locked, read_json, write_atomic
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
+from creditscope.runs.record import NotMeasured, Record, facts_of
 from creditscope.runs.store import COLUMNS, Row, Store, described, the_one
-from creditscope.studies.result import NotMeasured, Run, counted
 from creditscope.training.spec import RunSpec, recorded_spec
 
 SCHEMA_VERSION = 1
@@ -36,7 +36,7 @@ class Archive:
         if version != SCHEMA_VERSION:
             raise CreditscopeError(f"{self.root / INDEX} has schema_version {version!r}; {SCHEMA_VERSION} is expected")
         self._plans = index.get("plans", [])
-        self._read: dict[str, Run] = {}
+        self._read: dict[str, Record] = {}
 
     def plans(self) -> list[dict[str, Any]]:
         """The studies and presets that its store was run for."""
@@ -45,7 +45,7 @@ class Archive:
     def has(self, spec: RunSpec) -> bool:
         return (self.root / "runs" / f"{spec.hash}.json").is_file()
 
-    def runs_of(self, specs: Iterable[RunSpec]) -> tuple[list[Run], list[str]]:
+    def runs_of(self, specs: Iterable[RunSpec]) -> tuple[list[Record], list[str]]:
         """The runs among the specs that are here, and one line for each file that cannot be used."""
         runs, problems = [], []
         for spec in specs:
@@ -56,7 +56,7 @@ class Archive:
                     problems.append(str(error))
         return runs, problems
 
-    def read(self, key: str) -> Run:
+    def read(self, key: str) -> Record:
         """The run with this hash; studies share runs, so each file is read once."""
         if key not in self._read:
             self._read[key] = read_run(self.root / "runs" / f"{key}.json")
@@ -82,7 +82,7 @@ class Archive:
         except (CreditscopeError, OSError, ValueError, LookupError, TypeError) as error:
             return row | {"problem": " ".join(str(error).split())}
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[Record]:
         """Every run of the archive, by hash."""
         return [self.read(key) for key in self.hashes()]
 
@@ -101,16 +101,14 @@ def open_source(path: str | Path) -> Store | Archive:
     return Archive(path) if is_archive(Path(path)) else Store(path)
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path) -> Record:
     """One file of an archive; what is not what it states to be is an error."""
     content = read_json(path, "a run of an archive")
     try:
         spec, versions = recorded_spec(content["spec"]), dict(content["versions"])
         trajectory, report, full = content["trajectory"], content["report"], content["full"]
         lines = [int(line["epoch"]) for line in trajectory]
-        facts = {
-            name: counted(DiagnosticReport.from_dict(value, str(path)).facts, spec) for name, value in full.items()
-        }
+        facts = {name: facts_of(value, spec, str(path)) for name, value in full.items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CreditscopeError(f"{path} is not a run of an archive: {type(error).__name__}: {error}") from None
     if spec.hash != path.stem or lines != list(range((spec.epochs or 0) + 1)):
@@ -125,7 +123,7 @@ def read_run(path: Path) -> Run:
         return facts[name]
 
     DiagnosticReport.from_dict(report, str(path))
-    return Run(spec, trajectory, report, path, measured, versions)
+    return Record(spec, trajectory, report, path, measured, versions)
 
 
 def command(spec: RunSpec) -> str:

@@ -15,7 +15,7 @@ from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.consistency import evaluation_of
 from creditscope.protocol.report import DiagnosticReport, make_report
 from creditscope.runs.record import Finished, Record, record_of
-from creditscope.training.spec import RunSpec, bare
+from creditscope.training.spec import RunSpec, norm_remark
 
 NULL_KINDS = ("matched", "bp")
 ORDER = ("bp", "ep", "fa", "dfa", "cb", "sb")
@@ -294,7 +294,7 @@ def network(s: RunSpec) -> str:
 
 
 def shape(s: RunSpec) -> str:
-    return f"{s.dataset}, {s.arch} d={s.width} L={s.depth}{bare(s.arch, s.terminal_norm)}"
+    return f"{s.dataset}, {s.arch} d={s.width} L={s.depth}{norm_remark(s.arch, s.terminal_norm)}"
 
 
 def length(s: RunSpec) -> str:

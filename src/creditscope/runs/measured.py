@@ -9,8 +9,8 @@ from creditscope.errors import CreditscopeError
 from creditscope.files import dump_json, read_json, write_atomic
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
+from creditscope.runs.record import measure_full
 from creditscope.runs.store import Store
-from creditscope.studies.result import measure_full
 
 SAME = 1e-3
 """How far, relatively, growth and ‖g_L‖ may be from the run's own report: rounding of another processor, no more."""

@@ -22,8 +22,8 @@ from creditscope.protocol.policies import judge
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.runs.archive import Archive
+from creditscope.runs.record import Record, records_of
 from creditscope.runs.store import Store
-from creditscope.studies.result import Run, runs_of
 from creditscope.training.loop import Progress, train
 from creditscope.training.spec import RunSpec
 
@@ -64,7 +64,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verification:
-    run: Run
+    run: Record
     epochs: int
     versions: dict[str, str]
     """Libraries here."""
@@ -78,7 +78,7 @@ class Verification:
         return "exact" if not self.differences else "not reproduced" if self.beyond else "within tolerance"
 
 
-def pick(source: Store | Archive, prefix: str | None) -> Run:
+def pick(source: Store | Archive, prefix: str | None) -> Record:
     """The run whose hash starts with `prefix`; any, by chance, where None is given."""
     if prefix is None:
         if isinstance(source, Archive):
@@ -94,7 +94,7 @@ def pick(source: Store | Archive, prefix: str | None) -> Run:
         key = source.find(prefix)
     if isinstance(source, Archive):
         return source.read(key)
-    runs, problems = runs_of(source, [source.bundle(key).spec], None)
+    runs, problems = records_of(source, [source.bundle(key).spec], None)
     if not runs:
         raise CreditscopeError(problems[0])
     return runs[0]
@@ -112,7 +112,7 @@ def shortened(spec: RunSpec, epochs: int | None) -> RunSpec:
 
 
 def verify(
-    run: Run, epochs: int | None = None, data_dir: str | Path | None = None, progress: Progress | None = None
+    run: Record, epochs: int | None = None, data_dir: str | Path | None = None, progress: Progress | None = None
 ) -> Verification:
     """Train again in a directory of its own, which is removed, and compare."""
     spec = shortened(run.spec, epochs)
@@ -170,12 +170,12 @@ def _of_both(data: dict[str, Any]) -> dict[str, Any]:
     report = DiagnosticReport.from_dict(data)
     facts = report.facts
     means = facts.alignment.model_dump(exclude={"counting", "counting_note"}) if facts.alignment else None
-    told = facts.model_dump(include={"convention", "accuracy", "loss", "scale", "reference", "stability", "non_finite"})
-    told["alignment"] = means
-    told["gamma_all_layers"] = facts.aggregate.gamma_all_layers if facts.aggregate else None
-    told["deep_mean_all_layers"] = facts.concentration.deep_mean_all_layers if facts.concentration else None
+    kept = facts.model_dump(include={"convention", "accuracy", "loss", "scale", "reference", "stability", "non_finite"})
+    kept["alignment"] = means
+    kept["gamma_all_layers"] = facts.aggregate.gamma_all_layers if facts.aggregate else None
+    kept["deep_mean_all_layers"] = facts.concentration.deep_mean_all_layers if facts.concentration else None
     checks = [report.checks[check].model_dump() for check in ("D1", "D2", "C")]
-    return {"facts": told, "headline_acc": report.headline_acc, "n_test": report.n_test, "verdict": checks}
+    return {"facts": kept, "headline_acc": report.headline_acc, "n_test": report.n_test, "verdict": checks}
 
 
 def _unequal(recorded: dict[str, Any], here: dict[str, Any]) -> Iterator[Difference]:

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 
 from creditscope.protocol.checks import Answer
 from creditscope.protocol.strategies import STRATEGIES, V1_COLUMNS, Case, answers_of, decide
-from creditscope.studies.audit import Group, audit, convention, n_classes, specs
-from creditscope.studies.result import Run, StudyResult, mean, names
+from creditscope.runs.groups import Group, audit, n_classes
+from creditscope.runs.record import Record
+from creditscope.studies.audit import specs
+from creditscope.studies.study import METHOD, Study, judged
+from creditscope.tables import Cell, Column, Plot, Row, Table, mean, state
 
-QUESTION = "which failures does a reader accept who looks at less than the whole protocol?"
-__all__ = ["analyse", "specs"]
 
-V1_ONLY = tuple(name for name in V1_COLUMNS if name not in STRATEGIES)
-STRATEGY_WORDS = (
-    "accepted by S0: accuracy above chance; S1: and Γ > 0; S2: and not both D1 and D2 fail; S3: and D3 does not fail; +(a) to "
-    "+(d): S1 and that diagnostic does not fail (scale, reference, stability, depth); full: S1 and none of (a), (b), (d) fails, "
-    "so D1 or D2 alone rejects; not decidable: what would decide is inconclusive or not measured"
-)
+class Decision(Enum):
+    ACCEPT = "accept"
+    REJECT = "reject"
+    OPEN = "not decidable"
+
+
+COLUMNS = {
+    "S0": "accepted if accuracy is above chance",
+    "S1": "S0, and Γ > 0: what papers report",
+    "S2": "S1, and not both D1 and D2",
+    "S3": "S2, and not D3: the three-check protocol",
+    "+(a)": "S1 and D1 alone",
+    "+(b)": "S1 and D2 alone",
+    "+(c)": "S1 and C alone",
+    "+(d)": "S1 and D3 alone",
+    "full": "S1, and none of D1, D2 and D3",
+}
 
 
 def over_seeds(group: Group) -> dict[str, Answer]:
@@ -27,36 +40,50 @@ def over_seeds(group: Group) -> dict[str, Answer]:
 
 
 def case_of(group: Group) -> Case:
-    gammas = group.values("gamma")
     return Case(
         accuracy=group.accuracies,
         chance=1 / n_classes(group.spec),
-        gamma=mean(gammas) if gammas else None,
+        gamma=mean(group.gammas) if group.gammas else None,
         answers=over_seeds(group),
-        n_test=group.bundles[0].n_test,
+        n_test=group.records[0].n_test,
     )
 
 
-def analyse(runs: Sequence[Run]) -> StudyResult:
-    groups = audit(runs)
-    decisions = {}
-    for g in groups:
-        case = case_of(g)
-        v1 = decide(case, V1_COLUMNS)
-        decisions[g.label] = {**decide(case), **{name: v1[name] for name in V1_ONLY}}
-    columns = [*STRATEGIES, *V1_ONLY]
-    caught = [k for k, d in decisions.items() if d["S1"] == "accept" and d["S3"] == "reject"]
-    late = [k for k in caught if decisions[k]["S2"] == "accept"]
-    healthy = [k for k, d in decisions.items() if all(d[s] == "accept" for s in STRATEGIES)]
-    open_ = [k for k, d in decisions.items() if d["S3"] == "not decidable"]
-    conclusion = (
-        f"of {len(decisions)} methods, accuracy + Γ (S1) accepts {len(caught)} that the whole protocol (S3) rejects "
-        f"({names(caught)}), "
-        f"{len(late)} of them only by D3{f' ({names(late)})' if late else ''}; all four strategies accept {names(healthy)}"
-        + (f"; not decidable: {names(open_)}." if open_ else ".")
+def decisions(group: Group) -> dict[str, Decision]:
+    case = case_of(group)
+    return {k: Decision(v) for k, v in {**decide(case, V1_COLUMNS), **decide(case)}.items()}
+
+
+def build(study: Study, records: Sequence[Record]) -> Table:
+    groups = audit(records)
+    decided = {g.label: decisions(g) for g in groups}
+    caught = [k for k, d in decided.items() if (d["S1"], d["S3"]) == (Decision.ACCEPT, Decision.REJECT)]
+    told = state(
+        "ablation",
+        groups=len(groups),
+        caught=caught,
+        late=[k for k in caught if decided[k]["S2"] is Decision.ACCEPT],
+        healthy=[k for k, d in decided.items() if all(d[s] is Decision.ACCEPT for s in STRATEGIES)],
+        open=[k for k, d in decided.items() if d["S3"] is Decision.OPEN],
     )
-    rows = [[label, *(d[c] for c in columns)] for label, d in decisions.items()]
-    figure = {"kind": "matrix", "columns": columns, "rows": decisions}
-    return StudyResult(
-        "ablation", QUESTION, ["method", *columns], rows, figure, conclusion, f"{STRATEGY_WORDS}; {convention(groups)}"
+    rows = [
+        Row({"method": Cell(g.label), **{k: Cell(v, n=len(g.seeds)) for k, v in decided[g.label].items()}}, g.hashes)
+        for g in groups
+    ]
+    columns = [METHOD.column, *(Column(k, about=about) for k, about in COLUMNS.items())]
+    by_strategy = tuple(
+        Row({"method": Cell(label), "strategy": Cell(name), "decision": Cell(decided[label][name])})
+        for label in decided
+        for name in COLUMNS
     )
+    drawn = Table("decisions", study.question, (METHOD.column, Column("strategy"), Column("decision")), by_strategy)
+    plots = (Plot("method", "decision", "strategy", drawn),)
+    return study.made(columns, rows, told, convention=(state("strategies"), *judged(groups)), plots=plots)
+
+
+STUDY = Study(
+    "ablation",
+    "which failures does a reader accept who looks at less than the whole protocol?",
+    specs,
+    build=build,
+)

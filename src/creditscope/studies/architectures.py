@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from creditscope.studies.audit import Group, audit, failing, partly
-from creditscope.studies.compared import compared
+from creditscope.runs.groups import Group
 from creditscope.studies.grid import BP, CLIP, DFA, FA, make, seeds_of, with_nulls
-from creditscope.studies.published import ARCHITECTURE_ACCURACY, UNSTATED, Published, audit_accuracy
-from creditscope.studies.result import Run, StudyResult, names
-from creditscope.training.spec import RunSpec, bare
+from creditscope.studies.study import METHOD, Axis, Study, failing, labels, partly
+from creditscope.tables import Plot, Statement, Table, state
+from creditscope.training.spec import RunSpec, norm_remark
 
-DECIDED = ("pass", "fail", "inconclusive")
-QUESTION = "which architectures show the failures?"
 RESMLP: tuple[dict[str, Any], ...] = ({}, {"terminal_norm": False})
 VIT: dict[str, Any] = {"arch": "vit-mini", "intervention": True}
 CNN: dict[str, Any] = {"arch": "small-cnn", "intervention": True}
@@ -27,6 +23,7 @@ SHAPES: dict[str, tuple[dict[str, Any], ...]] = {
     "reduced": (*RESMLP, {**VIT, **FEW}, {**CNN, **FEW}, STUDENT),
 }
 """`reduced`: five epochs (of a schedule of 30) and the first seed alone for the two costly architectures."""
+DECIDED = ("pass", "fail", "inconclusive")
 
 
 def specs(preset: str) -> list[RunSpec]:
@@ -39,45 +36,36 @@ def specs(preset: str) -> list[RunSpec]:
     )
 
 
-def name_of(group: Group) -> str:
-    return network_name(group.spec)
+def architecture(spec: RunSpec) -> str:
+    return f"{spec.arch}{norm_remark(spec.arch, spec.terminal_norm)}"
 
 
-def network_name(s: RunSpec) -> str:
-    return f"{s.arch}{bare(s.arch, s.terminal_norm)}"
-
-
-def published(group: Group) -> Published | None:
-    if group.spec.dataset == "quadratic":
-        return None
-    found = ARCHITECTURE_ACCURACY.get((name_of(group), group.spec.method))
-    if found and group.spec.epochs != 30 and name_of(group) in ("vit-mini", "small-cnn"):
-        length = "30 epochs" if name_of(group) == "vit-mini" else UNSTATED
-        return replace(found, note=f"{length}, ours {group.spec.epochs}")
-    return found or (audit_accuracy(group.spec) if name_of(group) == "resmlp" else None)
-
-
-def _all(groups: Sequence[Group], name: str, holds: Callable[[Group], bool]) -> bool:
-    return all(holds(g) for g in groups if name_of(g) == name)
-
-
-def analyse(runs: Sequence[Run]) -> StudyResult:
-    groups = audit(runs)
-    failed = failing(groups)
-    told = [
-        f"{name}: {names(g.label for g in failed if name_of(g) == name)}"
-        for name in dict.fromkeys(map(name_of, groups))
+def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
+    by: dict[str, list[Group]] = {}
+    for g in groups:
+        by.setdefault(architecture(g.spec), []).append(g)
+    open_ = [
+        name for name, mine in by.items() if all(r.checks["D3"].answer not in DECIDED for g in mine for r in g.reports)
     ]
-    single = names(
-        name for name in dict.fromkeys(map(name_of, groups)) if _all(groups, name, lambda g: len(g.seeds) == 1)
+    yield state(
+        "architectures",
+        failed=len(failing(groups)),
+        groups=len(groups),
+        by=tuple(state("failing at", name=name, failed=labels(failing(mine))) for name, mine in by.items()),
+        partly=partly(groups),
+        single=[name for name, mine in by.items() if all(len(g.seeds) == 1 for g in mine)],
+        open=open_,
     )
-    unmeasured = names(
-        name
-        for name in dict.fromkeys(map(name_of, groups))
-        if _all(groups, name, lambda g: all(r.checks["D3"].answer not in DECIDED for r in g.reports))
-    )
-    conclusion = (
-        f"{len(failed)} of {len(groups)} pairs of architecture and method fail in every seed; failing by architecture: "
-        f"{'; '.join(told)}{partly(groups)}; with one seed: {single}; where D3 is not measured or not measurable: {unmeasured}."
-    )
-    return compared("architectures", QUESTION, groups, "architecture", name_of, published, conclusion)
+
+
+STUDY = Study(
+    "architectures",
+    "which architectures show the failures?",
+    specs,
+    axes=(Axis("architecture", "network", architecture), METHOD),
+    conclude=conclude,
+    plots=tuple(
+        Plot("architecture", y, "method")
+        for y in ("accuracy", "deep_cosine", "margin_matched", "growth", "reference_norm_128")
+    ),
+)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from creditscope.render.numbers import signed
-from creditscope.studies.audit import audit, margin_pp, margin_text
+from creditscope.runs.groups import Group
 from creditscope.studies.grid import BP, DFA, make, seeds_of, with_nulls
-from creditscope.studies.published import audit_accuracy
-from creditscope.studies.result import Run, StudyResult, beside, mean, named, over, pm, shared_seeds
+from creditscope.studies.interventions import AXES
+from creditscope.studies.study import Study, mean_over, shared_seeds
+from creditscope.tables import Plot, Statement, Table, state
 from creditscope.training.spec import RunSpec
 
-QUESTION = "is the gain of DFA under the penalty one of capacity? (BP and DFA, with and without)"
 PENALTY = 1e-2
 
 
@@ -24,35 +23,30 @@ def specs(preset: str) -> list[RunSpec]:
     )
 
 
-def analyse(runs: Sequence[Run]) -> StudyResult:
-    groups = audit(runs)
+def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
     cells = {(g.spec.method, bool(g.spec.penalty)): g for g in groups}
-    shared = shared_seeds({key: g.seeds for key, g in cells.items()}) if cells else []
-    rows = [
-        [
-            g.label,
-            str(len(g.seeds)),
-            pm(g.accuracies),
-            *beside(audit_accuracy(g.spec), mean(g.accuracies)),
-            margin_text(g, "matched"),
-        ]
-        for g in groups
-    ]
-    if len(cells) == 4 and shared:
-        acc = {key: over(shared, g.seeds, g.accuracies) for key, g in cells.items()}
-        bp, dfa = (100 * (acc[m, True] - acc[m, False]) for m in ("bp", "dfa"))
-        gap = [100 * (acc["bp", p] - acc["dfa", p]) for p in (False, True)]
-        conclusion = (
-            f"λ={PENALTY:g} changes BP by {signed(bp, 1)} pp and {cells['dfa', False].label} by {signed(dfa, 1)} pp; "
-            "the gap between them goes from "
-            f"{signed(gap[0], 1)} to {signed(gap[1], 1)} pp (over {named(shared)})."
-        )
-    else:
-        conclusion = f"{len(cells)} of the 4 cells are there; the comparison needs all, with a seed in common."
-    figure = {
-        "kind": "bars",
-        "bars": [{"label": g.label, "accuracy": list(g.accuracies), "margin_pp": margin_pp(g)} for g in groups],
-    }
-    header = ["run", "n", "accuracy", "published", "difference", "margin to matched null (pp)"]
-    convention = "mean ± sample standard deviation over seeds; published: 30 epochs (arXiv 2606.21126)"
-    return StudyResult("capacity", QUESTION, header, rows, figure, conclusion, convention)
+    shared = shared_seeds(*(g.seeds for g in cells.values()))
+    if len(cells) < 4 or not shared:
+        yield state("cells missing", cells=len(cells))
+        return
+    pp = {key: 100 * mean_over(g, "accuracy", shared) for key, g in cells.items()}
+    yield state(
+        "capacity",
+        penalty=PENALTY,
+        bp=pp["bp", True] - pp["bp", False],
+        dfa=pp["dfa", True] - pp["dfa", False],
+        label=cells["dfa", False].label,
+        before=pp["bp", False] - pp["dfa", False],
+        after=pp["bp", True] - pp["dfa", True],
+        seeds=shared,
+    )
+
+
+STUDY = Study(
+    "capacity",
+    "is the gain of DFA under the penalty one of capacity? (BP and DFA, with and without)",
+    specs,
+    axes=AXES,
+    conclude=conclude,
+    plots=(Plot("penalty", "accuracy", "method"), Plot("penalty", "margin_matched", "method")),
+)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from creditscope.render.numbers import signed
-from creditscope.studies.audit import audit
-from creditscope.studies.compared import compared, deep
+from creditscope.runs.groups import Group
 from creditscope.studies.grid import BP, FA, make, seeds_of, with_nulls
-from creditscope.studies.published import DEPTH_ACCURACY
-from creditscope.studies.result import Run, StudyResult, mean
+from creditscope.studies.study import METHOD, Axis, Study
+from creditscope.tables import Plot, Statement, Table, state
 from creditscope.training.spec import RunSpec
 
-QUESTION = "does accuracy grow with depth, and does the deep cosine hold?"
 DEPTHS = {"smoke": (1, 2, 4), "quick": (2, 4), "paper": (2, 4, 6, 8, 12), "reduced": (2, 4, 6, 8, 12)}
 
 
@@ -27,23 +24,28 @@ def specs(preset: str) -> list[RunSpec]:
     )
 
 
-def analyse(runs: Sequence[Run]) -> StudyResult:
-    groups = sorted(audit(runs), key=lambda g: (g.spec.method, g.spec.depth or 0))
-    parts = []
+def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
+    if not table.rows:
+        yield state("no runs")
     for method in dict.fromkeys(g.spec.method for g in groups):
-        mine = [g for g in groups if g.spec.method == method]
-        gain = signed(100 * (mean(mine[-1].accuracies) - mean(mine[0].accuracies)), 1)
-        cosines = f", deep cosine {signed(deep(mine[0]), 2)} → {signed(deep(mine[-1]), 2)}" if method != "bp" else ""
-        parts.append(f"{method} {gain} pp from L={mine[0].spec.depth} to L={mine[-1].spec.depth}{cosines}")
-    conclusion = f"{'; '.join(parts) or 'no finished runs'}."
-    return compared(
-        "depth",
-        QUESTION,
-        groups,
-        "L",
-        lambda g: str(g.spec.depth),
-        lambda g: (
-            DEPTH_ACCURACY.get(g.spec.depth or 0) if g.spec.method == "fa" and g.spec.dataset == "cifar10" else None
-        ),
-        conclusion,
-    )
+        first, *_, last = 2 * [row for row, g in zip(table.rows, groups, strict=True) if g.spec.method == method]
+        yield state(
+            "over depth" if method != "bp" else "bp over depth",
+            method=method,
+            gain=100 * (last.value("accuracy") - first.value("accuracy")),
+            shallow=first.value("L"),
+            deep=last.value("L"),
+            before=first.value("deep_cosine"),
+            after=last.value("deep_cosine"),
+        )
+
+
+STUDY = Study(
+    "depth",
+    "does accuracy grow with depth, and does the deep cosine hold?",
+    specs,
+    axes=(Axis("L", "number of blocks", lambda s: s.depth), METHOD),
+    order=lambda g: (g.spec.method, g.spec.depth or 0),
+    conclude=conclude,
+    plots=tuple(Plot("L", y, "method") for y in ("accuracy", "deep_cosine", "margin_matched")),
+)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from creditscope.render.numbers import num, signed
-from creditscope.studies.audit import Group, audit, audit_figure, convention
+from creditscope.quantities import Form, Quantity
+from creditscope.runs.groups import Group, audit
+from creditscope.runs.record import Record
 from creditscope.studies.grid import BP, EP, make, seeds_of, unique
-from creditscope.studies.result import Run, StudyResult, known, mean, pm
+from creditscope.studies.study import Axis, Study
+from creditscope.tables import Cell, Plot, Row, Statement, Table, state
 from creditscope.training.spec import RunSpec
 
-QUESTION = "how far must EP relax to be backpropagation?"
 STEPS = {"smoke": (2, 12), "quick": (4, 20, 50), "reduced": (4, 20, 50), "paper": (4, 12, 20, 50)}
 SIZES = {"smoke": (0.1, 0.5), "quick": (0.01, 0.1, 0.5), "reduced": (0.01, 0.1, 0.5), "paper": (0.01, 0.05, 0.1, 0.5)}
 SHORT: dict[str, Any] = {"epochs": 5, "schedule_epochs": 30}
 """What `reduced` trains."""
 SAME = 0.99
 """Γ from which the credit counts as the gradient."""
+BEHIND = Quantity(
+    "minus_bp", "Δ acc", "minus BP", "", "accuracy minus that of BP with the same recipe", form=Form.SIGNED
+)
 
 
 def specs(preset: str) -> list[RunSpec]:
@@ -34,56 +39,55 @@ def specs(preset: str) -> list[RunSpec]:
     return unique(make(preset, m, seed, intervention=True, **changes) for seed in seeds for m in methods)
 
 
-def residual(group: Group) -> float | None:
-    """‖dE/dh‖ of the states where the relaxation ended, over that at its start: mean over seeds, final epoch."""
-    found = known((b.trajectory[-1].get("rule") or {}).get("residual") for b in group.bundles)
-    return mean(found) if found else None
-
-
-def gamma(group: Group) -> float | None:
-    found = group.values("gamma")
-    return mean(found) if found else None
-
-
-def analyse(runs: Sequence[Run]) -> StudyResult:
-    groups = audit(runs)
-    bp = next((g for g in groups if g.spec.method == "bp"), None)
-    relaxed = [g for g in groups if g.spec.method == "ep"]
-    relaxed.sort(key=lambda g: (g.spec.options["step_size"], g.spec.options["steps"]))
-    rows = []
-    for g in [*relaxed, *([bp] if bp else [])]:
-        o = g.spec.options
-        behind = signed(mean(g.accuracies) - mean(bp.accuracies)) if bp else "–"
-        way = [str(o.get("steps", "–")), num(float(o["step_size"]), 2) if o else "–"]
-        left = residual(g)
-        rows.append(
-            [
-                g.spec.method,
-                *way,
-                str(len(g.seeds)),
-                pm(g.accuracies),
-                behind,
-                pm(g.values("gamma"), 3),
-                "–" if left is None else num(left, 2),
-            ]
-        )
-    header = ["method", "steps", "step size", "n", "accuracy", "minus BP", "Γ", "distance to the fixed point"]
-    measured = [(residual(g), gamma(g)) for g in relaxed]
-    pairs = [(r, c) for r, c in measured if r is not None and c is not None]
+def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
+    relaxed = [(r.value("residual"), r.value("gamma")) for r in table.rows if r.value("method") == "ep"]
+    pairs = [(r, c) for r, c in relaxed if r is not None and c is not None]
+    if not pairs:
+        yield state("no runs")
+        return
     same, other = [p for p in pairs if p[1] >= SAME], [p for p in pairs if p[1] < SAME]
-    parts = [f"Γ ≥ {SAME:g} in {len(same)} of {len(pairs)} relaxations"]
-    parts += [f"all of them within {num(max(r for r, _ in same), 2)} of the fixed point"] if same else []
+    yield state("relaxed", limit=SAME, same=len(same), pairs=len(pairs))
+    if same:
+        yield state("relaxed within", distance=max(r for r, _ in same))
     if other:
-        nearest, farthest = min(other), max(other)
-        parts.append(
-            f"the nearest that is another credit ends at {num(nearest[0], 2)} (Γ {num(nearest[1], 2)}), the farthest at "
-            f"{num(farthest[0], 2)} (Γ {num(farthest[1], 2)})"
-        )
-    conclusion = f"{'; '.join(parts)}." if pairs else "no finished runs of EP."
-    told = (
-        "plain gradient descent on the states, a step that raises the energy halved; credit read as the prediction error; "
-        "distance: ‖dE/dh‖ where the relaxation ended over that at its start, mean over samples of the last batch; "
+        yield state("relaxed elsewhere", nearest=min(other), farthest=max(other))
+
+
+def build(study: Study, records: Sequence[Record]) -> Table:
+    groups = audit(records)
+    ways = sorted(
+        (g for g in groups if g.spec.method == "ep"),
+        key=lambda g: (g.spec.options["step_size"], g.spec.options["steps"]),
     )
-    return StudyResult(
-        "ep-relaxation", QUESTION, header, rows, audit_figure(groups), conclusion, told + convention(groups)
-    )
+    made = study.grouped([*ways, *(g for g in groups if g.spec.method == "bp")])
+    bp = next((row.value("accuracy") for row in made.rows if row.value("method") == "bp"), None)
+
+    def behind(row: Row) -> Row:
+        value = Cell(note="BP was not run") if bp is None else Cell(row.value("accuracy") - bp)
+        return replace(row, cells={**row.cells, BEHIND.name: value})
+
+    k = 1 + [c.name for c in made.columns].index("accuracy")
+    columns = (*made.columns[:k], BEHIND.column(), *made.columns[k:])
+    return replace(made, columns=columns, rows=tuple(map(behind, made.rows)))
+
+
+STUDY = Study(
+    "ep-relaxation",
+    "how far must EP relax to be backpropagation?",
+    specs,
+    axes=(
+        Axis("method", "credit rule", lambda s: s.method),
+        Axis("steps", "gradients of the energy that one relaxation takes", lambda s: s.options.get("steps")),
+        Axis(
+            "step_size",
+            "of the gradient descent on the states",
+            lambda s: s.options.get("step_size"),
+            title="step size",
+        ),
+    ),
+    quantities=("seeds", "accuracy", "gamma", "residual"),
+    conclude=conclude,
+    convention=state("relaxation convention"),
+    build=build,
+    plots=(Plot("residual", "gamma", "method"), Plot("residual", "accuracy", "method")),
+)

@@ -1,164 +1,256 @@
-"""Published values, in one place, with where they come from (arXiv 2606.21126, its drafts and its change history).
+"""The published numbers and decisions of one paper, as data: a folder, and no module of its own.
 
-Ours never has to equal them: a table shows published | ours | difference. `contested`: the authors corrected the number
-or two versions contradict each other. The papers do not state the credit norm; a value stands next to both norms.
+    audit.json      what the settings of the paper are as fields of a run, and the readings of what it leaves open
+    published.csv   its numbers, one per line, each under the name of a quantity (`creditscope.quantities`)
+    verdicts.csv    its decisions: pass or fail, by the whole protocol, by one check or by a reporting strategy (may be missing)
+
+A number agrees where the mean of ours lies in the published interval, which is at least as wide as the tolerance of the
+quantity. It differs where our whole interval lies outside of it; otherwise our seeds do not decide. So a wide spread of ours
+never makes a number easier to meet.
 """
 
 from __future__ import annotations
 
+import csv
 import math
-import statistics
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from creditscope.errors import CreditscopeError, complaint, unknown
+from creditscope.files import read_json
+from creditscope.measure.facts import GROUP
+from creditscope.measure.student_t import t_975
+from creditscope.protocol.intervals import t_interval
+from creditscope.protocol.strategies import STRATEGIES, V1_COLUMNS
+from creditscope.quantities import Compare, Quantity, get_quantity
+from creditscope.runs.record import Record
+from creditscope.tables import Cell, geometric_mean, mean
 from creditscope.training.spec import RunSpec
 
+FACTOR = 3.0
+"""Orders of magnitude agree within this factor."""
+TOLERANCE = {"": 0.02, "pp": 2.0, "epochs": 2.0}
+"""By unit. Accuracies: 2 pp, the threshold of D3; cosines: .02, from which the protocol tells two readings of Γ apart."""
+DECIDED = {**V1_COLUMNS, **STRATEGIES}
+MODE_1 = "D1 + D2"
+CHECKS = ("verdict", "D1", "D2", "D3", "C", MODE_1, *DECIDED)
 
-@dataclass(frozen=True)
-class Published:
-    value: float
-    std: float | None = None
+
+class Outcome(Enum):
+    AGREES = "agrees"
+    DEPENDS = "depends on the reading"
+    """Of a whole claim: some readings of what the paper leaves open agree and others do not."""
+    UNDECIDED = "undecided"
+    DIFFERS = "differs"
+    NOT_COMPARABLE = "not comparable"
+    NOT_RUN = "not run"
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Paper(Strict):
+    """audit.json. A mapping gives fields of a RunSpec; a list means any of these."""
+
+    paper: str
+    common: dict[str, Any] = {}
+    settings: dict[str, dict[str, Any]] = {}
+    nulls: dict[str, dict[str, Any]] = {}
+    """Runs that a number is a margin to: changes to the bp null of the claim's own run."""
+    readings: dict[str, dict[str, Any]] = {"as written": {}}
+    """What the paper leaves open, the wording of its text first; `method` limits a reading to some methods."""
+
+    @model_validator(mode="after")
+    def _fields_exist(self) -> Paper:
+        for part in (self.common, *self.settings.values(), *self.nulls.values(), *self.readings.values()):
+            for name in part.keys() - RunSpec.model_fields.keys():
+                raise ValueError(unknown("field", name, RunSpec.model_fields))
+        return self
+
+
+class Claim(Strict):
+    table: str
+    method: str
+    setting: str = ""
+    """Names of settings, with "; " between."""
     source: str = ""
     contested: str = ""
+    incomparable: str = ""
+    """Why ours cannot stand beside it, though it may be there."""
     note: str = ""
-    """How it differs from the run it stands next to."""
-    span: tuple[float, float] | None = None
-    """Where a range was published: its ends (`value` is then the middle)."""
 
     @property
-    def text(self) -> str:
-        std = f" ± {self.std:.3f}" if self.std is not None else ""
-        return f"{self.value:.3f}{std}" + ("!" if self.contested else "") + (f" ({self.note})" if self.note else "")
+    def settings(self) -> list[str]:
+        return [name for name in self.setting.split("; ") if name]
 
 
-def of_seeds(source: str, *values: float, contested: str = "", geometric: bool = False) -> Published:
-    """Mean (`geometric`: geometric mean) and sample standard deviation of values that were published seed by seed."""
-    middle = statistics.geometric_mean(values) if geometric else statistics.mean(values)
-    told = ", ".join(f"{v:g}" for v in values)
-    kind = "geometric mean" if geometric else "mean"
-    return Published(middle, None if geometric else statistics.stdev(values), f"{source}; {kind} of {told}", contested)
+class Number(Claim):
+    quantity: str
+    epoch: int | None = None
+    minus: str = ""
+    """The null that is subtracted, in percentage points."""
+    value: str = ""
+    """One number, or one per seed with "; " between."""
+    std: float | None = None
+    n: int | None = None
+    low: float | None = None
+    high: float | None = None
+    kind: Literal["value", "range", "at most", "at least"] = "value"
+    batch_size: int | None = None
+    """Of a gradient norm: the batch over which the loss was averaged (128 where nothing is said)."""
+    chooses: Literal["yes", "no"] = "no"
+    """Whether a reading may be chosen by it; the others are held back (`compare.readings_table`)."""
+
+    @model_validator(mode="after")
+    def _readable(self) -> Number:
+        if self.published.value is not None and self.batch_size and not self.quantity.startswith("reference_norm_128"):
+            raise ValueError(f"batch_size belongs to ‖g‖ (reference_norm_128), not to {self.quantity}")
+        return self
+
+    @cached_property
+    def measured(self) -> Quantity:
+        return get_quantity(self.quantity)
+
+    @property
+    def unit(self) -> str:
+        return "pp" if self.minus else self.measured.unit
+
+    @property
+    def log(self) -> bool:
+        return self.measured.compare is Compare.LOG_RATIO and not self.minus
+
+    @cached_property
+    def published(self) -> Cell:
+        """The value with its 95 % interval, or with the ends of a published range."""
+        if self.kind == "range":
+            if self.low is None or self.high is None:
+                raise ValueError("a range needs low and high")
+            return Cell(centre((self.low, self.high), self.log), self.low, self.high)
+        values = tuple(map(float, self.value.split(";")))
+        if self.std is not None and self.n is not None and self.n > 1:
+            half = t_975(self.n - 1) * self.std / math.sqrt(self.n)
+            return Cell(values[0], values[0] - half, values[0] + half, self.n)
+        made = over_seeds(values, self.log)
+        return made if len(values) > 1 else Cell(made.value, n=self.n)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation over the published seeds, or half of a published range; 0 where nothing is said."""
+        p = self.published
+        half = (p.high - p.low) / 2 if self.kind == "range" and p.low is not None and p.high is not None else 0.0
+        return self.std or p.std or half
+
+    def scaled(self, value: float) -> float:
+        return value if not self.log else math.log(abs(value)) if value else -math.inf
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """Where the mean of ours must lie to agree; on a logarithmic scale the logarithms of the sizes."""
+        p, tolerance = self.published, math.log(FACTOR) if self.log else TOLERANCE[self.unit]
+        ends = sorted(self.scaled(p.value if v is None else v) for v in (p.low, p.high))
+        value = self.scaled(p.value)
+        return {
+            "at most": (-math.inf, value),
+            "at least": (value, math.inf),
+            "range": (ends[0] - tolerance, ends[1] + tolerance),
+            "value": (min(ends[0], value - tolerance), max(ends[1], value + tolerance)),
+        }[self.kind]
+
+    def judge(self, ours: Cell, complete: bool) -> Outcome:
+        """What the numbers alone say."""
+        low, high = self.interval
+        if self.unit == "epochs":  # an event: in every seed
+            inside = [low <= v <= high for v in ours.values]
+            return Outcome.AGREES if complete and all(inside) else Outcome.UNDECIDED if any(inside) else Outcome.DIFFERS
+        if self.log and any(v * self.published.value <= 0 for v in ours.values):
+            return Outcome.DIFFERS if ours.value * self.published.value <= 0 else Outcome.UNDECIDED
+        if low <= (value := self.scaled(ours.value)) <= high:
+            return Outcome.AGREES
+        ends = sorted(self.scaled(v) for v in (ours.low, ours.high) if v is not None) or [value]
+        return Outcome.DIFFERS if ends[-1] < low or ends[0] > high else Outcome.UNDECIDED
+
+    def read(self, record: Record, null: Record | None) -> float | None:
+        found = self.measured.of(record, self.epoch).number
+        if self.minus:
+            other = None if null is None else self.measured.of(null, self.epoch).number
+            return None if found is None or other is None else 100 * (found - other)
+        return found if found is None or not self.batch_size else found * GROUP / self.batch_size
 
 
-def said(value: float, std: float | None = None, source: str = "", contested: str = "") -> Published:
-    """A number of the primary audit, or of the `source` that is named."""
-    return Published(value, std, source or AUDIT, contested)
+class Decision(Claim):
+    check: Literal[CHECKS]  # type: ignore[valid-type]
+    passes: Literal["pass", "fail"]
+
+    def judge(self, answer: str) -> Outcome:
+        contrary = answer in ("pass", "fail")
+        return Outcome.AGREES if answer == self.passes else Outcome.DIFFERS if contrary else Outcome.UNDECIDED
 
 
-def between(low: float, high: float, source: str = "") -> Published:
-    """A published range; its middle is that of the exponents where the ends are far apart."""
-    middle = math.sqrt(low * high) if low > 0 and high > low * 1.5 else (low + high) / 2
-    return Published(middle, None, source or AUDIT, span=(low, high))
+def centre(values: Sequence[float], log: bool) -> float:
+    """Mean; of orders of magnitude the geometric one, where all have one sign."""
+    sign = math.copysign(1.0, values[0])
+    one_sign = all(v * sign > 0 for v in values)
+    return sign * geometric_mean([abs(v) for v in values]) if log and one_sign and len(values) > 1 else mean(values)
 
 
-AUDIT = "primary audit: ResMLP d=256 L=4, CIFAR-10, 100 epochs, seeds 42, 123, 456"
-UNSTATED = "epochs not stated"
-INTERVENTION = "penalty study: ResMLP d=256 L=4, CIFAR-10, 30 epochs"
-
-AUDIT_ACCURACY = {
-    "bp": Published(0.615, 0.004, AUDIT, "v1: .609"),
-    "ep": Published(0.316, 0.037, AUDIT),
-    "fa": Published(0.401, 0.009, AUDIT),
-    "dfa": Published(0.306, 0.008, AUDIT, "v1: .308"),
-    "cb": Published(0.289, 0.031, AUDIT),
-    "sb": Published(0.205, 0.039, AUDIT),
-    "frozen": Published(0.349, 0.003, f"{AUDIT}; embed trained by DFA credit", "drafts: ± .002"),
-}
-PENALTY_ACCURACY = {
-    ("bp", 0.0): Published(0.585, 0.001, INTERVENTION),
-    ("bp", 1e-2): Published(0.532, 0.007, INTERVENTION, "v1: .530"),
-    ("dfa", 0.0): Published(0.301, 0.006, INTERVENTION, "v1, seed 42: .308"),
-    ("dfa", 1e-4): Published(0.360, None, INTERVENTION),
-    ("dfa", 1e-3): Published(0.372, None, f"{INTERVENTION}; one seed"),
-    ("dfa", 1e-2): Published(0.360, 0.002, INTERVENTION, "v1: .363"),
-    ("dfa", 1e-1): Published(0.349, None, f"{INTERVENTION}; seed 42"),
-    ("fa", 0.0): Published(0.372, 0.007, INTERVENTION),
-    ("fa", 1e-4): Published(0.377, 0.006, INTERVENTION),
-    ("fa", 1e-2): Published(0.369, 0.003, INTERVENTION),
-    ("sb", 1e-2): Published(0.453, 0.003, INTERVENTION),
-    ("cb", 1e-2): Published(0.360, 0.004, INTERVENTION),
-}
-DEEP_COSINE = {
-    ("bp", 0.0): Published(1.0, None, INTERVENTION),
-    ("bp", 1e-2): Published(1.0, None, INTERVENTION),
-    ("dfa", 0.0): Published(0.0, None, f"{INTERVENTION}; ≈ 0"),
-    ("dfa", 1e-4): Published(-0.016, 0.016, INTERVENTION),
-    ("dfa", 1e-2): Published(0.152, 0.013, INTERVENTION, "v1, v2: .155"),
-    ("dfa", 1e-1): Published(0.131, None, f"{INTERVENTION}; seed 42"),
-    ("fa", 0.0): Published(0.325, 0.015, INTERVENTION),
-    ("fa", 1e-4): Published(0.298, 0.031, INTERVENTION),
-    ("fa", 1e-2): Published(0.423, 0.006, INTERVENTION),
-    ("sb", 1e-2): Published(0.322, 0.008, INTERVENTION),
-    ("cb", 1e-2): Published(0.679, 0.010, INTERVENTION),
-}
-DEEP_RHO = {
-    ("dfa", 0.0): Published(0.002, None, INTERVENTION),
-    ("dfa", 1e-4): Published(-0.004, None, f"{INTERVENTION}; seed 42"),
-    ("dfa", 1e-2): Published(0.080, 0.012, INTERVENTION),
-    ("dfa", 1e-1): Published(0.067, None, f"{INTERVENTION}; seed 42"),
-    ("sb", 1e-2): Published(0.402, None, INTERVENTION),
-    ("cb", 1e-2): Published(0.464, None, INTERVENTION),
-}
-NUDGING = {"dfa": -4.98e-5, "fa": -2.09e-4, "sb": -1.93e-3, "cb": -4.26e-4}
-"""Change of the loss under λ = 1e-2, η = .01."""
-LOSS_CHANGE = {"dfa": -0.095, "fa": -0.128, "sb": -0.447, "cb": -0.121}
-"""Of the training loss under λ = 1e-2, last minus first epoch."""
-EARLY_DFA = {
-    "cosine": Published(-0.008, 0.013, "DFA after epoch 1, early versions"),
-    "rho": Published(-0.003, 0.005, "DFA after epoch 1, early versions"),
-}
-RHO_CONTROLS = {"reference": Published(0.997, None, INTERVENTION), "random": Published(0.006, None, INTERVENTION)}
-FRESH_B = {
-    "trained": Published(0.166, None, f"{INTERVENTION}; DFA λ=1e-2, seed 42"),
-    "mean": Published(-0.005, 0.018, f"{INTERVENTION}; 20 draws", "v1, v2: +.002"),
-}
-CIFAR100_ACCURACY = {
-    "bp": Published(0.321, 0.002, "CIFAR-100, d=256 L=4, 100 epochs"),
-    "fa": Published(0.133, 0.013, "CIFAR-100, d=256 L=4, 100 epochs"),
-    "dfa": Published(0.088, 0.001, "CIFAR-100, d=256 L=4, 100 epochs"),
-}
-DEPTH_ACCURACY = {
-    depth: Published(value, None, f"FA, d=512 L={depth}; 100 epochs in the common set-up")
-    for depth, value in {2: 0.350, 4: 0.424, 6: 0.401, 8: 0.409, 12: 0.404}.items()
-}
-ARCHITECTURE_ACCURACY = {
-    ("vit-mini", "fa"): Published(0.163, None, "ViT-Mini, 30 epochs"),
-    ("vit-mini", "dfa"): of_seeds("ViT-Mini, 30 epochs", 0.256, 0.202, 0.253, contested="elsewhere .256 alone"),
-    ("resmlp without terminal LayerNorm", "dfa"): Published(
-        0.327, None, f"ResMLP without terminal LayerNorm; {UNSTATED}"
-    ),
-    ("student", "bp"): Published(0.796, None, f"StudentNet; {UNSTATED}"),
-    ("small-cnn", "bp"): Published(0.866, None, f"SmallCNN; {UNSTATED}"),
-    ("small-cnn", "dfa"): Published(0.566, None, f"SmallCNN; {UNSTATED}"),
-    ("small-cnn", "sb"): Published(0.633, None, f"SmallCNN; {UNSTATED}"),
-    ("small-cnn", "ep"): Published(0.512, None, f"SmallCNN; {UNSTATED}"),
-    ("small-cnn", "cb"): Published(0.325, None, f"SmallCNN; {UNSTATED}"),
-}
-RANDOM_TARGET_H = {
-    1: Published(1616.0, None, "random targets, DFA, epoch 1"),
-    2: Published(9768.0, None, "random targets, DFA, epoch 2"),
-    3: Published(14510.0, None, "random targets, DFA, epoch 3"),
-}
-FA_D512_ACCURACY = Published(
-    0.345,
-    0.027,
-    "d=512 L=2",
-    "seeds 1, 2, 5 of 10 by the change history of the paper; FA and DFA both fail in these; the std is over all seeds",
-)
+def over_seeds(values: Sequence[float], log: bool) -> Cell:
+    """Centre and 95 % t-interval; one value has none."""
+    if not values:
+        return Cell()
+    sign = math.copysign(1.0, values[0])
+    if log and all(v * sign > 0 for v in values):
+        ends = sorted(sign * math.exp(min(x, 700.0)) for x in t_interval([math.log(abs(v)) for v in values]) or ())
+    else:
+        ends = list(t_interval(values) or ())
+    low, high = ends or (None, None)
+    return Cell(centre(values, log), low, high, len(values), values=tuple(values))
 
 
-def audit_accuracy(spec: RunSpec) -> Published | None:
-    """Published accuracy of the primary audit for this run's method, on its own dataset and architecture only."""
-    shape = (spec.dataset, spec.arch, spec.width, spec.depth, spec.ratio, spec.terminal_norm)
-    recipe = (spec.targets, spec.batch_size, spec.lr, spec.head_lr, spec.weight_decay, spec.augment, spec.precision)
-    if shape != ("cifar10", "resmlp", 256, 4, 1, True) or recipe != ("labels", 128, 1e-3, None, 0.01, True, "fp32"):
-        return None
-    if spec.credit_site == "output" or spec.schedule_epochs != spec.epochs or spec.epochs not in (30, 100):
-        return None
-    if spec.frozen:
-        return AUDIT_ACCURACY["frozen"] if spec.method == "dfa" and spec.epochs == 100 else None
-    if spec.train_last is not None:
-        return None
-    if spec.penalty or spec.epochs == 30:
-        found = PENALTY_ACCURACY.get((spec.method, spec.penalty))
-        later = None if spec.penalty else AUDIT_ACCURACY.get(spec.method)
-        return found or (replace(later, note="at 100 epochs") if later else None)
-    return AUDIT_ACCURACY.get(spec.method)
+# ---- reading the folder -----------------------------------------------------------------------------------------------
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_paper(folder: str | Path) -> tuple[Paper, tuple[Number | Decision, ...]]:
+    root = Path(folder)
+    paper = _made(Paper, read_json(root / "audit.json", "the settings of an audit"), str(root / "audit.json"))
+    claims: list[tuple[str, Number | Decision]] = [*_rows(root / "published.csv", Number)]
+    if (root / "verdicts.csv").exists():
+        claims += _rows(root / "verdicts.csv", Decision)
+    for where, claim in claims:
+        named = [("setting", name, paper.settings) for name in claim.settings]
+        if isinstance(claim, Number) and claim.minus:
+            named.append(("null", claim.minus, paper.nulls))
+        for what, name, known in named:
+            if name not in known:
+                raise CreditscopeError(f"{where}: {unknown(what, name, known)}")
+    return paper, tuple(claim for _, claim in claims)
+
+
+def _rows(path: Path, kind: type[M]) -> list[tuple[str, M]]:
+    """(file and line, claim); an empty cell is as a column that is not there."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file, restkey="more", restval=""))
+    except OSError as error:
+        raise CreditscopeError(f"{path} cannot be read: {error.strerror}") from None
+    wheres = [f"{path}:{number}" for number in range(2, len(rows) + 2)]
+    return [
+        (where, _made(kind, {k: v for k, v in row.items() if v}, where))
+        for where, row in zip(wheres, rows, strict=True)
+    ]
+
+
+def _made(kind: type[M], data: Any, where: str) -> M:
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        item = error.errors()[0]
+        name = ".".join(map(str, item["loc"]))
+        raise CreditscopeError(f"{where}: {name + ' ' if name else ''}{complaint(item)}") from None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from creditscope.render.numbers import num
-from creditscope.studies.audit import Group, audit, audit_figure, convention, margin_interval, margin_pp, margin_text
+from creditscope.quantities import standard
+from creditscope.runs.groups import Group, Outcome, audit
+from creditscope.runs.record import Record
 from creditscope.studies.grid import CLIP, DFA, DFA_NONE, FA, FA_RMS, OUTPUT, make, seeds_of, with_nulls
-from creditscope.studies.result import Run, StudyResult, mean, names, pm, span
+from creditscope.studies.study import Axis, Study
+from creditscope.tables import Plot, Statement, Table, mean, state
 from creditscope.training.spec import RunSpec, make_spec
 
-QUESTION = "which recipe lets FA and DFA pass all three checks?"
 RATES: tuple[tuple[float, float], ...] = ((1.0, 1.0), (0.3, 1.0), (1.0, 0.3))
 """Learning rate of embedding and blocks, and of head and terminal norm, as multiples of the usual one."""
 BEST = 6
@@ -20,6 +21,7 @@ CHOSEN: tuple[dict[str, Any], ...] = ()
 """Those six, as `best` finds them in the runs of the search."""
 PASSED: tuple[dict[str, Any], ...] = ()
 """Those that pass on CIFAR-10 with the first seed: the other seeds are run, too."""
+METHODS = ("fa", "dfa")
 
 
 def search() -> list[dict[str, Any]]:
@@ -56,68 +58,53 @@ def rank(group: Group) -> tuple[float, ...]:
     """The better, the smaller: seeds that fail, checks that fail, then the lower end of the margin, then the accuracy."""
     failed = sum(r.status != "pass" for r in group.reports)
     checks = sum(r.checks[d].answer == "fail" for r in group.reports for d in ("D1", "D2", "D3"))
-    low = margin_interval(group)
-    margin = low[0] if low else margin_pp(group)
-    return failed, checks, -(margin if margin is not None else -100.0), -mean(group.accuracies)
+    margin = group.margin("matched")
+    low = -100.0 if margin is None else margin.margin_pp if margin.low_pp is None else margin.low_pp
+    return failed, checks, -low, -mean(group.accuracies)
 
 
-def best(runs: Sequence[Run]) -> list[Group]:
+def tried(records: Sequence[Record], dataset: str) -> list[Group]:
+    """The recipes of one dataset, best first."""
+    pool = [r for r in records if r.spec.dataset == dataset]
+    return sorted((g for g in audit(pool) if g.spec.method in METHODS), key=rank)
+
+
+def best(records: Sequence[Record]) -> list[Group]:
     """The recipes of the search that go on, best first."""
-    return sorted(_tried(runs, "quadratic"), key=rank)[:BEST]
+    return tried(records, "quadratic")[:BEST]
 
 
-def _tried(runs: Sequence[Run], dataset: str) -> list[Group]:
-    return [g for g in audit([r for r in runs if r.spec.dataset == dataset]) if g.spec.method in ("fa", "dfa")]
+def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
+    for dataset in dict.fromkeys(str(g.spec.dataset) for g in groups):
+        mine = [g for g in groups if g.spec.dataset == dataset]
+        passing = [g.spec.method for g in mine if g.outcome is Outcome.PASS]
+        counts = tuple(state("of method", k=passing.count(m), method=m.upper()) for m in METHODS)
+        yield state("rescue", dataset=dataset, passing=len(passing), tried=len(mine), counts=counts)
+    if not groups:
+        yield state("no runs")
 
 
-def _row(group: Group) -> list[str]:
-    s = group.spec
-    answers = [{r.checks[d].answer for r in group.reports} for d in ("D1", "D2", "D3")]
-    return [
-        str(s.dataset),
-        s.method,
-        str(s.credit_norm),
-        str(s.credit_site),
-        s.clip,
-        f"{s.penalty:g}",
-        num(s.lr, 2),
-        num(s.head_lr or s.lr, 2),
-        str(len(group.seeds)),
-        pm(group.accuracies),
-        margin_text(group, "matched"),
-        margin_text(group, "bp"),
-        span(group.values("growth")),
-        *(found.pop() if len(found) == 1 else "mixed" for found in answers),
-        group.finding,
-    ]
+def build(study: Study, records: Sequence[Record]) -> Table:
+    return study.grouped([g for d in dict.fromkeys(str(r.spec.dataset) for r in records) for g in tried(records, d)])
 
 
-HEADER = [
-    *("dataset", "method", "norm", "site", "clip", "λ", "lr", "head lr", "n", "accuracy"),
-    *(
-        "margin to matched null (pp)",
-        "to bp null (pp)",
-        "growth",
-        "D1 answer",
-        "D2 answer",
-        "D3 answer",
-        "the protocol finds",
+STUDY = Study(
+    "rescue",
+    "which recipe lets FA and DFA pass all three checks?",
+    specs,
+    axes=(
+        Axis("dataset", "data", lambda s: s.dataset),
+        Axis("method", "credit rule", lambda s: s.method),
+        Axis("norm", "credit_norm", lambda s: s.credit_norm),
+        Axis("site", "credit_site", lambda s: s.credit_site),
+        Axis("clip", "how the gradient is clipped", lambda s: s.clip),
+        Axis("penalty", "penalty", lambda s: s.penalty, "λ"),
+        Axis("lr", "peak learning rate of embedding and blocks", lambda s: s.lr),
+        Axis("head_lr", "peak learning rate of head and terminal norm", lambda s: s.head_lr or s.lr, "head lr"),
     ),
-]
-
-
-def analyse(runs: Sequence[Run]) -> StudyResult:
-    groups: list[Group] = []
-    parts = []
-    for dataset in dict.fromkeys(str(r.spec.dataset) for r in runs):
-        tried = sorted(_tried(runs, dataset), key=rank)
-        passing = [g for g in tried if g.status == "pass"]
-        groups += tried
-        counts = names(f"{sum(g.spec.method == m for g in passing)} of {m.upper()}" for m in ("fa", "dfa"))
-        parts.append(f"on {dataset} {len(passing)} of {len(tried)} recipes pass all three checks ({counts})")
-    conclusion = f"{'; '.join(parts) or 'no finished runs'}."
-    told = (
-        "every recipe that was tried, the best first (by verdict, failed checks, lower end of the margin, accuracy); "
-        f"{convention(groups)}"
-    )
-    return StudyResult("rescue", QUESTION, HEADER, [_row(g) for g in groups], audit_figure(groups), conclusion, told)
+    quantities=(*standard()[:-1], "d1", "d2", "d3", "finding"),
+    conclude=conclude,
+    convention=state("rescue convention"),
+    build=build,
+    plots=tuple(Plot("growth", y, "method") for y in ("accuracy", "margin_matched")),
+)

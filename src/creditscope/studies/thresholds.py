@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 
 from creditscope.protocol import DiagnosticThresholds
-from creditscope.render.numbers import num
-from creditscope.studies.audit import audit, convention, specs
-from creditscope.studies.result import Run, StudyResult, names
-
-QUESTION = "do the verdicts change when the thresholds do?"
-__all__ = ["analyse", "gap", "specs"]
+from creditscope.quantities import get_quantity
+from creditscope.runs.groups import Outcome, audit
+from creditscope.runs.record import Record
+from creditscope.studies.audit import specs
+from creditscope.studies.study import METHOD, Study, judged
+from creditscope.tables import Cell, Column, Plot, Row, Table, state
 
 GROWTHS = (20.0, 50.0, 100.0, 200.0)
 FLOORS = (3e-8, 1e-7, 3e-7)
@@ -27,47 +28,63 @@ def gap(healthy: Sequence[float], failing: Sequence[float], failing_is_large: bo
     return min(healthy) / max(failing) if max(failing) > 0 else None
 
 
-def analyse(runs: Sequence[Run]) -> StudyResult:
-    default = audit(runs)
-    counts: dict[str, dict[str, int]] = {g.label: {} for g in default}
+def separation(records: Sequence[Record], quantity: str, failing_is_large: bool) -> float | None:
+    """The gap between the networks with Mode 1 and the others, each judged at the default thresholds."""
+    sides: dict[bool, list[float]] = {True: [], False: []}
+    for group in audit(records):
+        for record, report in zip(group.records, group.reports, strict=True):
+            mode1 = {report.checks[d].answer for d in ("D1", "D2")} == {"fail"}
+            sides[mode1].append(get_quantity(quantity).of(record).value)
+    return gap(sides[False], sides[True], failing_is_large)
+
+
+def build(study: Study, records: Sequence[Record]) -> Table:
+    default = audit(records)
+    counts: dict[str, Counter[Outcome]] = {g.label: Counter() for g in default}
     grid = list(product(GROWTHS, FLOORS, MARGINS))
     for growth, floor, margin in grid:
         chosen = DiagnosticThresholds(g_norm_floor=floor, h_norm_explosion_ratio=growth, frozen_acc_margin_pp=margin)
-        for group in audit(runs, thresholds=chosen):
-            tally = counts[group.label]
-            tally[group.status] = tally.get(group.status, 0) + 1
-    rows, stable = [], []
-    for g in default:
-        same = counts[g.label].get(g.status, 0)
-        if same == len(grid):
-            stable.append(g.label)
-        told = ", ".join(f"{n} {s}" for s, n in counts[g.label].items())
-        rows.append([g.label, g.status, f"{same}/{len(grid)}", told])
-    mode1 = [[(r.checks["D1"].answer, r.checks["D2"].answer) == ("fail", "fail") for r in g.reports] for g in default]
-    values = {}
-    for name, large in (("growth", True), ("reference", False)):
-        pairs = [
-            (v, bad)
-            for g, flags in zip(default, mode1, strict=True)
-            for v, bad in zip(g.values(name), flags, strict=True)
-        ]
-        values[name] = gap([v for v, bad in pairs if not bad], [v for v, bad in pairs if bad], large)
-    conclusion = (
-        f"{len(stable)} of {len(default)} verdicts are the same at all {len(grid)} settings ({names(stable)}); separation "
-        f"between networks with and without Mode 1: growth {num(values['growth'], 2)}-fold, "
-        f"‖g_L‖ {num(values['reference'], 2)}-fold (below 1: they overlap; –: one side is empty)."
+        for group in audit(records, thresholds=chosen):
+            counts[group.label][group.outcome] += 1
+    rows = [
+        Row(
+            {
+                "method": Cell(g.label),
+                "default": Cell(g.outcome),
+                "agree": Cell(counts[g.label][g.outcome], n=len(grid)),
+                **{o.value: Cell(counts[g.label][o], n=len(grid)) for o in Outcome},
+            },
+            g.hashes,
+        )
+        for g in default
+    ]
+    told = state(
+        "thresholds",
+        stable=[r.value("method") for r in rows if r.value("agree") == len(grid)],
+        groups=len(rows),
+        settings=len(grid),
+        growth=separation(records, "growth", failing_is_large=True),
+        reference=separation(records, "reference_norm_128", failing_is_large=False),
     )
-    header = ["method", "verdict at the defaults", "settings that agree", "over the grid"]
-    figure = {
-        "kind": "matrix",
-        "growth": GROWTHS,
-        "floor": FLOORS,
-        "margin_pp": MARGINS,
-        "counts": counts,
-        "gap": values,
-    }
-    told_grid = (
-        f"growth {GROWTHS}, floor {FLOORS}, margin {MARGINS} pp; "
-        "published separation: growth 11 to 694, ‖g_L‖ 4.2e-9 to 1e-4"
-    )
-    return StudyResult("thresholds", QUESTION, header, rows, figure, conclusion, f"{told_grid}; {convention(default)}")
+    used = [o for o in Outcome if any(count[o] for count in counts.values())]
+    columns = [
+        METHOD.column,
+        Column("default", "verdict at the defaults", about="status with the thresholds of the protocol"),
+        Column(
+            "agree",
+            f"settings that agree (of {len(grid)})",
+            about=f"of {len(grid)} threshold settings, those with the same status",
+        ),
+        *(Column(o.value, about=f"settings at which it is {o.value}") for o in used),
+    ]
+    convention = (state("thresholds convention", growths=GROWTHS, floors=FLOORS, margins=MARGINS), *judged(default))
+    return study.made(columns, rows, told, convention=convention)
+
+
+STUDY = Study(
+    "thresholds",
+    "do the verdicts change when the thresholds do?",
+    specs,
+    build=build,
+    plots=(Plot("method", "agree"),),
+)

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from enum import Enum
 
-from creditscope.render.numbers import signed
+from creditscope.quantities import get_quantity
+from creditscope.runs.record import Record
 from creditscope.studies.grid import DFA, make, seeds_of
-from creditscope.studies.published import DEEP_COSINE, DEEP_RHO, EARLY_DFA
-from creditscope.studies.result import Run, StudyResult, beside, deep_cosine, deep_rho, known, mean
+from creditscope.studies.study import Study, method_and_norm
+from creditscope.tables import Cell, Column, Plot, Row, Table, state
 from creditscope.training.spec import RunSpec
 
-QUESTION = "do the cosine and the perturbation correlation ρ tell the same, early, converged and penalised?"
 PENALTY = 1e-2
 EARLY = 1
+
+
+class State(Enum):
+    EARLY = "early"
+    CONVERGED = "converged"
+    PENALISED = "penalised"
+    REFERENCE = "control a = g"
+    RANDOM = "control a = random"
+
+
+CONTROLS = {State.REFERENCE: "rho_reference", State.RANDOM: "rho_random"}
 
 
 def specs(preset: str) -> list[RunSpec]:
@@ -24,51 +35,53 @@ def specs(preset: str) -> list[RunSpec]:
     return found
 
 
-def states(runs: Sequence[Run]) -> dict[str, list[Any]]:
-    """Facts of level full of every state, over seeds."""
-    found: dict[str, list[Any]] = {"early": [], "converged": [], "penalised": []}
-    for run in runs:
-        if run.spec.penalty:
-            found["penalised"].append(run.full(None))
-        else:
-            found["early"].append(run.full(run.spec.checkpoint_epochs[0]))
-            found["converged"].append(run.full(None))
-    return {name: facts for name, facts in found.items() if facts}
+def states(records: Sequence[Record]) -> dict[State, list[tuple[Record, int | None]]]:
+    """The networks of every state: a record, and the epoch (None: the end)."""
+    plain = [r for r in records if not r.spec.penalty]
+    found: dict[State, list[tuple[Record, int | None]]] = {
+        State.EARLY: [(r, r.spec.checkpoint_epochs[0]) for r in plain if r.spec.checkpoint_epochs],
+        State.CONVERGED: [(r, None) for r in plain],
+        State.PENALISED: [(r, None) for r in records if r.spec.penalty],
+    }
+    return {name: networks for name, networks in found.items() if networks}
 
 
-def analyse(runs: Sequence[Run]) -> StudyResult:
-    rows, figure, values = [], [], {}
-    label = " and ".join(sorted({f"dfa({run.spec.credit_norm})" for run in runs})) or "dfa"
-    keys = {"converged": ("dfa", 0.0), "penalised": ("dfa", PENALTY)}
-    applies = all(run.spec.dataset == "cifar10" for run in runs)
-    controls: dict[str, list[float]] = {"reference": [], "random": []}
-    for name, facts in states(runs).items():
-        cosine, rho = known(map(deep_cosine, facts)), known(map(deep_rho, facts))
-        for kind in controls:
-            means = [getattr(f.perturbation, kind) for f in facts if f.perturbation]
-            controls[kind] += known(m.deep_mean_all_layers for m in means if m is not None)
-        c, r = (mean(cosine) if cosine else None), (mean(rho) if rho else None)
-        values[name] = (c, r)
-        key = keys.get(name)
-        published = (DEEP_COSINE.get(key), DEEP_RHO.get(key)) if key else (EARLY_DFA["cosine"], EARLY_DFA["rho"])
-        of_cosine, of_rho = published if applies else (None, None)
-        rows.append([f"{label} {name}", signed(c), *beside(of_cosine, c), signed(r), *beside(of_rho, r)])
-        figure.append({"state": name, "cosine": cosine, "rho": rho})
-    for kind, what in (("reference", "control a = g"), ("random", "control a = random")):
-        ours = mean(controls[kind]) if controls[kind] else None
-        rows.append([what, "–", "–", "–", signed(ours), "–", "–"])  # the published controls are of another network
-        figure.append({"state": what, "rho": controls[kind]})
-    told = [f"{n} {signed(c, 2)} / {signed(r, 2)}" for n, (c, r) in values.items()]
-    ranked = {n: r for n, (_, r) in values.items() if r is not None}
-    best = max(ranked, key=lambda n: ranked[n], default="none")
-    conclusion = f"deep cosine / ρ of {label}: {', '.join(told)}"
-    conclusion += f"; the credit predicts loss changes best in the {best} state." if len(ranked) > 1 else "."
-    header = ["state", "deep cosine", "published", "difference", "deep ρ", "published", "difference"]
-    convention = (
-        f"early = after epoch {EARLY}; penalised: λ = {PENALTY:g}; layers of 1..L that count, mean over seeds; "
-        "controls of ρ on the same "
-        "networks, all layers 1..L (published ones, +.997 and +.006, on a network trained by BP)"
+def build(study: Study, records: Sequence[Record]) -> Table:
+    cosine, rho = get_quantity("deep_cosine"), get_quantity("rho")
+    rows = []
+    for name, networks in states(records).items():
+        cells = {
+            "deep_cosine": cosine.mean(cosine.of(*network) for network in networks),
+            "rho": rho.mean(rho.of(*network) for network in networks),
+        }
+        rows.append(Row({"state": Cell(name), **cells}, tuple(r.spec.hash for r, _ in networks)))
+    everyone = [network for networks in states(records).values() for network in networks]
+    for name, control in CONTROLS.items() if everyone else ():
+        quantity = get_quantity(control)
+        value = quantity.mean(quantity.of(*network) for network in everyone)
+        rows.append(Row({"state": Cell(name), "deep_cosine": Cell(note="a control of ρ"), "rho": value}))
+    own = rows[: len(states(records))]
+    measured = [r for r in own if r["rho"].known]
+    told = state(
+        "triangulation",
+        label=sorted({method_and_norm(r.spec) for r in records}),
+        states=tuple(
+            state("cosine and rho", state=r.value("state"), c=r.value("deep_cosine"), r=r.value("rho")) for r in own
+        ),
+        best=(state("best state", state=max(measured, key=lambda r: r.value("rho")).value("state")),)
+        if len(measured) > 1
+        else (),
     )
-    return StudyResult(
-        "triangulation", QUESTION, header, rows, {"kind": "points", "points": figure}, conclusion, convention
-    )
+    columns = [Column("state", about="moment of DFA's training, or a control"), cosine.column(), rho.column()]
+    return study.made(columns, rows, told)
+
+
+STUDY = Study(
+    "triangulation",
+    "do the cosine and the perturbation correlation ρ tell the same, early, converged and penalised?",
+    specs,
+    quantities=("deep_cosine", "rho"),
+    build=build,
+    convention=state("triangulation convention", early=EARLY, penalty=PENALTY),
+    plots=(Plot("deep_cosine", "rho", "state"),),
+)

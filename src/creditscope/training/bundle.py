@@ -13,6 +13,7 @@ It appears under its name only when it is whole. Loading verifies every checksum
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
@@ -139,14 +140,24 @@ def is_bundle(path: Path) -> bool:
     return (path / SPEC).is_file()
 
 
+def _read_spec_file(path: Path) -> dict[str, Any]:
+    content = read_json(path / SPEC, "the spec of a bundle")
+    if not isinstance(content, dict) or not isinstance(content.get("spec"), dict):
+        raise CreditscopeError(f"{path / SPEC} is not the spec of a bundle; it has no 'spec' entry")
+    return content
+
+
+def read_spec(path: Path) -> RunSpec:
+    """What a bundle says that it is, also where its other files are damaged."""
+    return recorded_spec(_read_spec_file(path)["spec"])
+
+
 def load_bundle(path: str | Path, verify: bool = True) -> Bundle:
     """Open a bundle and check that every part is there and unaltered."""
     path = Path(path)
     if not path.is_dir():
         raise CreditscopeError(f"{path} is not a directory; give the directory of a bundle (it holds {SPEC})")
-    content = read_json(path / SPEC, "the spec of a bundle")
-    if not isinstance(content, dict) or not isinstance(content.get("spec"), dict):
-        raise CreditscopeError(f"{path / SPEC} is not the spec of a bundle; it has no 'spec' entry")
+    content = _read_spec_file(path)
     version = content.get("schema_version")
     if not isinstance(version, int) or version < 1:
         raise CreditscopeError(f"{path / SPEC} has schema_version {version!r}; a whole number from 1 is expected")
@@ -194,3 +205,29 @@ def read_trajectory(path: Path) -> list[dict[str, Any]]:
     if not lines or not all(isinstance(line, dict) for line in lines):
         raise CreditscopeError(f"{path} is not a trajectory; it has a JSON object per epoch, from 0 on")
     return lines
+
+
+def find_bundles(paths: Iterable[str | Path], on_error: Callable[[str], None] | None = None) -> list[Bundle]:
+    """Bundles at the given directories, or directly inside them; in order, each once.
+
+    A damaged bundle inside a directory is an error, or is told to `on_error` and left out.
+    """
+    found: dict[Path, Bundle] = {}
+    for path in map(Path, paths):
+        if not path.is_dir():
+            raise CreditscopeError(f"{path} is not a directory; give bundles or directories that hold bundles")
+        inside = (
+            [path]
+            if is_bundle(path)
+            else sorted(p for p in path.iterdir() if not p.name.startswith(".") and is_bundle(p))
+        )
+        if not inside:
+            raise CreditscopeError(f"{path} holds no bundle; `creditscope train --out {path}/NAME` makes one")
+        for p in inside:
+            try:
+                found.setdefault(p.resolve(), load_bundle(p))
+            except CreditscopeError as error:
+                if on_error is None or p == path:
+                    raise
+                on_error(str(error))
+    return list(found.values())

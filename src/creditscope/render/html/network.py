@@ -11,7 +11,8 @@ from typing import Any
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.studies.audit import Audited, AuditRow, Group, network_and_seed, nulls_for
+from creditscope.runs.groups import AuditRow, Group, network_and_seed, nulls_for
+from creditscope.runs.record import Finished
 
 DIGITS = 6
 """Significant digits of the trajectory in the page (the bundle holds all of them)."""
@@ -46,7 +47,7 @@ class Network:
 
 
 def networks(
-    groups: Sequence[AuditRow], pool: Iterable[Audited] = (), extra: Iterable[DiagnosticReport] = ()
+    groups: Sequence[AuditRow], pool: Iterable[Finished] = (), extra: Iterable[DiagnosticReport] = ()
 ) -> list[Network]:
     """Every network of the groups, then the nulls of the pool, then reports that no bundle of the groups stands behind.
 
@@ -58,7 +59,7 @@ def networks(
     for group in groups:
         if not isinstance(group, Group):
             continue  # its reports are among the extra ones
-        for bundle, report in zip(group.bundles, group.reports, strict=True):
+        for bundle, report in zip(group.records, group.reports, strict=True):
             if (more := fuller.pop(report.run, None)) is not None:
                 fuller_facts = _merged(report.facts, more.facts)
                 report = report.model_copy(update={"facts": fuller_facts, "certificate": more.certificate})
@@ -85,14 +86,14 @@ def apart(shown: Iterable[Network]) -> list[Network]:
     return made
 
 
-def _own_margin(bundle: Audited, report: DiagnosticReport, pool: Sequence[Audited]) -> float | None:
+def _own_margin(bundle: Finished, report: DiagnosticReport, pool: Sequence[Finished]) -> float | None:
     """To the null of this seed, of the kind that D3 uses."""
     chosen = chosen_margin(report.facts)
     null = nulls_for(bundle, pool).get(chosen.null) if chosen else None
     return None if null is None else 100 * (bundle.accuracy - null.accuracy)
 
 
-def _network(bundle: Audited, report: DiagnosticReport, null: bool = False, margin_pp: float | None = None) -> Network:
+def _network(bundle: Finished, report: DiagnosticReport, null: bool = False, margin_pp: float | None = None) -> Network:
     return Network(
         report,
         spec=bundle.spec.model_dump(),

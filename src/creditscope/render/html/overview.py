@@ -8,7 +8,7 @@ from typing import Any
 from creditscope.render import audit as audit_table
 from creditscope.render.html.network import Network
 from creditscope.render.numbers import mark
-from creditscope.studies.audit import AuditRow, Group
+from creditscope.runs.groups import AuditRow, Group
 
 
 def summary(rows: Sequence[AuditRow]) -> list[dict[str, Any]]:
@@ -64,8 +64,9 @@ def audit_row(group: AuditRow, shown: Sequence[Network], groups: Sequence[AuditR
     cells = audit_table.cells(group)
     status = group.status
     return {
-        "cells": [cell.splitlines() for cell in cells],
-        "finding": cells[-1].removeprefix(f"{status}: "),  # the badge says it already
+        "cells": cells,
+        "margins": [f"{name.removeprefix('margin_')} {cells[name]}" for name in cells if name.startswith("margin")],
+        "finding": cells["finding"].removeprefix(f"{status}: "),  # the badge says it already
         "status": status,
         "mark": mark(status),
         "networks": [

@@ -27,8 +27,8 @@ from creditscope.render.html.overview import audit_row, summary
 from creditscope.render.html.section import figure_of, row, section
 from creditscope.render.html.studies import study_data, study_section
 from creditscope.render.numbers import num, printable, signed
-from creditscope.studies.audit import AuditRow, reported
-from creditscope.studies.result import StudyResult
+from creditscope.runs.groups import AuditRow, reported
+from creditscope.tables import Table
 
 ASSETS = Path(__file__).parent
 LONGEST = 1000
@@ -42,14 +42,12 @@ def html_page(
     shown: Sequence[Network],
     title: str = "creditscope audit",
     thresholds: DiagnosticThresholds | None = None,
-    studies: Sequence[tuple[str, StudyResult]] = (),
+    studies: Sequence[tuple[str, Table]] = (),
     begun: Sequence[str] = (),
-    published: dict[str, Any] | None = None,
 ) -> str:
     """The page: the audit table over seeds (where there are groups), the table of networks, the studies, a page per network.
 
-    `studies` are (preset, result); `begun` are lines on studies that cannot be shown yet; `published` is a
-    `published_section`.
+    `studies` are (preset, result); `begun` are lines on studies that cannot be shown yet.
     """
     limits = thresholds or DiagnosticThresholds()
     shown = apart(shown)
@@ -78,7 +76,6 @@ def html_page(
             networks=rows,
             studies=[study_section(preset, result) for preset, result in studies],
             begun=begun,
-            published=published,
             keys={n.report.run: n.key for n in shown if n.report.run},
             n_nulls=sum(n.null for n in shown),
             methods=sorted({r["method"] for r in rows}),

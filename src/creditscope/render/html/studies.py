@@ -1,63 +1,42 @@
-"""The section of one study: conclusion, figure, and the table with published | ours | difference marked."""
+"""The section of one study: conclusion, figure and table."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from creditscope.render.draw import table_panels
 from creditscope.render.html.section import figure_of
-from creditscope.render.study import arranged
-from creditscope.render.study_charts import study_charts
-from creditscope.studies.result import StudyResult
+from creditscope.render.tables import kinds, table_json, texts
+from creditscope.render.words import paragraph, words
+from creditscope.tables import Table
 
 TALL = 14
 """Rows from which a table scrolls inside its frame."""
 
 
-def study_section(preset: str, result: StudyResult) -> dict[str, Any]:
-    columns, rows = arranged(result)
-    kinds = [_kind([row[k] for row in rows]) for k in range(len(columns))]
-    groups: list[dict[str, Any]] = []
-    for column, kind in zip(columns, kinds, strict=True):
-        if column.group and groups and groups[-1]["name"] == column.group:
-            groups[-1]["parts"].append(column)
-        elif column.group:
-            groups.append({"name": column.group, "parts": [column]})
-        else:
-            groups.append({"name": column.name, "parts": [], "kind": kind})
+def study_section(preset: str, table: Table) -> dict[str, Any]:
+    header, rows = texts(table)
+    panels = table_panels(table, words)
     return {
-        "key": study_key(preset, result),
-        "name": result.name,
+        "key": study_key(preset, table),
+        "name": table.name,
         "preset": preset,
-        "question": result.question,
-        "conclusion": result.conclusion,
-        "convention": result.convention,
-        "notes": result.notes,
-        "groups": groups,
-        "compared": any(g["parts"] for g in groups),
-        "columns": columns,
-        "kinds": kinds,
+        "question": table.title,
+        "conclusion": paragraph(table.conclusion),
+        "convention": paragraph(table.convention, ""),
+        "notes": table.notes,
+        "columns": list(zip(header, kinds(rows) or [""] * len(header), (c.holds for c in table.columns), strict=True)),
         "rows": rows,
         "tall": len(rows) > TALL,
-        "figures": [figure_of(*charts, title=f"Figure of the study {result.name}")]
-        if (charts := study_charts(result))
-        else [],
+        "figures": [figure_of(*panels, title=f"Figure of the study {table.name}")] if panels else [],
     }
 
 
-def _kind(cells: list[str]) -> str:
-    """Class of a column: names and sentences are set to the left, sentences may wrap, numbers do neither."""
-    together = "".join(cells)
-    letters = sum(c.isalpha() or c.isspace() for c in together)
-    longest = max(map(len, cells), default=0)
-    if longest <= 18 or letters <= 0.6 * len(together):
-        return ""
-    return "words" if longest > 40 else "name"
+def study_key(preset: str, table: Table) -> str:
+    return f"study-{table.name}-{preset}"
 
 
-def study_key(preset: str, result: StudyResult) -> str:
-    return f"study-{result.name}-{preset}"
-
-
-def study_data(preset: str, result: StudyResult) -> dict[str, Any]:
+def study_data(preset: str, table: Table) -> dict[str, Any]:
     """What the page holds of a study as JSON."""
-    return {"key": study_key(preset, result), "preset": preset, **result.to_dict()}
+    return {"key": study_key(preset, table), "preset": preset, **json.loads(table_json(table))}

@@ -1,0 +1,286 @@
+"""docs/audit.md, docs/audit.csv, docs/images/audit.svg and the README's table, from results/ (`make audit-docs`).
+
+The published values, settings and readings are data beside this file; the comparison is `creditscope.studies.compare`. Here are
+the five findings of the page, each computed from the runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from creditscope.files import write_atomic
+from creditscope.protocol import get_policy
+from creditscope.quantities import Compare, Quantity, Scale, get_quantity
+from creditscope.render.draw import draw, svg
+from creditscope.render.markdown import escape
+from creditscope.render.markdown import table as pipe_table
+from creditscope.render.numbers import num
+from creditscope.render.tables import table_csv, texts
+from creditscope.runs.archive import Archive
+from creditscope.runs.groups import ORDER, Group, audit
+from creditscope.runs.record import Record
+from creditscope.studies import compare
+from creditscope.studies.compare import Audit
+from creditscope.studies.published import Decision, Number, Outcome
+from creditscope.studies.seeds import TEN, selections
+from creditscope.tables import Cell, Column, Row, Table, mean
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+START, END = "<!-- primary audit, from results/ -->", "<!-- end of the primary audit -->"
+WRITTEN, RMS, CLIPPED = "as written", "rms", "rms, clip 1"
+
+
+class Page:
+    """What the template asks for."""
+
+    def __init__(self, records: Sequence[Record], paper: Audit) -> None:
+        self.records, self.paper = records, paper
+        self.lines = paper.compare(records)
+        self.distances = compare.readings_table(self.lines, "how far each reading lies from the published numbers")
+
+    def among(self, reading: str, **wanted: Any) -> list[Record]:
+        """Records of the primary audit's network under a reading, with these changes."""
+        fields = {**self.paper.paper.common, **self.paper.paper.readings[reading], **wanted}
+        fields.pop("options")
+        return [r for r in self.records if compare.about(r.spec, fields)]
+
+    # ---- counts -------------------------------------------------------------------------------------------------------
+
+    def counts(self) -> dict[str, int]:
+        made = {"runs": len(self.records)}
+        for kind, name in ((Number, ""), (Decision, "_decisions")):
+            claims = compare.by_claim(line for line in self.lines if isinstance(line.claim, kind))
+            outcomes = Counter(compare.whole(c) for c in claims)
+            made |= {f"{o.name.lower()}{name}": outcomes[o] for o in Outcome}
+            made[name.strip("_") or "numbers"] = len(claims)
+            made[f"compared{name}"] = sum(k for o, k in outcomes.items() if o not in compare.APART)
+            made[f"written{name}"] = sum(
+                any(x.reading == WRITTEN and x.outcome is Outcome.AGREES for x in c) for c in claims
+            )
+        return made
+
+    # ---- the five findings --------------------------------------------------------------------------------------------
+
+    def sound(self) -> dict[str, Any]:
+        """Accuracies of what the text states completely: BP, BP with the penalty, frozen blocks."""
+        found = [
+            line for line in self.lines
+            if isinstance(c := line.claim, Number) and line.compared and c.quantity == "accuracy"
+            and c.table in ("Primary audit", "Penalty")
+            and (c.method == "bp" or (c.setting, line.reading) == ("frozen blocks", RMS))
+        ]  # fmt: skip
+        worst = max(abs(line.ours.value - line.published.value) for line in found)
+        return {"worst": f"{worst:.3f}", "lines": len(found), "networks": len({k for x in found for k in x.runs})}
+
+    def recipe(self) -> dict[str, str]:
+        def factor(reading: str, name: str) -> str:
+            return num(10 ** self.distances.row(method="dfa", reading=reading).value(name), 2)
+
+        return {
+            "written": factor(WRITTEN, "chosen_log"), "fitted": factor(CLIPPED, "chosen_log"),
+            "held": factor(CLIPPED, "held_log"), "held_written": factor(WRITTEN, "held_log"),
+        }  # fmt: skip
+
+    def contrast(self) -> dict[str, Any]:
+        """FA minus DFA, published and with the same norm, over the seeds that both have."""
+        published = {line.claim.method: line.published.value for line in self._accuracies()}
+        made: dict[str, Any] = {"published": f"{100 * (published['fa'] - published['dfa']):.1f}"}
+        behind: set[str] = set()
+        for reading, name in ((WRITTEN, "none"), (RMS, "rms")):
+            by = {m: {r.spec.seed: r for r in self.among(reading, method=m)} for m in ("fa", "dfa")}
+            shared = sorted(by["fa"].keys() & by["dfa"].keys())
+            made[name] = f"{100 * mean([by['fa'][s].accuracy - by['dfa'][s].accuracy for s in shared]):.1f}"
+            behind |= {by[m][s].spec.hash for m in by for s in shared}
+        return made | {"networks": len(behind)}
+
+    def nulls(self) -> dict[str, Any]:
+        """Mean accuracy of every kind of frozen blocks after 100 epochs, over the seeds that all have."""
+        by: dict[str, dict[int, float]] = {}
+        for r in {r.spec.hash: r for name in (WRITTEN, RMS) for r in self.among(name, train_last=0)}.values():
+            by.setdefault(r.spec.label, {})[r.spec.seed] = r.accuracy
+        shared = set.intersection(*map(set, by.values()))
+        means = [mean([of[s] for s in sorted(shared)]) for of in by.values()]
+        low, high = min(means), max(means)
+        told = {"spread": f"{100 * (high - low):.1f}", "low": f"{low:.3f}", "high": f"{high:.3f}"}
+        return told | {"kinds": len(by), "networks": len(by) * len(shared)}
+
+    def seeds(self) -> dict[str, Any]:
+        wide = [r for r in self.records if (r.spec.dataset, r.spec.width, r.spec.depth) == ("cifar10", 512, 2)]
+        wide = [r for r in wide if r.spec.seed in TEN and (r.spec.method in ("fa", "dfa") or r.spec.frozen)]
+        ((epochs, _),) = Counter(r.spec.epochs for r in wide).most_common(1)
+        found = selections([r for r in wide if r.spec.epochs == epochs])
+        assert found is not None, "the ten seeds of d = 512 are not in results/"
+        below = {s.fields["label"]: s.fields["k"] for s in found.fields["below"]}
+        (fa,) = (k for label, k in below.items() if label.startswith("fa(none)"))
+        return {"epochs": epochs, "choices": found.fields["choices"], "below": fa}
+
+    # ---- tables and figure --------------------------------------------------------------------------------------------
+
+    def _accuracies(self) -> list[Any]:
+        """The published accuracies of the primary audit."""
+        return [
+            line for line in self.lines
+            if isinstance(line.claim, Number) and line.claim.table == "Primary audit" and not line.claim.setting
+            and line.claim.quantity == "accuracy"
+        ]  # fmt: skip
+
+    def primary(self) -> list[Group]:
+        """The methods of the primary audit under every reading; of several lengths of training the longest of the method."""
+        fields = {k: v for k, v in self.paper.paper.common.items() if k not in ("epochs", "train_last", "options")}
+        pool: dict[str, Record] = {}
+        for reading in self.paper.paper.readings.values():
+            wanted = {**fields, **{k: v for k, v in reading.items() if k != "options"}}
+            pool |= {r.spec.hash: r for r in self.records if compare.about(r.spec, wanted)}
+        groups = audit(list(pool.values()))
+        longest = {
+            m: max(g.spec.epochs or 0 for g in groups if g.spec.method == m) for m in {g.spec.method for g in groups}
+        }
+        kept = [g for g in groups if g.spec.epochs == longest[g.spec.method]]
+        return sorted(kept, key=lambda g: (ORDER.index(g.spec.method), str(g.spec.credit_norm), g.label))
+
+    def headline(self) -> str:
+        published = {line.claim.method: line.claim for line in self._accuracies()}
+        names = ("accuracy", "gamma", "gamma_all_layers", "growth", "reference_norm_128", "margin_matched", "finding")
+        rows = []
+        for g in self.primary():
+            cells = {name: get_quantity(name).over(g) for name in names}
+            if not cells["margin_matched"].known:
+                cells["margin_matched"] = replace(get_quantity("margin_bp").over(g), note="bp null")
+            p = published[g.spec.method]
+            rows.append(
+                Row({"method": Cell(g.label), "published": Cell(f"{float(p.value):.3f} ± {p.std:.3f}"), **cells})
+            )
+        titles = {"accuracy": {"title": "ours"}, "margin_matched": {"title": "margin to null (pp)"}}
+        columns = [get_quantity(name).column(**titles.get(name, {})) for name in names]
+        return pipe(Table("primary", "", (Column("method"), Column("published"), *columns), tuple(rows)))
+
+    def summary(self) -> str:
+        """The tables of the paper, with the sum of each column and the places where their values stand."""
+        made = compare.summary_table(self.lines, "the tables of the paper")
+        places: dict[str, dict[str, None]] = {}
+        for line in self.lines:
+            places.setdefault(line.claim.table, {}).update(dict.fromkeys(re.split(r", | \(|; ", line.claim.source)))
+        rows = [
+            replace(row, cells={**row.cells, "where": Cell(drafts(places[row.value("table")]))}) for row in made.rows
+        ]
+        total = {c.name: Cell(sum(row.value(c.name) for row in made.rows)) for c in made.columns[1:-1]}
+        networks = Cell(len({key for row in made.rows for key in row.runs}))
+        rows.append(Row({"table": Cell("all"), **total, "networks": networks}))
+        first, *rest = made.columns
+        return pipe(replace(made, columns=(first, Column("where"), *rest), rows=tuple(rows)))
+
+    def far(self) -> str:
+        made = self.distances
+        rows = [
+            replace(row, cells={k: Cell(f"{c.value:.2f} (n={c.n})") if c.n else c for k, c in row.cells.items()})
+            for row in made.rows
+            if row.value("method") != "bp"
+        ]
+        return pipe(replace(made, rows=tuple(rows)))
+
+    def missing(self) -> str:
+        """Claims that no run is about, by table and setting."""
+        found: dict[tuple[str, str], Counter[str]] = {}
+        for line in self.lines:
+            if line.outcome is Outcome.NOT_RUN and isinstance(line.claim, Number):
+                found.setdefault((line.claim.table, line.claim.setting), Counter())[line.claim.method.upper()] += 1
+        rows = tuple(
+            Row(
+                {
+                    "table": Cell(t),
+                    "setting": Cell(s or None),
+                    "methods": Cell(", ".join(f"{m} ({k})" for m, k in of.items())),
+                }
+            )
+            for (t, s), of in found.items()
+        )
+        return pipe(
+            Table("missing", "", (Column("table"), Column("setting"), Column("methods", "methods (values)")), rows)
+        )
+
+    def figure(self) -> bytes:
+        """‖g_L‖ of DFA over its first epochs, ours / published, in three readings."""
+        ratio = Quantity(
+            "ratio", "ours / published", "ours / published", scale=Scale.LOG, compare=Compare.LOG_RATIO,
+            convention="1: as published; geometric mean, smallest to largest over seeds",
+        )  # fmt: skip
+        rows = []
+        for line in self.lines:
+            c = line.claim
+            course = isinstance(c, Number) and (c.table, c.quantity, c.kind) == (
+                "Course of DFA",
+                "reference_norm_128",
+                "value",
+            )
+            if course and line.reading in (WRITTEN, RMS, CLIPPED):
+                p, ours = line.published.value, line.ours
+                cell = Cell(ours.value / p, min(ours.values) / p, max(ours.values) / p, ours.n)
+                rows.append(Row({"epoch": Cell(c.epoch), "ratio": cell, "reading": Cell(line.reading)}, line.runs))
+        drawn = Table("dfa", "", (Column("epoch"), ratio.column(), Column("reading")), tuple(rows))
+        title = "‖g_L‖ of DFA, ours / published, in three readings of the recipe"
+        return svg(draw(drawn, "epoch", "ratio", "reading", title=title)).encode()
+
+    def text(self) -> str:
+        template = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
+        used = list(dict.fromkeys(line.reading for line in self.lines if line.reading and line.compared))
+        return template.from_string((HERE / "page.md").read_text(encoding="utf-8")).render(
+            n=self.counts(), sound=self.sound(), recipe=self.recipe(), contrast=self.contrast(), nulls=self.nulls(),
+            seeds=self.seeds(), headline=self.headline(), summary=self.summary(), distances=self.far(), missing=self.missing(),
+            readings="; ".join(used), protocol=f"protocol {get_policy('three-check').version}",
+        )  # fmt: skip
+
+    def csv(self) -> bytes:
+        return table_csv(compare.lines_table(self.lines, "every published value next to ours")).encode()
+
+
+def pipe(table: Table) -> str:
+    header, rows = texts(table)
+    return "\n".join(pipe_table([escape(h) for h in header], [[escape(cell) for cell in row] for row in rows]))
+
+
+def drafts(places: Iterable[str]) -> str:
+    """The drafts that the places name, in the order of the drafts."""
+    return ", ".join(
+        name
+        for name in ("v1", "outline", "code README", "v2", "final", "public history")
+        if any(name in p for p in places)
+    )
+
+
+def between(text: str, made: str) -> str:
+    """The text with what stands between the two marks replaced."""
+    before, start, rest = text.partition(START)
+    _, end, after = rest.partition(END)
+    if not start or not end:
+        raise SystemExit(f"the README lacks the marks {START} and {END}")
+    return f"{before}{START}\n\n{made}\n\n{END}{after}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=ROOT, help="where docs/ and README.md are written")
+    root = parser.parse_args().root
+    page = Page(Archive(ROOT / "results").runs(), compare.read_audit(HERE))
+    readme = root / "README.md"
+    made = {
+        root / "docs/audit.md": page.text().encode(),
+        root / "docs/audit.csv": page.csv(),
+        root / "docs/images/audit.svg": page.figure(),
+        readme: between((ROOT / "README.md").read_text(encoding="utf-8"), page.headline()).encode(),
+    }
+    for path, content in made.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, content)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The commands as data. Their lists of commands are printed from here before tyro is imported (.28 s), and tyro's
+subcommands are made from here too: a new command is one line and one class with a method `execute() -> exit code`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """One command: a dataclass whose fields are its options and whose docstring is its help."""
+
+    place: str
+    """module.Class under creditscope.cli"""
+    summary: str
+
+
+class Group(NamedTuple):
+    """Commands under one word."""
+
+    summary: str
+    """One line in the list of commands that the group stands in."""
+    title: str
+    commands: dict[str, Command | Group]
+    last: str
+    """The end of its help: an example."""
+    usage: str = "COMMAND [options]"
+
+
+STUDY = Group(
+    "plan, run and show the studies of the papers on a store of runs",
+    "the studies of the papers, each a grid of runs, a table and a conclusion computed from it",
+    {
+        "list": Command("study.List", "the studies and what each asks"),
+        "plan": Command("study.Plan", "runs, of which already done, estimated hours on this machine, disk"),
+        "run": Command("study.Run", "train what is missing (interrupted or failed: the same command goes on)"),
+        "status": Command("study.Status", "done, running, failed and time left of what was started on a store"),
+        "show": Command("study.Show", "table and conclusion of a study, from the runs that are finished"),
+    },
+    "Example: creditscope study run audit ablation temporal --preset smoke --store runs/store",
+)
+RUNS = Group(
+    "list, show, remove, export and verify the runs of a store",
+    "the runs of a store, or of an archive without weights (such as results/)",
+    {
+        "list": Command("runs.List", "one line per run"),
+        "show": Command("runs.Show", "the report of one run, or why it failed"),
+        "rm": Command("runs.Remove", "remove runs"),
+        "export": Command("runs.Export", "all runs as csv, json or parquet, or as an archive without weights"),
+        "measure": Command(
+            "runs.Measure", "add the facts that this version measures to finished runs, from their weights"
+        ),
+        "verify": Command(
+            "runs.Verify", "train a run again from its spec and compare its trajectory and report with the record"
+        ),
+    },
+    "Example: creditscope runs list --store runs/store",
+    "COMMAND --store DIR [options]",
+)
+PITFALLS = Group(
+    "the known ways to mismeasure credit: shown, and found in code and bundles",
+    "fifteen ways in which a credit measurement misleads",
+    {
+        "list": Command("pitfalls.List", "the catalogue: what goes wrong, why, and what to do instead"),
+        "run": Command("pitfalls.Run", "show the pitfalls at work: wrong value, right value, factor"),
+        "scan": Command("pitfalls.Scan", "find them in Python files (the files are parsed, never run)"),
+        "audit": Command("pitfalls.Audit", "find them in the files of a bundle"),
+    },
+    "Example: creditscope pitfalls scan my_experiment/",
+)
+ROOT = Group(
+    "",
+    "has a local-credit method really trained the network, or does it only look so?",
+    {
+        "demo": Command("demo.Demo", "train and audit BP, FA and DFA with their nulls on the embedded dataset"),
+        "train": Command("train.Train", "train one network by one credit rule into a bundle"),
+        "diagnose": Command("diagnose.Diagnose", "measure and judge the network of a bundle, or the arrays of a record"),
+        "diff": Command("diff.Diff", "compare two reports or bundles: what changed, and is it outside the intervals"),
+        "certify": Command(
+            "certify.Certify", "what the updates of a bundle's network depend on: a certificate of locality"
+        ),
+        "rules": Command("rules.Rules", "list the credit rules that can be trained and measured"),
+        "smoke": Command("smoke.Smoke", "check the papers' expectation on four small networks"),
+        "report": Command("report.Report", "one table over many bundles: claimed next to audited"),
+        "template": Command(
+            "template.Template", "a paper's reporting section, filled from runs: every number with its run"
+        ),
+        "checklist": Command("checklist.Checklist", "the known pitfalls as questions, answered where the files can"),
+        "audit": Command("audit.Audit", "a paper's published numbers, a folder of data, next to the runs of a store"),
+        "study": STUDY,
+        "runs": RUNS,
+        "pitfalls": PITFALLS,
+    },
+    "  --version   print the version\n  --help      show this text\n\nQuick start: creditscope demo",
+    "COMMAND [options]      creditscope COMMAND --help shows defaults and an example",
+)
+
+
+def named(args: Sequence[str]) -> tuple[list[str], Command | Group]:
+    """The words at the beginning of a call that name a command or a group of them, and what they name."""
+    node: Command | Group = ROOT
+    words: list[str] = []
+    while isinstance(node, Group) and len(words) < len(args) and args[len(words)] in node.commands:
+        words.append(args[len(words)])
+        node = node.commands[words[-1]]
+    return words, node
+
+
+def list_of(group: Group, words: Sequence[str]) -> str:
+    """The help of a group: its commands with a line each."""
+    name = " ".join(["creditscope", *words])
+    width = max(map(len, group.commands))
+    lines = "\n".join(f"  {command:<{width}}  {node.summary}" for command, node in group.commands.items())
+    return f"{name}: {group.title}\n\nusage: {name} {group.usage}\n\n{lines}\n\n{group.last}\n"

@@ -1,0 +1,197 @@
+"""A table as text, Markdown, LaTeX, HTML, CSV and JSON. A data frame is `Table.to_frame()`."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any
+
+from rich.box import HORIZONTALS
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from creditscope.errors import CreditscopeError, unknown
+from creditscope.quantities import Form
+from creditscope.render import document
+from creditscope.render.markdown import CAPTION, escape
+from creditscope.render.markdown import table as pipe_table
+from creditscope.render.numbers import STYLES, num, printable, signed
+from creditscope.render.sheet import Sheet
+from creditscope.render.text import columns as terminal_width
+from creditscope.render.text import to_text
+from creditscope.render.words import paragraph, span_text, words
+from creditscope.tables import Cell, Column, Spread, Table, span
+
+NARROW = 40
+"""Widest column of a terminal's table."""
+
+
+def number_text(value: float | None, column: Column) -> str:
+    """A value of the column's quantity."""
+    quantity = column.quantity
+    if value is None or quantity is None:
+        return words(value)
+    if quantity.form is Form.SIGNED:
+        return signed(value, quantity.digits)
+    if quantity.form is Form.PERCENT:
+        return f"{value:.0%}"
+    return str(value) if isinstance(value, int) else num(value, quantity.digits)
+
+
+def cell_text(cell: Cell, column: Column) -> str:
+    if column.spread is Spread.RANGE and cell.values:
+        return span_text(span(cell.values), column.quantity.digits if column.quantity else 2)
+    if not isinstance(cell.value, int | float) or isinstance(cell.value, bool):
+        return words(cell.value)
+    told = _number_and_spread(cell, column)
+    return f"{told} ({cell.note})" if cell.note else told
+
+
+def _number_and_spread(cell: Cell, column: Column) -> str:
+    told = number_text(cell.value, column)
+    if column.spread is Spread.STD and cell.std is not None:
+        return f"{told} ± {num(cell.std, 2)}"
+    if column.spread is Spread.INTERVAL and cell.low is not None and cell.high is not None:
+        return f"{told} [{number_text(cell.low, column)}, {number_text(cell.high, column)}]"
+    return told
+
+
+def texts(table: Table) -> tuple[list[str], list[list[str]]]:
+    """(headings, rows) as a person reads them."""
+    rows = [[printable(cell_text(row[c.name], c)) for c in table.columns] for row in table.rows]
+    return [c.heading for c in table.columns], rows
+
+
+def table_text(table: Table, title: str | None = None) -> str:
+    """For a terminal; `title` stands above it."""
+    header, rows = texts(table)
+    look: dict[str, Any] = {"show_lines": True, "box": HORIZONTALS, "padding": (0, 1), "pad_edge": False}
+    if title:
+        look |= {"title": title, "title_justify": "left", "title_style": "bold"}
+    styled = [
+        [Text(t, style=_style(row[c.name])) for t, c in zip(told, table.columns, strict=True)]
+        for told, row in zip(rows, table.rows, strict=True)
+    ]
+    grid = Sheet(header, styled, widest=NARROW, **look)
+    below = [(paragraph(table.conclusion), "bold"), (paragraph(table.convention, ""), "dim")]
+    parts: list[RenderableType] = [grid, Text(), *(Text(told, style=style) for told, style in below if told)]
+    # a wide terminal shows wide tables unbroken
+    return to_text(Group(*parts, *(Text(f"note: {printable(n)}") for n in table.notes)), terminal_width())
+
+
+def _style(cell: Cell) -> str:
+    """Of an outcome; its words say the same."""
+    outcome = getattr(cell.value, "outcome", cell.value)
+    return STYLES.get(str(outcome.value), "") if isinstance(outcome, Enum) else ""
+
+
+def table_markdown(table: Table) -> str:
+    header, rows = texts(table)
+    lines = [f"## {escape(table.name)}: {escape(table.title)}", ""]
+    lines += pipe_table([escape(h) for h in header], [[escape(cell) for cell in row] for row in rows])
+    if conclusion := paragraph(table.conclusion):
+        lines += ["", f"**{escape(conclusion, CAPTION)}**"]
+    if convention := paragraph(table.convention, ""):
+        lines += ["", escape(convention, None)]
+    lines += ["", *(f"- note: {escape(n, None)}" for n in table.notes)] if table.notes else []
+    return "\n".join(lines) + "\n"
+
+
+def table_latex(table: Table, standalone: bool = False) -> str:
+    """A table that may break over pages; its caption is the conclusion and the convention."""
+    header, rows = texts(table)
+    caption = " ".join(filter(None, (paragraph(table.conclusion), paragraph(table.convention)))) or table.title
+    grid = document.Table(header, rows, caption, label=f"tab:creditscope-{table.name}")
+    return document.to_latex([grid], standalone)
+
+
+def table_html(table: Table) -> str:
+    """A <table> with its caption; every text in it is inert."""
+    header, rows = texts(table)
+    heads = "".join(
+        f'<th scope="col" title="{html.escape(c.holds)}">{html.escape(h)}</th>'
+        for h, c in zip(header, table.columns, strict=True)
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(f'<td class="{kind}">{html.escape(t)}</td>' for t, kind in zip(row, kinds(rows), strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    told = "".join(
+        f"<p>{html.escape(t)}</p>"
+        for t in (paragraph(table.conclusion), paragraph(table.convention), *table.notes)
+        if t
+    )
+    caption = f"<caption>{html.escape(table.title)}</caption>"
+    return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{told}"
+
+
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
+<style>body{{font:15px system-ui,sans-serif;margin:2em;color-scheme:light dark}}table{{border-collapse:collapse;margin:1em 0}}
+td,th{{border-bottom:1px solid #8886;padding:3px 8px;text-align:left;vertical-align:top}}
+caption{{text-align:left;font-weight:600}}
+th{{position:sticky;top:0;background:Canvas}}.filter{{position:sticky;left:0;font:inherit;width:30em}}</style>
+<h1>{title}</h1><label>Show lines with all of these words: <input class="filter" type="search"></label>{tables}
+<script>document.querySelector(".filter").addEventListener("input",e=>{{const w=e.target.value.toLowerCase().split(/\\s+/);
+for(const r of document.querySelectorAll("tbody tr"))r.hidden=!w.every(x=>r.textContent.toLowerCase().includes(x))}})</script>
+</html>
+"""
+
+
+def tables_page(tables: Sequence[Table], title: str) -> str:
+    """Tables as one page to open in a browser, with a field that shows only the lines that hold some words."""
+    return PAGE.format(title=html.escape(title), tables="".join(map(table_html, tables)))
+
+
+def kinds(rows: list[list[str]]) -> list[str]:
+    """Class of each column: names and sentences are set to the left, sentences may wrap, numbers do neither."""
+    found = []
+    for cells in zip(*rows, strict=True):
+        together = "".join(cells)
+        letters = sum(c.isalpha() or c.isspace() for c in together)
+        longest = max(map(len, cells))
+        plain = longest <= 18 or letters <= 0.6 * len(together)
+        found.append("" if plain else "words" if longest > NARROW else "name")
+    return found
+
+
+def table_csv(table: Table) -> str:
+    """Numbers in full, one column per value, with `.low`, `.high`, `.std` and `.n` where there are any."""
+    rows = table.records()
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]) if rows else [c.name for c in table.columns], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({k: inert(v) for k, v in row.items()} for row in rows)
+    return out.getvalue()
+
+
+def inert(value: object) -> object:
+    """Text that a spreadsheet would take for a formula gets a quote in front."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
+
+
+def table_json(table: Table) -> str:
+    said = {"conclusion": paragraph(table.conclusion), "convention": paragraph(table.convention, "")}
+    return json.dumps({**table.to_dict(), "text": said}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+FORMS: dict[str, Callable[[Table], str]] = {
+    "text": table_text,
+    "markdown": table_markdown,
+    "latex": table_latex,
+    "html": table_html,
+    "csv": table_csv,
+    "json": table_json,
+}
+
+
+def render_table(table: Table, form: str) -> str:
+    """The table in one of FORMS."""
+    if form not in FORMS:
+        raise CreditscopeError(unknown("format", form, FORMS))
+    return FORMS[form](table)

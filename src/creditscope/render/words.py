@@ -1,0 +1,247 @@
+"""The English of tables, in one place: a template for every statement, and the words of outcomes.
+
+In a template `{x}` prints a field; what follows a colon says how: `num2` (two digits), `+1` (signed, one decimal), `%`, `names`
+(a, b and c), `count`, `list`, `seeds`, `span`, `cell+1` (value with its interval), `after=WORDS` (the words and the names,
+nothing where there are none). A field of statements prints them one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from string import Formatter
+from typing import Any
+
+from creditscope.render.numbers import num, signed
+from creditscope.runs.groups import Finding
+from creditscope.tables import Cell, Statement, Value
+
+SENTENCES = {
+    "no runs": "no finished runs",
+    # what is said of audited groups
+    "reported": "protocol {protocols}; {seeds:given}in brackets: credit_norm; credit_site is input where no site is named; "
+    "accuracy: mean ± sample standard deviation over seeds, final checkpoint; Γ: mean over the measurable layers "
+    "whose credit trains something of the mean per-sample cosine ({cosine}), mean over seeds; credit aligned means Γ > 0, however small; "
+    "growth and ‖g_L‖: smallest to largest over seeds; ‖g_L‖ is the mean per-sample norm divided by 128 (batch-mean convention); "
+    "{samples} evaluation samples, {dtype}; margins in percentage points with 95 % interval ({intervals:or=no null})",
+    "judged by": "{policy}",
+    "judged by another": "{policy} ({labels:list}, as it was given)",
+    "seeds of": "{label}: {seeds:list}",
+    "network": "{network}, {seeds:seeds}{others:in=()}",
+    "audited": "protocol {protocol}; {networks}; final checkpoint; mean ± sample standard deviation over seeds; growth and ‖g_L‖ "
+    "smallest to largest, ‖g_L‖ = mean per-sample norm / 128; margins with 95 % interval (paired t over seeds; of one seed "
+    "binomial, this network only)",
+    "D3 not measurable": "D3 not measurable: there BP itself does not beat its null by the threshold",
+    "in some": "{label}: {k} of {n}",
+    "partly": "; in some seeds only: {groups:and}",
+    "cells missing": "{cells} of the 4 cells are there; the comparison needs all, with a seed in common",
+    # the studies
+    "audit": "{failed:count} of {groups} methods fail the protocol ({failed:names}{partly}); accuracy and Γ alone would have "
+    "praised {praised:count} of them ({praised:names})",
+    "ablation": "of {groups} methods, accuracy + Γ (S1) accepts {caught:count} that the whole protocol (S3) rejects "
+    "({caught:names}), {late:count} of them only by D3{late:in=()}; all four strategies accept {healthy:names}"
+    "{open:after=; not decidable: }",
+    "strategies": "accepted by S0: accuracy above chance; S1: and Γ > 0; S2: and not both D1 and D2 fail; S3: and D3 does not "
+    "fail; +(a) to +(d): S1 and that diagnostic does not fail (scale, reference, stability, depth); full: S1 and none of (a), "
+    "(b), (d) fails, so D1 or D2 alone rejects; not decidable: what would decide is inconclusive or not measured",
+    "at epochs": "{label} {span:span}",
+    "temporal": "Mode 1 (D1 and D2) fires in {fired} of {runs} runs, at epoch {median:g} in the median ({by_method:comma}); "
+    "stopping there saves {saved:%} of a run's epochs on average, with {wrong} false stops",
+    "temporal, none": "Mode 1 (D1 and D2 together) fires in none of {runs} runs; one of the two fires in {one} of them, so early "
+    "stopping on Mode 1 would have saved nothing",
+    "temporal convention": "checks on the evaluation samples after every epoch; a check fires where the whole interval of its "
+    "fact (t over the evaluation batches) is beyond the threshold; a false stop: Mode 1 not there at the end, or accuracy still "
+    "rises by more than {gain:g} pp",
+    "early": "Mode 2 (one layer has more than {limit:g} of Γ) appears in {with_mode2} of {runs} runs, and in {before} of them "
+    "before Mode 1 or without it{exact}",
+    "early, exact": "; in {n} of them the layer is one whose credit is exact by construction (FA: L)",
+    "early convention": "epochs 1-{epochs}; share = |cos_l| / Σ|cos| over the layers that count",
+    "cosine and rho": "{state} {c:+2} / {r:+2}",
+    "best state": "; the credit predicts loss changes best in the {state} state",
+    "triangulation": "deep cosine / ρ of {label:names}: {states:comma}{best}",
+    "triangulation convention": "early = after epoch {early}; penalised: λ = {penalty:g}; layers of 1..L that count, mean over "
+    "seeds; controls of ρ on the same networks, all layers 1..L",
+    "interventions": "mean ± sample standard deviation over n seeds (‖h_L‖: geometric mean; ‖g_L‖: smallest to largest); deep = "
+    "layers of 1..L that count, without exact ones (of bp all are exact, so all count); ρ: 32 directions, ε = 1e-3, 256 samples, "
+    "float64; nudging η = .01; Δ train loss = last minus first epoch",
+    "gain under a penalty": "{method} {gain:+1} pp at λ={penalty:g} (n={n}, ‖h_L‖ {before:.2g} → {after:.2g})",
+    "penalty": "largest mean accuracy under a penalty against none (the same n seeds; of the penalties with the most seeds, "
+    "whose differences are not tested): {gains:or=not measured}; the margin (point) lies between 1 and 2 pp in {fragile} of "
+    "{rows} rows",
+    "capacity": "λ={penalty:g} changes BP by {bp:+1} pp and {label} by {dfa:+1} pp; the gap between them goes from {before:+1} "
+    "to {after:+1} pp (over {seeds:shared})",
+    "rank": "{quantity} {value:+2}",
+    "functional": "rank correlation of the deep cosine over {points} methods ({labels:list}; {seeds:means}) with {ranks:comma}; "
+    "{by_cosine} has the highest cosine, {winner} the highest accuracy.{chance}",
+    "same winner": "also",
+    "other winner": "while {label} has",
+    "chance of order": " With {points} points, a rank correlation of +1 or -1 arises by chance with p = {p:num2}.",
+    "freshb": "in {specific:count} of {measured} runs ({specific:names}) the trained matrices lie more than {z:g} standard "
+    "deviations from redrawn ones: there, the alignment is with these matrices, not with any that are drawn alike",
+    "freshb convention": "deep mean cosine without exact layers, λ = {penalty:g}, the same {samples:either} samples for both; "
+    "z = (trained - mean of the redrawn) / their standard deviation; each row one network",
+    "failing at": "{name}: {failed:names}",
+    "architectures": "{failed} of {groups} pairs of architecture and method fail in every seed; failing by architecture: "
+    "{by}{partly}; with one seed: {single:names}; where D3 is not measured or not measurable: {open:names}",
+    "cifar100": "{failed:count} of {groups} methods fail on {dataset} ({failed:names}{partly}); highest accuracy: {best}",
+    "bp over depth": "{method} {gain:+1} pp from L={shallow} to L={deep}",
+    "over depth": "{method} {gain:+1} pp from L={shallow} to L={deep}, deep cosine {before:+2} → {after:+2}",
+    "of rungs": "of {rungs:list}",
+    "over the lowest": "{gain:cell+1 pp} over {lowest}",
+    "best rung": "{method} is best with {best} trained blocks{about:in=()}",
+    "ladder convention": "{networks:list}; 0 = frozen-blocks null trained by the same rule; mean ± sample standard deviation "
+    "over seeds; a gain is over the seeds that both rungs have (in brackets: paired 95 % t-interval); best: the largest mean",
+    "random-target": "without any signal, ‖h_L‖ grows more than {factor:g}-fold under {grew:count} of {rules} rules "
+    "({grew:names})",
+    "random-target convention": "labels redrawn for every batch; mean over samples, geometric mean over seeds",
+    "thresholds": "{stable:count} of {groups} verdicts are the same at all {settings} settings ({stable:names}); separation "
+    "between networks with and without Mode 1: growth {growth:num2}-fold, ‖g_L‖ {reference:num2}-fold (below 1: they overlap; "
+    "–: one side is empty)",
+    "thresholds convention": "growth {growths:list}, floor {floors:list}, margin {margins:list} pp",
+    "not judged": "; {n} more without a measured D3",
+    "fails in": "{label} fails in {k} of {share.n} seeds (95 % interval {share.low:.2f} to {share.high:.2f}; {undecided} "
+    "inconclusive{open})",
+    "chosen": "{label} in {k}",
+    "all at once": ", all of them at once in {k}",
+    "selections": "of the {choices} choices of {size} of the {seeds} seeds that have their nulls, the mean margin is below the "
+    "threshold of D3: {below:comma}{every_below}; and so is its whole paired 95 % interval: {fail:comma}{every_fail}",
+    "seeds convention": "{networks:or=no finished runs}; every seed that was run, none selected; each judged alone (binomial "
+    "interval, this network only); share: Clopper-Pearson",
+    "weighed by one seed": "the method's factor is {ratio:.2g} times the norm's; one seed does not decide which is larger",
+    **{
+        f"weighed: {key}": "the method's factor is {ratio:.2g} times the norm's (95 % interval {low:.2g} to {high:.2g}, paired t "
+        f"of the logarithms): {told}"
+        for key, told in {
+            "method": "the method's is larger",
+            "norm": "the norm's is larger",
+            "open": "which is larger is not decided",
+        }.items()
+    },
+    "credit-norm": "over {seeds:shared}, rms instead of none multiplies growth by {by_norm[0]:.2g} (FA) and {by_norm[1]:.2g} "
+    "(DFA); DFA instead of FA by {by_method[0]:.2g} (none) and {by_method[1]:.2g} (rms): {weighed}",
+    "recipes": "{failed:count} of {groups} recipes of {method} fail ({failed:names}{partly})",
+    "of method": "{k} of {method}",
+    "rescue": "on {dataset} {passing} of {tried} recipes pass all three checks ({counts:and})",
+    "rescue convention": "every recipe that was tried, the best first (by verdict, failed checks, lower end of the margin, "
+    "accuracy)",
+    "relaxed": "Γ ≥ {limit:g} in {same} of {pairs} relaxations",
+    "relaxed within": "all of them within {distance:num2} of the fixed point",
+    "relaxed elsewhere": "the nearest that is another credit ends at {nearest[0]:num2} (Γ {nearest[1]:num2}), the farthest at "
+    "{farthest[0]:num2} (Γ {farthest[1]:num2})",
+    "relaxation convention": "plain gradient descent on the states, a step that raises the energy halved; credit read as the "
+    "prediction error; distance: ‖dE/dh‖ where the relaxation ended over that at its start, mean over samples of the last batch",
+}
+"""By the name of the statement; a name that is not here is its own template."""
+
+
+def names(labels: Iterable[Any]) -> str:
+    """ "a, b and c", "none"."""
+    found = list(dict.fromkeys(map(words, labels)))
+    if len(found) < 2:
+        return found[0] if found else "none"
+    return f"{', '.join(found[:-1])} and {found[-1]}"
+
+
+def span_text(ends: tuple[float, float] | None, digits: int = 2) -> str:
+    """ "3 to 6", or one number where both print alike."""
+    if ends is None:
+        return "–"
+    low, high = (num(v, digits) for v in ends)
+    return low if low == high else f"{low} to {high}"
+
+
+def finding_text(found: Finding) -> str:
+    """The verdict over seeds in one cell."""
+    lines = dict.fromkeys(found.lines)
+    told = "; ".join(
+        f"{found.statuses.count(s)} of {len(found.statuses)} seeds {s}" for s in dict.fromkeys(found.statuses)
+    )
+    return (next(iter(lines)) if len(lines) == 1 else told) + (f" (D3 by the {found.null} null)" if found.null else "")
+
+
+def words(value: Value) -> str:
+    """A value that is no quantity, as a person reads it."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}" if math.isfinite(value) else num(value)
+    if isinstance(value, Finding):
+        return finding_text(value)
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, Statement):
+        return sentence(value)
+    if isinstance(value, tuple | list):
+        return " ".join(map(words, value)) or "none"
+    return str(value)
+
+
+def means_over(counts: Sequence[int]) -> str:
+    """How many seeds stand behind the numbers of a sentence."""
+    if not counts or counts[-1] == 1:
+        return "one seed each"
+    several = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+    return f"means over {several} seeds"
+
+
+LISTS = {
+    "names": names,
+    "and": names,
+    "count": lambda v: str(len(v)),
+    "list": lambda v: ", ".join(map(words, v)),
+    "comma": lambda v: ", ".join(map(words, v)),
+    "either": lambda v: " or ".join(map(words, v)),
+    "seeds": lambda v: f"seed{'s' if len(v) > 1 else ''} {', '.join(map(str, v))}",
+    "shared": lambda v: f"the seed{'s' if len(v) > 1 else ''} that all have ({', '.join(map(str, v))})",
+    "given": lambda v: f"seeds {', '.join(map(str, v))}; " if v else "",
+    "means": means_over,
+    "span": span_text,
+}
+
+
+class _Template(Formatter):
+    def format_field(self, value: Any, spec: str) -> str:
+        if spec in LISTS:
+            return str(LISTS[spec](value))
+        if spec.startswith("after="):
+            return spec.removeprefix("after=") + names(value) if value else ""
+        if spec.startswith("or="):
+            return "; ".join(map(words, value)) or spec.removeprefix("or=")
+        if spec == "in=()":
+            return f" ({'; '.join(map(words, value))})" if value else ""
+        if spec == "%":
+            return f"{100 * value:.0f} %"
+        if spec.startswith("num"):
+            return num(value, int(spec[3:]))
+        if spec[:1] == "+":
+            return signed(value, int(spec[1:]))
+        if spec.startswith("cell"):
+            return self._with_interval(value, spec.removeprefix("cell"))
+        if isinstance(value, tuple | list) and all(isinstance(v, Statement) for v in value):
+            return "; ".join(map(sentence, value))
+        return format(value, spec) if spec else words(value)
+
+    def _with_interval(self, cell: Cell, spec: str) -> str:
+        form, _, unit = spec.partition(" ")
+        told = self.format_field(cell.value, form) + (f" {unit}" if unit else "")
+        if cell.low is None or cell.high is None:
+            return told
+        return f"{told} [{self.format_field(cell.low, form)}, {self.format_field(cell.high, form)}]"
+
+
+_TEMPLATE = _Template()
+
+
+def sentence(statement: Statement) -> str:
+    return _TEMPLATE.vformat(SENTENCES.get(statement.name, statement.name), (), statement.fields)
+
+
+def paragraph(statements: Sequence[Statement], stop: str = ".") -> str:
+    """The statements in a row; one that ends with a full stop is a sentence of its own."""
+    text = ""
+    for told in map(sentence, statements):
+        text += told if not text else f" {told}" if text.endswith(".") else f"; {told}"
+    return text if not text or text.endswith(".") else text + stop

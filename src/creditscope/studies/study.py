@@ -1,0 +1,192 @@
+"""A study: a grid of runs, the axes along which they are compared, and the quantities of its table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from creditscope.quantities import get_quantity, standard
+from creditscope.runs.groups import Group, Outcome, audit, network
+from creditscope.runs.record import Record
+from creditscope.tables import Cell, Column, Plot, Row, Statement, Table, Value, state
+from creditscope.training.spec import RunSpec
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A column that says which runs a row is of."""
+
+    name: str
+    about: str
+    read: Callable[[RunSpec], Value]
+    title: str = ""
+
+    @property
+    def column(self) -> Column:
+        return Column(self.name, self.title, about=self.about)
+
+
+def by_label(spec: RunSpec) -> str:
+    return spec.label
+
+
+METHOD = Axis("method", "credit rule and credit_norm; λ and the number of trained blocks where they vary", by_label)
+SEED = Axis("seed", "seed of the run", lambda s: s.seed)
+AUDITED = (
+    Plot("method", "accuracy"),
+    Plot("method", "gamma"),
+    Plot("method", "margin_matched"),
+    Plot("method", "growth"),
+    Plot("method", "reference_norm_128"),
+)
+"""What is drawn of a table of audited methods."""
+STATES = Callable[[Table, Sequence[Group]], Iterable[Statement]]
+
+
+@dataclass(frozen=True)
+class Study:
+    """`specs(preset)` gives the runs, `table(records)` what they say; a study takes any subset of its runs, the empty one too.
+
+    Without `build` the trained networks are grouped over seeds, judged with their nulls, and every group is a row.
+    """
+
+    name: str
+    question: str
+    specs: Callable[[str], list[RunSpec]]
+    axes: tuple[Axis, ...] = (METHOD,)
+    quantities: tuple[str, ...] = ()
+    """Names; the standard ones where none is named."""
+    order: Callable[[Group], Any] | None = None
+    conclude: STATES | None = None
+    """The statements that follow from the table."""
+    convention: Statement | None = None
+    """What is special to the numbers of this study."""
+    plots: tuple[Plot, ...] = AUDITED
+    build: Callable[[Study, Sequence[Record]], Table] | None = field(default=None, repr=False)
+
+    @property
+    def full(self) -> bool:
+        """True if it needs the facts of level full."""
+        return any(get_quantity(name).full for name in self.quantities)
+
+    def table(self, records: Sequence[Record]) -> Table:
+        return self.build(self, records) if self.build else self.grouped(audit(records))
+
+    def grouped(self, groups: Sequence[Group]) -> Table:
+        """A row per group of seeds."""
+        groups = sorted(groups, key=self.order) if self.order else list(groups)
+        found = [get_quantity(name) for name in self.quantities or standard()]
+        rows = tuple(
+            Row(
+                {**{a.name: Cell(_at(a, g)) for a in self.axes}, **{q.name: q.over(g) for q in found}},
+                g.hashes,
+            )
+            for g in groups
+        )
+        made = self.made([*(a.column for a in self.axes), *(q.column() for q in found)], rows)
+        told = tuple(self.conclude(made, groups)) if self.conclude else ()
+        return replace(made, conclusion=told, convention=(*made.convention, *judged(groups)))
+
+    def made(self, columns: Iterable[Column], rows: Iterable[Row], *conclusion: Statement, **more: Any) -> Table:
+        """The table with what the study says of itself, and a note for every reason why a cell is empty."""
+        rows, columns = tuple(rows), tuple(columns)
+        convention = (self.convention,) if self.convention else ()
+        named = {"conclusion": conclusion, "convention": convention, "plots": self.plots, "notes": gaps(columns, rows)}
+        return Table(self.name, self.question, columns, rows, **{**named, **more})
+
+
+def _at(axis: Axis, group: Group) -> Value:
+    return group.label if axis.read is by_label else axis.read(group.spec)
+
+
+def gaps(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[str, ...]:
+    """One line for every quantity of level full that some rows lack, with the reason of the first."""
+    found = []
+    for column in columns:
+        missing = [row[column.name].note for row in rows if not row[column.name].known and row[column.name].note]
+        if missing and column.quantity is not None and column.quantity.full:
+            found.append(f"{column.heading}: not there in {len(missing)} of {len(rows)} rows ({missing[0]})")
+    return tuple(found)
+
+
+def judged(groups: Sequence[Group]) -> tuple[Statement, ...]:
+    """The convention of audited groups: protocol, networks with their seeds, intervals."""
+    if not groups:
+        return (state("no runs"),)
+    by: dict[str, list[Group]] = {}
+    for g in groups:
+        by.setdefault(network(g.spec), []).append(g)
+    networks = []
+    for name, same in by.items():
+        usual = Counter(g.seeds for g in same).most_common(1)[0][0]
+        others = tuple(state("seeds of", label=g.label, seeds=g.seeds) for g in same if g.seeds != usual)
+        networks.append(state("network", network=name, seeds=usual, others=others))
+    open_ = any(r.checks["D3"].answer == "not measurable" and r.facts.depth for g in groups for r in g.reports)
+    told = state("audited", protocol=groups[0].reports[0].protocol, networks=tuple(networks))
+    return (told, *([state("D3 not measurable")] if open_ else []))
+
+
+# ---- what several studies ask of their groups -------------------------------------------------------------------------
+
+
+def failing(groups: Iterable[Group]) -> list[Group]:
+    """Groups of which every seed fails."""
+    return [g for g in groups if g.outcome is Outcome.FAIL]
+
+
+def partly(groups: Iterable[Group]) -> tuple[Statement, ...]:
+    """Groups of which some seeds fail and others do not; empty where there are none."""
+    counts = [(g, sum(r.status == "fail" for r in g.reports)) for g in groups if g.outcome is Outcome.MIXED]
+    told = tuple(state("in some", label=g.label, k=k, n=len(g.reports)) for g, k in counts if k)
+    return (state("partly", groups=told),) if told else ()
+
+
+def labels(groups: Iterable[Group]) -> tuple[str, ...]:
+    return tuple(g.label for g in groups)
+
+
+def method_and_norm(spec: RunSpec) -> str:
+    """`dfa(rms)`, whatever the penalty, the clipping and the trained blocks."""
+    return f"{spec.method}({spec.credit_norm})" if spec.credit_norm else spec.method
+
+
+def shared_seeds(*seeds: Iterable[int]) -> tuple[int, ...]:
+    """The seeds that all have."""
+    return tuple(sorted(set.intersection(*map(set, seeds)))) if seeds else ()
+
+
+def of_seeds(group: Group, quantity: str, seeds: Sequence[int]) -> list[float]:
+    """A quantity of the networks with these seeds, in their order."""
+    by_seed = dict(zip(group.seeds, group.records, strict=True))
+    return [get_quantity(quantity).of(by_seed[seed]).value for seed in seeds]
+
+
+def mean_over(group: Group, quantity: str, seeds: Sequence[int]) -> float:
+    """Mean (geometric on a log scale) over the networks with these seeds."""
+    value: float = get_quantity(quantity).mean(map(Cell, of_seeds(group, quantity, seeds))).value
+    return value
+
+
+def record_row(axes: Iterable[Axis], quantities: Iterable[str], record: Record, epoch: int | None = None) -> Row:
+    """A row of one network, at the end or at an epoch."""
+    cells = {a.name: Cell(a.read(record.spec)) for a in axes}
+    return Row({**cells, **{q: get_quantity(q).of(record, epoch) for q in quantities}}, (record.spec.hash,))
+
+
+def course(records: Sequence[Record], quantities: Iterable[str], last: int | None = None) -> Table:
+    """The course of training: a row per method and epoch, each the mean over the seeds that have it."""
+    found = [get_quantity(q) for q in quantities]
+    by: dict[str, list[Record]] = {}
+    for record in records:
+        by.setdefault(record.spec.label, []).append(record)
+    rows = []
+    for label, mine in by.items():
+        longest = max(len(r.trajectory) for r in mine) - 1
+        for epoch in range((longest if last is None else min(last, longest)) + 1):
+            there = [r for r in mine if r.line(epoch)]
+            cells = {q.name: q.mean(q.of(r, epoch) for r in there) for q in found}
+            rows.append(Row({"method": Cell(label), "epoch": Cell(epoch), **cells}, tuple(r.spec.hash for r in there)))
+    columns = (METHOD.column, Column("epoch"), *(q.column() for q in found))
+    return Table("course", "the course of training", columns, tuple(rows))

@@ -1,0 +1,230 @@
+"""The audit of one paper: its data are whole, and its pages hold the numbers of the files in results/."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from creditscope.studies.catalogue import NAMES, get_study
+from creditscope.studies.compare import about, read_audit
+from creditscope.studies.published import Decision, Number
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
+FOLDER = ROOT / "audits" / "arxiv-2606.21126"
+PAGE = (ROOT / "docs" / "audit.md").read_text()
+LIMIT = 20 * 2**20
+
+
+@pytest.fixture(scope="module")
+def raw() -> list[dict[str, Any]]:
+    """The files as they are, without any of our readers."""
+    return [json.loads(p.read_text()) for p in sorted((RESULTS / "runs").glob("*.json"))]
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[dict[str, str]]:
+    with (ROOT / "docs" / "audit.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_file_is_indexed_and_all_are_small(raw):
+    index = json.loads((RESULTS / "index.json").read_text())["runs"]
+    names = {p.stem for p in (RESULTS / "runs").glob("*.json")}
+    assert names == set(index)
+    assert all(entry["command"].startswith("creditscope train --dataset ") for entry in index.values())
+    assert sum(p.stat().st_size for p in RESULTS.rglob("*") if p.is_file()) < LIMIT
+    assert not list(RESULTS.rglob("*.safetensors"))
+    for run in raw:
+        assert run["files"].keys() >= {"model.safetensors", "credit.safetensors"}  # checksums of what is not here
+
+
+def test_the_published_values_are_whole():
+    """197 numbers and 90 decisions before the corrections; what was added or corrected says so."""
+    claims = read_audit(FOLDER).claims
+    numbers = [c for c in claims if isinstance(c, Number)]
+    assert len([c for c in numbers if "added" not in c.note]) == 197
+    assert len([c for c in claims if isinstance(c, Decision)]) == 90
+    assert all(c.source for c in claims)
+    for c in numbers:
+        assert re.match(r"(v1|v2|outline|code README|final|public history)", c.source), c
+    assert sum("corrected" in c.note for c in numbers) >= 10
+
+
+@pytest.mark.parametrize(
+    ("wanted", "value"),
+    [
+        ({"method": "dfa", "setting": "", "quantity": "deep_cosine_all_layers", "table": "Penalty"}, "-0.022"),
+        ({"method": "ep", "quantity": "growth", "table": "Primary audit"}, "11.6"),
+        ({"method": "dfa", "quantity": "reference_norm_128[2]"}, "6.7e-07; 6.5e-07; 3.9e-07"),
+        ({"method": "fa", "quantity": "accuracy", "table": "d = 512, L = 2", "minus": ""}, "0.345"),
+    ],
+)
+def test_corrections(wanted, value):
+    (found,) = (c for c in read_audit(FOLDER).claims if all(getattr(c, k, None) == v for k, v in wanted.items()))
+    assert isinstance(found, Number)
+    assert (found.value, found.kind, found.std) == (value, "value", None)
+
+
+def test_every_claim_is_about_some_run_of_the_plan():
+    """Otherwise it would say "not run" for ever; of what no study plans, the page says so by that."""
+    audit = read_audit(FOLDER)
+    planned = {spec.hash: spec for name in NAMES for spec in get_study(name).specs("paper")}
+    outside = set()
+    for claim in audit.claims:
+        wanted = [audit.wanted(claim, r) for name, r in audit.paper.readings.items() if name in ("as written", "rms")]
+        for fields in wanted:
+            fields.pop("epochs")
+        if not any(about(spec, fields) for spec in planned.values() for fields in wanted):
+            outside.add((claim.method, claim.setting))
+    assert outside == {(m, "SmallCNN") for m in ("sb", "ep", "cb")}
+
+
+def test_the_page_is_short_and_what_git_holds_is_small():
+    assert len(PAGE.splitlines()) <= 120
+    assert (ROOT / "docs" / "audit.csv").stat().st_size < 300_000
+    assert (ROOT / "docs" / "images" / "audit.svg").stat().st_size < 60_000
+    assert not (ROOT / "docs" / "audit.html").exists()
+
+
+# ---- a second computation of what the pages say ------------------------------------------------------------------------
+
+
+def primary(
+    raw: list[dict[str, Any]], method: str, last: int | None = None, **change: Any
+) -> dict[str, dict[int, Any]]:
+    """Files of the primary audit by credit norm and seed, chosen by hand-written conditions."""
+    chosen: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
+    for run in raw:
+        s = {"grad_clip": None, "head_lr": None, **run["spec"]}
+        shape = {"dataset": "cifar10", "arch": "resmlp", "width": 256, "depth": 4, "epochs": 100, "terminal_norm": True}
+        rest = {
+            "penalty": 0,
+            "train_last": last,
+            "targets": "labels",
+            "method": method,
+            "grad_clip": None,
+            "head_lr": None,
+        }
+        same = all(s[k] == v for k, v in {**shape, **rest, **change}.items())
+        if same and s["credit_site"] in (None, "input") and s["precision"] == "fp32":
+            chosen[s["credit_norm"] or ""][s["seed"]] = run
+    return chosen
+
+
+READ = {
+    "accuracy": lambda line: line["accuracy"],
+    "last_h": lambda line: line["h"][-1],
+    "reference_norm_128": lambda line: line["g_per_sample"][-1] / 128,
+    "growth": lambda line: max(np.divide(line["h"][1:], line["h"][:-1])),
+}
+
+
+@pytest.mark.parametrize("method", ["bp", "fa", "dfa"])
+def test_lines_equal_the_files(raw, lines, method):
+    """numpy over the last lines of the trajectories."""
+    compared = 0
+    for norm, by_seed in primary(raw, method).items():
+        last = [by_seed[seed]["trajectory"][-1] for seed in sorted(by_seed)]
+        reading = "rms" if norm == "rms" else "as written"
+        for quantity, read in READ.items():
+            wanted = {
+                "table": "Primary audit",
+                "method": method,
+                "setting": "",
+                "quantity": quantity,
+                "reading": reading,
+            }
+            for row in (x for x in lines if all(x[k] == v for k, v in wanted.items()) and x["note"].find("1024") < 0):
+                values = [read(line) for line in last]
+                mean = np.mean(values) if quantity == "accuracy" else np.exp(np.mean(np.log(values)))
+                assert float(row["ours"]) == pytest.approx(mean, rel=1e-4)
+                assert int(row["ours.n"]) == len(values)
+                compared += 1
+    assert compared >= 4
+
+
+@pytest.mark.parametrize(
+    ("label", "method", "norm"), [("bp", "bp", ""), ("fa(rms)", "fa", "rms"), ("dfa(none)", "dfa", "none")]
+)
+@pytest.mark.parametrize("page", ["README.md", "docs/audit.md"])
+def test_margins_equal_those_of_the_files(raw, label, method, norm, page):
+    """Paired t over seeds, by scipy's test of one sample, from the accuracies in the files."""
+    accuracy = [
+        {seed: r["trajectory"][-1]["accuracy"] for seed, r in primary(raw, method, last)[norm].items()}
+        for last in (None, 0)
+    ]
+    margins = [100 * (accuracy[0][seed] - accuracy[1][seed]) for seed in accuracy[0]]
+    interval = stats.ttest_1samp(margins, 0).confidence_interval(0.95)
+    told = f"{np.mean(margins):+.1f} [{interval.low:+.1f}, {interval.high:+.1f}]"
+    text = (
+        (ROOT / page)
+        .read_text()
+        .partition("primary audit, from results/" if page == "README.md" else "## The audit table")[2]
+    )
+    row = next(x for x in text.splitlines() if x.startswith(f"| {label} |"))
+    assert told in row.replace("\\", "")
+
+
+def found(pattern: str) -> list[float]:
+    match = re.search(pattern, " ".join(PAGE.split()))
+    assert match is not None, pattern
+    return [float(x) for x in match.groups()]
+
+
+def test_findings_one_to_four_equal_the_files(raw):
+    def last(runs: dict[int, Any]) -> dict[int, float]:
+        return {seed: run["trajectory"][-1]["accuracy"] for seed, run in sorted(runs.items())}
+
+    bp: list[tuple[dict[str, Any], float]] = [
+        ({}, 0.615),
+        ({"epochs": 30}, 0.585),
+        ({"epochs": 30, "penalty": 0.01}, 0.532),
+    ]
+    off = [abs(np.mean(list(last(primary(raw, "bp", **change)[""]).values())) - p) for change, p in bp]
+    frozen = {
+        (method, norm): last(runs) for method in ("bp", "fa", "dfa") for norm, runs in primary(raw, method, 0).items()
+    }
+    off.append(abs(np.mean(list(frozen["dfa", "rms"].values())) - 0.349))
+    assert found(r"agree with ours to ([\d.]+)") == [pytest.approx(max(off), abs=6e-4)]
+    course = {1: 1.4e-6, 2: 3.1e-7, 3: 1.3e-7}
+    recipes: list[tuple[dict[str, Any], str]] = [
+        ({}, r"off by a factor ([\d.]+)\."),
+        ({"grad_clip": 1.0}, r"it is off by ([\d.]+),"),
+    ]
+    for change, words in recipes:
+        runs = primary(raw, "dfa", **change)["rms" if change else "none"].values()
+        ratios = [
+            np.mean([np.log10(r["trajectory"][e]["g_per_sample"][-1] / 1024 / p) for r in runs])
+            for e, p in course.items()
+        ]
+        assert found(words) == [pytest.approx(10 ** np.sqrt(np.mean(np.square(ratios))), rel=0.06)]
+    for norm in ("none", "rms"):
+        fa, dfa = (last(primary(raw, m)[norm]) for m in ("fa", "dfa"))
+        told = found(rf"([\d.]+) pp (?:are left )?\({norm}\)")
+        assert told == [pytest.approx(100 * np.mean([fa[s] - dfa[s] for s in fa]), abs=0.06)]
+    means = [np.mean(list(by_seed.values())) for by_seed in frozen.values()]
+    assert found(r"differ by ([\d.]+) pp") == [pytest.approx(100 * (max(means) - min(means)), abs=0.06)]
+
+
+def test_the_choices_of_seeds_equal_the_files(raw):
+    """Every three of ten seeds, by hand: the mean margin of FA under 2 pp."""
+    accuracy: dict[int | None, dict[int, float]] = {None: {}, 0: {}}
+    for run in raw:
+        s = run["spec"]
+        wide = (s["width"], s["depth"], s["epochs"], s["dataset"], s["method"]) == (512, 2, 30, "cifar10", "fa")
+        if wide and s["seed"] <= 10 and s["credit_norm"] == "none" and s["credit_site"] == "input":
+            accuracy[s["train_last"]][s["seed"]] = run["trajectory"][-1]["accuracy"]
+    margins = {seed: 100 * (acc - accuracy[0][seed]) for seed, acc in accuracy[None].items()}
+    choices = list(itertools.combinations(sorted(margins), 3))
+    below = sum(np.mean([margins[s] for s in three]) < 2 for three in choices)
+    assert found(r"of the (\d+) choices of three among ten seeds, (\d+) put") == [len(choices), below]

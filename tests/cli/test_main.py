@@ -1,0 +1,86 @@
+"""The top level: help, version, exit codes, one-line errors."""
+
+import contextlib
+import errno
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from creditscope.cli import main
+from creditscope.cli.commands import ROOT, Group
+
+from .calls import one_line_error
+
+
+def commands(group: Group = ROOT, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command and every group of commands as the words that name it."""
+    for name, node in group.commands.items():
+        yield (*words, name)
+        if isinstance(node, Group):
+            yield from commands(node, (*words, name))
+
+
+@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
+def test_help_shows_an_example(words, capsys):
+    with contextlib.suppress(SystemExit):
+        assert main([*words, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(rf"Example: (\w+=\S+ )?creditscope {' '.join(words)}", " ".join(out.split())), out
+
+
+def test_a_group_alone_lists_its_commands(capsys):
+    for words in ([], ["--help"], ["help"], ["study"], ["runs", "help"], ["pitfalls", "-h"]):
+        assert main(words) == 0
+        group = ROOT.commands[words[0]] if words[:1] and words[0] in ROOT.commands else ROOT
+        assert isinstance(group, Group)
+        listed = re.findall(r"^  ([a-z]+)  +\S", capsys.readouterr().out, re.MULTILINE)
+        assert listed == list(group.commands)
+
+
+def modules_after(*words: str) -> set[str]:
+    """What a fresh process has imported when the command has ended."""
+    program = (
+        "import atexit, sys; from creditscope.cli import main\n"
+        "atexit.register(lambda: print('\\n', *sys.modules)); main({})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program.format(list(words))], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("words", [["--help"], ["runs"], ["--version"]], ids=" ".join)
+def test_the_quick_answers_need_neither_tyro_nor_torch(words):
+    assert not {"tyro", "torch", "pydantic"} & modules_after(*words)
+
+
+@pytest.mark.parametrize("words", [["train"], ["study", "run"], ["runs", "verify"], ["report"]], ids=" ".join)
+def test_the_help_of_a_command_needs_no_torch(words):
+    assert {"tyro", "torch"} & modules_after(*words, "--help") == {"tyro"}
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert re.fullmatch(r"creditscope \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+def test_a_path_that_may_not_be_read_is_one_line(capsys, monkeypatch):
+    def refuse(self):
+        raise PermissionError(errno.EACCES, "Permission denied", "locked/spec.json")
+
+    monkeypatch.setattr("creditscope.cli.rules.Rules.execute", refuse)
+    assert "locked/spec.json: Permission denied; check the path" in one_line_error(capsys, "rules")
+    for error, says in (
+        (OSError(errno.ENOSPC, "No space left on device"), "creditscope: No space left on device\n"),
+        (OSError(), "creditscope: OSError\n"),
+        (OSError(errno.EIO, "broken\nline", "a\nb"), "creditscope: a b: broken line\n"),
+    ):
+
+        def fail(self, error=error):
+            raise error
+
+        monkeypatch.setattr("creditscope.cli.rules.Rules.execute", fail)
+        assert one_line_error(capsys, "rules") == says

@@ -1,0 +1,44 @@
+"""Arguments: every mistake is one line that says what was probably meant."""
+
+import pytest
+
+from .calls import one_line_error
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["fly"], "unknown command 'fly'"),
+        (["train", "--method", "magic"], "method 'magic' is unknown; choose one of"),
+        (["train", "--method", "dfa"], "needs credit_norm"),
+        (["train", "--method", "bp", "--credit-norm", "rms"], "do not apply to method bp"),
+        (
+            ["train", "--speed", "9"],
+            "train: unknown option --speed; did you mean '--seed'?; see creditscope train --help",
+        ),
+        (
+            ["train", "--credit-norm", "l2"],
+            "--credit-norm is 'l2'; choose one of none, rms; see creditscope train --help",
+        ),
+        (["train", "--epoch", "1"], "unknown option --epoch; did you mean '--epochs'?; see creditscope train --help"),
+        (["train", "--epochs", "abc"], "--epochs takes INT, not 'abc'; see creditscope train --help"),
+        (["train", "--epochs", "-3"], "epochs: must be 1 or more (got -3)\n"),
+        (["diagnose"], "diagnose: missing bundle PATH (Directory of the bundle); see creditscope diagnose --help"),
+        (["study", "run", "audit"], "study run: missing --store PATH (Directory of the store"),
+        (["runs", "lst"], "unknown command 'runs lst'; did you mean 'list'? commands are list, show"),
+        (["train", "--dataset", "cifar11"], "--dataset is 'cifar11'; did you mean 'cifar10'? choose one of"),
+        (["train", "--epochs"], "train: --epochs needs a value (INT)"),
+        (["train", "--option", "--method", "bp"], "train: --option needs a value"),
+        (["demo", "--seeds", "1", "b"], "--seeds takes [INT [INT ...]], not '1 b'"),
+        (["diagnose", "a", "b"], "'b' is one argument too many"),
+        (["train", "--lr", "-1"], "lr: must be more than 0 (got -1.0)"),
+        (["train", "--arch", "vit-mini"], "needs images"),
+        (["diagnose", "nowhere"], "nowhere is not a directory"),
+        (["report", "nowhere"], "nowhere is neither a directory nor a file"),
+        (["diagnose", ".", "--protocol", "two-check"], "two-check"),
+    ],
+)
+def test_a_users_mistake_is_one_line_with_code_2(args, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert says in one_line_error(capsys, *args)
+    assert list(tmp_path.iterdir()) == []  # nothing half-written

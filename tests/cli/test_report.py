@@ -1,0 +1,132 @@
+"""`creditscope report` from a user's side: my own report beside the demo's networks, and runs whose rule is not at hand."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.training.small import small_quadratic, spec, use
+
+from creditscope import credit_rule
+from creditscope.cli import main
+from creditscope.credit import registry
+from creditscope.protocol.report import make_report
+from creditscope.training.loop import train
+
+from ..protocol.factory import make_facts
+from ..render.pages import trained
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory) -> Path:
+    """DFA and BP with their nulls."""
+    root: Path = tmp_path_factory.mktemp("demo")
+    trained(root)
+    return root
+
+
+@pytest.fixture
+def mine(tmp_path) -> Path:
+    report = make_report(make_facts(), headline_acc=0.61, n_test=1000, method_name="my network", notes="my data, L = 3")
+    report.to_json(tmp_path / "my.json")
+    return tmp_path / "my.json"
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_my_report_stands_in_the_table_in_the_page_and_in_its_tiles(demo, mine, tmp_path, capsys):
+    page_file = tmp_path / "page.html"
+    files = {"json": tmp_path / "all.json", "markdown": tmp_path / "all.md", "latex": tmp_path / "all.tex"}
+    flags = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+    assert main(["report", str(mine), str(demo), "--html", str(page_file), *flags]) == 0
+    out = capsys.readouterr().out
+    assert "my network" in words(out)
+    assert "0.610" in out
+    page = page_file.read_text()
+    table = re.search(r'<table class="audit".*?</table>', page, re.DOTALL)
+    assert table is not None
+    assert table[0].count('<th role="rowheader"') == 3
+    assert "my network" in table[0]
+    assert "my data, L = 3" in table[0]
+    for key in re.findall(r'href="#(run-\w+)"', table[0]):
+        assert page.count(f'id="{key}"') == 1
+    assert table[0].count('href="#run-') == 3
+    tiles = re.findall(r"(\d+) of (\d+)", page.split("<table")[0])
+    assert tiles
+    assert {total for _, total in tiles} == {"3"}
+    assert [entry["method"] for entry in json.loads(files["json"].read_text())][-1] == "my network"
+    for kind in ("markdown", "latex"):
+        assert "my network" in files[kind].read_text()
+
+
+def test_reports_alone_and_a_directory_of_them_make_a_table(mine, tmp_path, capsys):
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    shutil.copy(mine, reports / "a.json")
+    other = make_report(make_facts(), headline_acc=[0.5, 0.52], method_name="their network")
+    other.to_json(reports / "b.json")
+    (reports / "notes.json").write_text('{"todo": "write the paper"}')
+    assert main(["report", str(reports), "--html", str(tmp_path / "page.html")]) == 0
+    said = capsys.readouterr()
+    assert "my network" in words(said.out)
+    assert "their network" in words(said.out)
+    assert "0.510 ± 0.014" in words(said.out)
+    assert "left out" in said.err
+    assert "notes.json" in said.err
+    # what `report --json` wrote is read back as the same rows
+    assert main(["report", str(reports), "--json", str(tmp_path / "all.json")]) == 0
+    first = capsys.readouterr().out
+    assert main(["report", str(tmp_path / "all.json")]) == 0
+    assert capsys.readouterr().out == first
+
+
+def test_a_directory_without_bundles_and_reports_is_one_line(tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert main(["report", str(tmp_path / "empty")]) == 2
+    assert "holds no bundle and no report" in capsys.readouterr().err
+
+
+def test_stored_facts_need_no_rule_file(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(registry, "_rules", dict(registry._rules))
+    monkeypatch.setattr(registry, "_origin", dict(registry._origin))
+
+    @credit_rule("on-my-laptop")
+    def push(hiddens, logits, y):
+        return [h.sign() for h in hiddens]
+
+    use(monkeypatch, small_quadratic())
+    for last in (None, 0):
+        train(spec(method="on-my-laptop", credit_norm="none", train_last=last), tmp_path / "runs" / f"{last}")
+    del registry._rules["on-my-laptop"]
+    assert main(["report", str(tmp_path / "runs"), "--html", str(tmp_path / "page.html")]) == 0
+    said = capsys.readouterr()
+    assert "left out" not in said.err
+    assert "on-my-laptop" in words(said.out)
+    assert "matched" in said.out  # its null was found
+    assert main(["diagnose", str(tmp_path / "runs" / "None")]) == 2  # to measure it, the rule is needed
+    assert "method 'on-my-laptop' is unknown" in capsys.readouterr().err
+
+
+def test_a_report_of_bundles_shows_the_gamma_that_was_measured(store, tmp_path):
+    assert main(["report", str(store), "--json", str(tmp_path / "all.json")]) == 0
+    for group in json.loads((tmp_path / "all.json").read_text()):
+        for report in group["reports"]:
+            name = "dfa" if group["method"].startswith("dfa") else "bp"
+            measured = json.loads((store / name / "report.json").read_text())["facts"]
+            assert report["facts"]["aggregate"] == measured["aggregate"]
+            assert report["facts"]["aggregate"]["concat"] is not None
+            assert report["facts"]["evaluation"] == measured["evaluation"]
+
+
+def test_report_prints_one_row_per_method_and_writes_markdown(store, capsys, tmp_path):
+    assert main(["report", str(store), "--markdown", str(tmp_path / "t.md")]) == 0
+    out = capsys.readouterr().out
+    assert "dfa(rms)" in out
+    assert "three-check/1.1" in out
+    rows = [line for line in (tmp_path / "t.md").read_text().splitlines() if line.startswith("| ")]
+    assert len(rows) == 1 + 2  # header, bp, dfa
