@@ -28,7 +28,7 @@ from creditscope.measure.certificate import (
 from creditscope.measure.null_space import Use, null_space
 from creditscope.models import ResMLP, SmallCNN, ViTMini
 from creditscope.protocol.report import DiagnosticReport, make_report
-from creditscope.render.certificate import certificate_matrix, drawn
+from creditscope.render.certificate import certificate_matrix
 from creditscope.stream.interface import InterfaceStream
 from creditscope.stream.untouched import fingerprint
 from creditscope.training.certify import certify
@@ -423,7 +423,8 @@ def test_a_certificate_is_plain_data_and_text(tmp_path: Path) -> None:
     matrix = certificate_matrix(found)
     assert [len(cells) for _, cells in matrix.rows] == [DEPTH] * DEPTH
     assert [cells[k].words for k, (_, cells) in enumerate(matrix.rows)] == ["not tested"] * DEPTH
-    assert drawn(found, ".svg").startswith(b"<?xml")
+    assert found.plot().save(tmp_path / "matrix.svg").read_bytes().startswith(b"<?xml")
+    assert f"LOCALITY: {GLOBAL}" in held.to_markdown()
     damaged = held.to_dict()
     damaged["certificate"]["matrix"] = [[0.0]]
     with pytest.raises(CreditscopeError, match="the matrix is not 3 x 3"):

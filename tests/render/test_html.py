@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import random
 import re
 from html.parser import HTMLParser
 from importlib import resources
@@ -14,46 +15,53 @@ import numpy as np
 import pytest
 
 from creditscope.cli import main
+from creditscope.measure.certificate import Answer, Certificate
 from creditscope.measure.facts import Training
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.report import make_report
-from creditscope.render.audit import audit_markdown, caption, cells
-from creditscope.render.axes import linear_axis, log_axis, whole_ticks
-from creditscope.render.charts import Chart, Level, Series, missing
-from creditscope.render.figures import names
+from creditscope.render.audit import caption, cells
 from creditscope.render.html import Network, html_page, networks
 from creditscope.render.html.overview import told_apart
-from creditscope.render.html.section import section
-from creditscope.render.html.studies import _kind
+from creditscope.render.html.page import network_html
+from creditscope.render.html.section import row
 from creditscope.render.numbers import signed
-from creditscope.render.svg import chart_svg
-from creditscope.runs.groups import Group, audit
-from creditscope.studies.grid import FA
+from creditscope.render.tables import kinds, table_markdown
+from creditscope.runs.groups import Group, audit, reported
 from creditscope.runs.record import Record
+from creditscope.studies.audit import audit_table
+from creditscope.studies.grid import FA
 
 from ..protocol.factory import make_facts
-from ..studies.test_analyses import pool
+from ..studies.records import pool
 from .pages import HOSTILE, renamed, trained, unpacked
+from .synthetic import full
+from .test_figures import profile
 from .test_report import report
 
-VOID = {"meta", "link", "input", "br", "circle", "rect", "line", "polyline", "polygon"}
+VOID = {"meta", "link", "input", "br", "circle", "rect", "path"}
 
 
 class Page(HTMLParser):
-    """Elements, attributes and text; checks that elements close in order."""
+    """Elements, attributes and text of the page and, behind it, of the network pages packed in it; elements close in order."""
 
     def __init__(self, source: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[str] = []
         self.text: list[str] = []
-        self.data = ""
+        self.packs: list[str] = []
         self.feed(source)
+        self.overview = len(self.elements)
+        """Elements that are there before a network is opened."""
+        self.networks = [unpacked(pack) for pack in self.packs if "data" in unpacked(pack)]
+        self.studies: list[Any] = next((held["studies"] for held in map(unpacked, self.packs) if "studies" in held), [])
+        for network in self.networks:
+            self.feed(network["html"])
         assert self.open == [], self.open
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
+        if tag not in VOID or tag in ("circle", "path"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -63,11 +71,8 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        inside = self.open[-1:] == ["script"] and self.elements[-1][1].get("id") == "data"
-        if inside:
-            self.data += data
-        else:
-            self.text.append(data)
+        packed = self.open[-1:] == ["script"] and self.elements[-1][1].get("type") == "application/gzip"
+        (self.packs if packed else self.text).append(data)
 
     def of(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.elements if name == tag]
@@ -93,8 +98,8 @@ def hand_made(**facts: Any) -> Network:
     return Network(made)
 
 
-def test_every_network_has_a_section_and_its_whole_report_as_json(page, groups, bundles):
-    data = unpacked(page.data)["networks"]
+def test_every_network_has_a_page_and_its_whole_report_as_json(page, groups, bundles):
+    data = [n["data"] for n in page.networks]
     assert [n["key"] for n in data] == [a["id"] for a in page.of("article")]
     assert len(data) == len(bundles) == 4
     assert [n["null"] for n in data] == [False, False, True, True]
@@ -109,23 +114,73 @@ def test_every_network_has_a_section_and_its_whole_report_as_json(page, groups, 
             assert step.sentence in text
 
 
+def test_the_overview_is_there_without_a_network_opened(page, groups):
+    """Without scripts, and in print: the audit table, its figure and a line per network; no network page."""
+    tags = [tag for tag, _ in page.elements[: page.overview]]
+    assert "article" not in tags
+    assert tags.count("svg") == 1
+    assert tags.count("tr") == 1 + len(groups) + 1 + 4
+
+
 def test_every_mark_of_a_layer_figure_is_a_number_of_the_report(page, groups):
     facts = groups[0].reports[0].facts
-    told = [a["data-v"] for _, a in page.elements if "data-v" in a]
-    first = np.array([float(v) for v in told if v.lower().replace("e", "").strip("+-.0123456789") == ""])
+    told = re.findall(r"<title>([^<]*)</title>", page.networks[0]["html"])
+    first = np.array([float(words.split(" = ")[1].split(",")[0].split(" ")[0]) for words in told])
     for expected in (*facts.scale.mean, *facts.reference.batch_mean_128, *facts.alignment.mean):
-        assert np.isclose(first, expected, rtol=1e-3, atol=0).any()
+        assert np.isclose(first, expected, rtol=6e-3, atol=0).any()
     # a person reads it: no mark says 0.28908333333333336
-    assert max(sum(c.isdigit() for c in v.split("e")[0]) for v in told if v[-1:].isdigit()) <= 7
+    digits = [
+        sum(c.isdigit() for c in number.split("e")[0].lstrip("0."))
+        for words in told
+        for number in re.findall(r"[\d.e+-]{4,}", words)
+    ]
+    assert max(digits) <= 4  # 1234 is printed whole
+
+
+def test_two_reports_of_one_name_have_pages_of_their_own(tmp_path):
+    given = [hand_made(cosines=(0.1 * k,) * 5) for k in (1, 2, 2)]
+    page = Page(html_page([], given))
+    keys = [n["data"]["key"] for n in page.networks]
+    assert len(set(keys)) == 3
+    assert [a["id"] for a in page.of("article")] == keys
+    assert [a["href"] for a in page.of("a") if str(a.get("href")).startswith("#run-")] == [f"#{key}" for key in keys]
+    rows = reported((f"{k}.json", n.report) for k, n in enumerate(given))
+    linked = Page(html_page(rows, given))
+    links = [str(a["href"]).removeprefix("#") for a in linked.of("a") if "seed" in str(a.get("class"))]
+    assert links == keys
+
+
+def test_the_depth_profile_is_drawn_with_the_twin_as_a_band():
+    facts = make_facts(depth=None, cosines=(0.1,) * 5).model_copy(
+        update={"profile": profile((0.3, 0.4, 0.41, 0.42, 0.5), (0.3,) * 5)}
+    )
+    made = network_html(Network(make_report(facts, method_name="mine")), DiagnosticThresholds())
+    for words in ("network = 0.5 [0.48, 0.53], layer 4", "twin: random blocks = 0.3 [0.28, 0.33], layer 0"):
+        assert f"<title>{words}</title>" in made
+    assert 'fill-opacity="0.2"' in made
+    assert "h_4" in made
+    assert "profile margin (readout of h_L minus the twin" in made
+
+
+def test_a_certificate_stands_on_the_page_with_its_matrix():
+    answer = Answer("weight transport between blocks", "no", 2e-7, 1e-6)
+    found = Certificate("local", "why", ((None, 1e-9), (0.5, None)), {"transport": answer}, ("a", "b"), {})
+    made = network_html(Network(hand_made().report.with_certificate(found)), DiagnosticThresholds())
+    for words in (
+        "LOCALITY: local (why)",
+        "weight transport between blocks",
+        "2e-07",
+        "<title>weights of b, update of a: 0.5</title>",
+    ):
+        assert words in made
 
 
 def test_every_figure_says_what_it_shows(page):
     charts = page.of("svg")
-    assert len(charts) >= 3 + 4 * 6
+    assert len(charts) == 1 + 2 * 4  # the audit's, and layers and epochs of every network
     for chart in charts:
         assert chart["role"] == "img"
-        assert len(chart["aria-label"]) > 30
-        assert chart["data-convention"]
+        assert len(chart["aria-label"] or "") > 30
 
 
 def test_nothing_is_requested_from_anywhere(page):
@@ -148,11 +203,11 @@ def test_hostile_text_is_inert_in_the_page_and_in_the_table(groups, bundles, pag
     assert tags == [tag for tag, _ in page.elements]
     for _, attributes in other.elements:
         assert not any(name.startswith("on") for name in attributes)
-    assert unpacked(other.data)["networks"][0]["report"]["notes"] == text
+    assert other.networks[0]["data"]["report"]["notes"] == text
     assert len(made) < 400_000 + 40 * len(text)
     assert "49" not in re.findall(r"<h1>(.*?)</h1>", made)[0]
-    assert not re.search("[\x00\x1b\u2028\u202e]", made)
-    table = audit_markdown(spoilt, text)
+    assert not re.search("[\x00\x1b\u2028\u202e]", made + "".join(n["html"] for n in other.networks))
+    table = table_markdown(audit_table(spoilt, text))
     assert "<script" not in table
     assert "<img" not in table
     assert len(table) < 20_000
@@ -194,13 +249,17 @@ def test_a_fuller_report_adds_what_it_measured(groups, bundles):
 
 
 def test_the_full_level_is_drawn_with_its_controls_and_its_null_band():
-    made = report(level="full", method_name="mine")
-    page = Page(html_page([], [Network(made)]))
-    charts = {a["data-key"]: a for a in page.of("svg")}
-    assert {"rho", "nudging", "fresh-b", "cosine"} <= charts.keys()
-    assert "fresh-B null of the deep mean" in (charts["cosine"]["aria-label"] or "")
+    made = network_html(Network(report(level="full", method_name="mine")), DiagnosticThresholds())
+    label = re.findall(r'aria-label="(mean [^"]*)"', made)[0]
+    for words in (
+        "perturbation correlation ρ",
+        "loss change by nudging",
+        "fresh-B null: deep mean cosine",
+        "fresh-B null of the deep mean",
+    ):
+        assert words in label
     for kind in ("credit a", "control a = g", "control random"):
-        assert kind in (charts["rho"]["aria-label"] or "")
+        assert kind in label
 
 
 def test_the_command_writes_page_table_and_figures(bundles, tmp_path, capsys):
@@ -211,46 +270,36 @@ def test_the_command_writes_page_table_and_figures(bundles, tmp_path, capsys):
     assert "the protocol" in capsys.readouterr().out
     Page(out["--html"].read_text(encoding="utf-8"))
     assert out["--latex"].read_text().startswith(r"\documentclass")
-    assert len(list(out["--figures"].iterdir())) == 9
+    assert len(list(out["--figures"].iterdir())) in (9, 12)  # 12 with the depth profile
     assert main(["report", given, "--html", str(tmp_path / "nowhere" / "r.html")]) == 2
 
 
-def test_a_hundred_runs_of_a_hundred_epochs_stay_under_five_megabytes(groups, bundles):
+def test_24_networks_of_a_hundred_epochs_stay_under_400_kilobytes(groups, bundles):
+    """Each with its own digits, profile and full level."""
     first = networks(groups, bundles)[0]
-    line = {**first.trajectory[-1], "growth": 1234.56789, "accuracy": 0.123456789}
-    long = [{**line, "epoch": k, "train_loss": 2.123456789 / (k + 1)} for k in range(101)]
-    wide = make_facts(cosines=(0.123456789012345,) * 5, growth=12345.678901234567, g_128=1.23456789012345e-8)
-    report = first.report.model_copy(update={"facts": wide})
-    many = [dataclasses.replace(first, report=report, path=f"runs/{k}", trajectory=long) for k in range(100)]
-    assert len(html_page(groups, many + networks(groups, bundles)).encode()) < 5_000_000
+    many = []
+    for k in range(24):
+        dice = random.Random(k)
+        line = {**first.trajectory[-1]}
+        keys = ("growth", "accuracy", "train_loss")
+        long = [
+            {**line, "epoch": e, **{key: dice.random() for key in keys}, "g_per_sample": [dice.random()]}
+            for e in range(101)
+        ]
+        facts = make_facts(
+            cosines=tuple(dice.random() for _ in range(5)), growth=100 * dice.random(), g_128=dice.random()
+        )
+        curves = [[dice.random() for _ in range(5)] for _ in range(2)]
+        facts = full(facts, dice).model_copy(update={"profile": profile(*curves)})
+        report = first.report.model_copy(update={"facts": facts})
+        many.append(dataclasses.replace(first, report=report, path=f"runs/{k}", trajectory=long))
+    assert len(html_page(groups, [*many[:22], *networks(groups, bundles)[:2]]).encode()) < 400_000
 
 
 def test_the_files_of_the_page_are_in_the_package():
     folder = resources.files("creditscope.render") / "html"
     for name in ("page.html", "page.css", "page.js"):
         assert (folder / name).is_file()
-
-
-def test_axes_hold_their_values_and_have_round_ticks():
-    assert linear_axis([0.03, 0.97]) == (0.0, 1.0, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    assert linear_axis([5.0]) == (4.4, 5.6, [4.4, 4.6, 4.8, 5.0, 5.2, 5.4, 5.6])
-    low, high, ticks = log_axis([3e-8, 0.2])
-    assert (low, high) == (1e-8, 1.0)
-    assert ticks == [1e-8, 1e-6, 1e-4, 1e-2, 1.0]
-    assert whole_ticks(range(5)) == [0, 1, 2, 3, 4]
-    assert whole_ticks(range(101)) == [0, 20, 40, 60, 80, 100]
-    assert linear_axis([math.nan]) == (0.0, 1.0, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
-
-
-def test_a_mark_stands_where_its_value_says():
-    chart = Chart("k", "t", "c", "y", [0, 1, 2], [Series("s", [0.0, 0.5, 1.0])], levels=(Level(0.5, "half"),))
-    drawn = str(chart_svg(chart))
-    heights = [float(y) for y in re.findall(r'<circle class="m" cx="[\d.]+" cy="([\d.]+)"', drawn)]
-    level = float(re.search(r'class="level"[^>]* y1="([\d.]+)"', drawn)[1])  # type: ignore[index]
-    assert heights[0] > heights[1] > heights[2]
-    assert heights[1] == pytest.approx(level, abs=0.11)
-    assert heights[1] == pytest.approx((heights[0] + heights[2]) / 2, abs=0.11)
-    assert missing(chart) == ""
 
 
 def test_the_margin_of_a_network_is_its_own_and_the_mean_says_that_it_is_one(bundles):
@@ -267,14 +316,14 @@ def test_the_margin_of_a_network_is_its_own_and_the_mean_says_that_it_is_one(bun
     pool = [*bundles, again(dfa, 0.27925), again(null, 0.2835)]
     assert pool[-2].accuracy == 0.27925
     made = audit(pool)
-    first, second = (section(n, DiagnosticThresholds()) for n in networks(made, pool)[:2])
+    first, second = map(row, networks(made, pool)[:2])
     own = 100 * (dfa.accuracy - null.accuracy)
     mean = (own - 0.425) / 2
     assert first["margin"] == pytest.approx(own)
     assert second["margin"] == pytest.approx(-0.425)
     assert second["margin_cell"] == "-0.4"
     assert second["margin_told"] == f"mean margin over 2 seeds {signed(mean, 1)} pp, this network -0.4 pp"
-    alone = section(Network(made[0].reports[1]), DiagnosticThresholds())  # its null is not at hand
+    alone = row(Network(made[0].reports[1]))  # its null is not at hand
     assert alone["margin"] is None
     assert alone["margin_cell"] == f"– (mean over 2 seeds {signed(mean, 1)})"
     text = html_page(made, networks(made, pool))
@@ -284,22 +333,20 @@ def test_the_margin_of_a_network_is_its_own_and_the_mean_says_that_it_is_one(bun
 
 def test_the_audit_table_says_over_how_many_layers_gamma_is(groups):
     group = groups[0]
-    assert "layers)" not in cells(group)[2]
+    assert "layers)" not in cells(group)["gamma"]
     facts = group.reports[0].facts
     lost = facts.alignment.model_copy(update={"mean": (None, *facts.alignment.mean[1:])})
     fewer = renamed(group, facts=facts.model_copy(update={"alignment": lost}))
-    value, _, both = cells(group)[2].partition("; ")
-    assert cells(fewer)[2] == f"{value} (1 of 2 layers); {both}"  # of those that count: a_2 trains nothing
-    assert both.endswith(" over all layers")
+    assert "1 of 2 layers" in cells(fewer)["gamma"]  # of those that count: a_2 trains nothing
 
 
 def test_the_caption_of_the_markdown_table_is_whole(groups):
-    assert caption(groups)[-20:] in audit_markdown(groups, "title")
+    assert caption(groups)[-20:] in table_markdown(audit_table(groups, "title"))
     assert len(caption(groups)) > 500
 
 
 def test_groups_of_one_name_are_told_apart_by_what_differs_on_the_same_task_and_shape():
-    def group(**change: object) -> Group:
+    def group(**change: Any) -> Group:
         return audit(pool((FA, 0.4, 0.35, {}), **change))[0]
 
     whole, bare = group(), group(terminal_norm=False)
@@ -308,25 +355,10 @@ def test_groups_of_one_name_are_told_apart_by_what_differs_on_the_same_task_and_
     assert told_apart(elsewhere, [whole, bare, elsewhere]) == ""
 
 
-def test_names_keep_what_tells_groups_apart_where_they_are_cut():
-    def group(**change: object) -> Group:
-        return audit(pool((FA, 0.4, 0.35, {}), **change))[0]
-
-    wide, deep, bare = group(width=512), group(), group(terminal_norm=False)
-    label = deep.label
-    assert names([deep]) == [label]
-    assert names([wide, deep], 60) == [f"{label} d=512", f"{label} d=256"]
-    assert names([wide, deep, bare], 24) == [
-        "fa(none) norm True d=512",
-        "fa(none) norm True d=256",
-        "fa(non… norm False d=256",
-    ]
-
-
 def test_a_column_of_names_is_no_column_of_sentences_or_numbers():
     columns = {
         "words": ["needs walk-back: D1 scale stability, D3 depth utility", "trustworthy"],
         "name": ["bp", "dfa(rms) [thirty epochs]"],
         "": ["+23.0 [+21.0, +24.9]", "-0.3 [-2.1, +1.4]"],
     }
-    assert {kind: _kind(cells) for kind, cells in columns.items()} == {kind: kind for kind in columns}
+    assert kinds([list(row) for row in zip(*columns.values(), strict=True)]) == list(columns)

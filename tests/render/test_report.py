@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
 import sys
+import types
 from typing import Any
 
 import pytest
@@ -15,9 +17,10 @@ from markdown_it import MarkdownIt
 from creditscope import CreditscopeError, DiagnosticReport, diagnose
 from creditscope.credit import BP, DFA
 from creditscope.models import ResMLP
+from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.report import make_report
 from creditscope.render.html.network import Network
-from creditscope.render.html.page import html_page
+from creditscope.render.html.page import network_html
 from creditscope.render.markdown import escape
 from creditscope.render.numbers import accuracy, num, signed
 from creditscope.stream.interface import InterfaceStream
@@ -248,12 +251,69 @@ def test_gamma_over_fewer_layers_says_so_everywhere():
         update={"mean": (None, None, 1.0, 1.0, 1.0), "measurable": (0, 0, 9, 9, 9), "std": (None, None, 0.0, 0.0, 0.0)}
     )
     whole, part = (make_report(f, headline_acc=[0.5]) for f in (made, made.model_copy(update={"alignment": half})))
-    page = html_page([], [Network(part)])
+    page, other = (network_html(Network(r), DiagnosticThresholds()) for r in (part, whole))
     for text in (str(part), part.to_markdown().replace("\\", ""), page):
         lines = [line for line in text.splitlines() if "+1.000" in line and ("Γ" in line or "headline" in line)]
         assert lines
         assert all("+1.000 (3 of 5 layers)" in line for line in lines)
-    for text in (str(whole), whole.to_markdown(), html_page([], [Network(whole)])):
+    for text in (str(whole), whole.to_markdown(), other):
         assert "of 5 layers" not in text
     withheld = make_report(make_facts(cosines=(1.0,) * 5, g_128=1e-12).model_copy(update={"alignment": half}))
     assert "(raw +1.000 (3 of 5 layers))" in " ".join(str(withheld).split())
+
+
+def test_a_report_shows_itself_in_a_notebook_as_a_figure_and_as_a_frame():
+    made = report(method_name="mine", level="full")
+    card = made._repr_html_()
+    for words in (made.verdict.line, *(c.sentence for c in made.verdict.checks), "<svg", 'role="img"'):
+        assert (words if words.startswith("<") or words.startswith("role") else escaped(words)) in card
+    assert "currentColor" in card  # the notebook's own colour of text: light and dark
+    figure = made.plot()
+    assert [axes.get_title(loc="left") for axes in figure.axes][:3] == ["mean ‖h_l‖", "‖g_l‖ / 128", "cos(a_l, g_l)"]
+    (line,) = [x for x in figure.axes[0].lines if x.get_marker() == "o"]
+    assert tuple(line.get_ydata()) == made.facts.scale.mean  # type: ignore[arg-type]
+
+
+def escaped(words: str) -> str:
+    return (
+        words.replace("&", "&amp;")
+        .replace("<", "&lt;")
+        .replace(">", "&gt;")
+        .replace("'", "&#x27;")
+        .replace('"', "&quot;")
+    )
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_strings_stay_words_in_a_card(text):
+    made = report(method_name=text, notes=text)
+    tags = re.findall(r"<(\w+)", made._repr_html_())
+    ours = "div style p strong span table thead tbody tr th td svg path text title circle"
+    assert set(tags) <= set(ours.split())
+    assert made._repr_html_().count("<svg") == 1
+
+
+def test_a_frame_has_a_row_per_layer_with_the_numbers_of_the_facts(monkeypatch):
+    """With a pandas of one class: neither pandas nor polars is required."""
+    made = report()
+    fake = types.ModuleType("pandas")
+    fake.DataFrame = list  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pandas", fake)
+    frame = made.to_frame()
+    assert [row["layer"] for row in frame] == list(range(made.facts.stream.depth + 1))
+    assert [row["h_norm"] for row in frame] == list(made.facts.scale.mean)
+    assert made.facts.alignment is not None
+    assert [row["cosine"] for row in frame] == list(made.facts.alignment.mean)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(CreditscopeError, match="needs pandas or polars"):
+        made.to_frame()
+
+
+def test_protocol_and_measure_know_no_renderer():
+    """Importing them loads no module of render: the public door wires it."""
+    code = (
+        "import sys, creditscope.protocol.report, creditscope.measure.certificate; "
+        "sys.exit(any(m.startswith('creditscope.render') for m in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

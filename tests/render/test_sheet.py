@@ -8,10 +8,13 @@ import pytest
 from rich.text import Text
 
 from creditscope.protocol.report import make_report
-from creditscope.render.audit import audit_renderable, cells
+from creditscope.render import tables
+from creditscope.render.report import renderable
 from creditscope.render.sheet import Cell, Sheet
-from creditscope.render.text import report_renderable, to_text
+from creditscope.render.tables import table_text, texts
+from creditscope.render.text import to_text
 from creditscope.runs.groups import reported
+from creditscope.studies.audit import audit_table
 
 from ..protocol.factory import make_facts
 
@@ -34,12 +37,12 @@ def test_every_word_of_a_table_stands_whole_at_any_width(width):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_audit_table_and_the_checks_of_a_report_break_no_word(width):
+def test_the_audit_table_and_the_checks_of_a_report_break_no_word(width, monkeypatch):
+    monkeypatch.setattr(tables, "terminal_width", lambda: width)
     report = make_report(make_facts(), headline_acc=[0.5, 0.52], n_test=1000, method_name="feedback-alignment")
-    (row,) = reported([("x.json", report)])
-    text = to_text(audit_renderable([row], "title"), width)
-    assert not broken(text, {word for cell in cells(row) for word in cell.split()})
-    text = to_text(report_renderable(report), width)
+    table = audit_table(reported([("x.json", report)]), "title")
+    assert not broken(table_text(table), {word for row in texts(table)[1] for cell in row for word in cell.split()})
+    text = to_text(renderable(report), width)
     assert not broken(text, {word for check in report.verdict.checks for word in check.sentence.split()})
 
 

@@ -45,7 +45,7 @@ class Plan:
     """
 
     name: Annotated[str, tyro.conf.Positional]
-    """Name of the study."""
+    """Name of the study, or the path of a file that defines STUDY."""
     preset: PresetName = "smoke"
     """smoke (embedded dataset, under two minutes), quick (real data, few epochs), paper (published recipe and seeds),
     reduced (paper, with fewer epochs or seeds where a run is costly)."""
@@ -85,7 +85,7 @@ class Run:
     """
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """Names of the studies; runs that they share are trained once."""
+    """Names of the studies, or paths of files that define STUDY; runs that they share are trained once."""
     store: Path
     """Directory of the store; made where there is none."""
     archive: Path | None = None
@@ -127,6 +127,7 @@ class Run:
         from creditscope.runs.execute import run_store
         from creditscope.runs.executors import LIBRARIES, make_executor, needs
         from creditscope.runs.store import Store
+        from creditscope.studies.catalogue import get_study
         from creditscope.studies.grid import unique
 
         if self.workers is not None and self.workers < 1:
@@ -141,7 +142,7 @@ class Run:
         store = Store(self.store, create=True)
         store.check_writable()
         for name, found in wanted.items():
-            store.write_plan(name, self.preset, [s.hash for s in found])
+            store.write_plan(get_study(name).name, self.preset, [s.hash for s in found])
         console = Console(stderr=True)
         done = sum(store.has(s) for s in specs)
         console.print(f"{len(specs)} runs, {done} done already; store {store.root}", soft_wrap=True)
@@ -216,7 +217,7 @@ class Show:
     """
 
     name: Annotated[str, tyro.conf.Positional]
-    """Name of the study."""
+    """Name of the study, or the path of a file that defines STUDY."""
     store: Path
     """Directory of the store, or of an archive (`runs export --format archive`)."""
     preset: PresetName = "smoke"

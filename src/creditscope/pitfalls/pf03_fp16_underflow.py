@@ -6,7 +6,18 @@ import ast
 from collections.abc import Iterator
 
 from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, Tensor, clear, found, from_facts
-from creditscope.pitfalls.source import AUTOGRAD, COSINES, Scope, Source, argument, is_false, keyword, last_name, words
+from creditscope.pitfalls.source import (
+    AUTOGRAD,
+    COSINES,
+    Scope,
+    Source,
+    argument,
+    is_literal,
+    keyword,
+    last_name,
+    method,
+    words,
+)
 
 TITLE = "float16 underflow of the reference"
 WHY = (
@@ -75,13 +86,14 @@ def code(source: Source) -> Iterator[Spot]:
             of = call.args[0] if call.args else None
             if source.is_call(call, AUTOGRAD) and isinstance(of, ast.Name) and of.id in losses:
                 yield source.spot(call, f"{of.id} was computed under float16 autocast: so is its gradient")
-            if _casts_to_half(source, call) and isinstance(call.func, ast.Attribute):
-                if source.is_gradient(call.func.value, scope):
+            owner = method(call)[1]
+            if owner is not None and _casts_to_half(source, call):
+                if source.is_gradient(owner, scope):
                     yield source.spot(call, "a gradient is cast to float16")
-                elif _is_network(call.func.value, scope, source) and any(
+                elif _is_network(owner, scope, source) and any(
                     _measures(source, c, scope) for c in source.calls_in(scope)
                 ):
-                    yield source.spot(call, f"{last_name(call.func.value)} is in float16 where gradients are measured")
+                    yield source.spot(call, f"{last_name(owner)} is in float16 where gradients are measured")
 
 
 def _half_autocast(source: Source, node: ast.With | ast.AsyncWith) -> ast.Call | None:
@@ -89,7 +101,7 @@ def _half_autocast(source: Source, node: ast.With | ast.AsyncWith) -> ast.Call |
         call = item.context_expr
         if not isinstance(call, ast.Call) or not source.is_call(call, AUTOCASTS):
             continue
-        if is_false(keyword(call, "enabled")):
+        if is_literal(keyword(call, "enabled"), False):
             continue
         cuda = "cuda" in source.dotted(call.func)
         device = None if cuda else argument(call, 0, "device_type")
@@ -126,13 +138,9 @@ def _assigned(body: list[ast.stmt]) -> set[str]:
 
 
 def _casts_to_half(source: Source, call: ast.Call) -> bool:
-    if not isinstance(call.func, ast.Attribute):
-        return False
-    if call.func.attr == "half" and not call.args and not call.keywords:
-        return True
-    if call.func.attr not in ("to", "type"):
-        return False
-    return any(source.dotted(v) in HALF for v in [*call.args, *(k.value for k in call.keywords)])
+    given = [*call.args, *(k.value for k in call.keywords)]
+    name, _ = method(call)
+    return (name == "half" and not given) or (name in ("to", "type") and any(source.dotted(v) in HALF for v in given))
 
 
 def _is_network(node: ast.expr, scope: Scope, source: Source) -> bool:
@@ -141,10 +149,10 @@ def _is_network(node: ast.expr, scope: Scope, source: Source) -> bool:
     if not name or isinstance(node, ast.Call | ast.Subscript):
         return False
     for call in source.calls_in(scope):
+        asked, owner = method(call)
         if isinstance(call.func, ast.Name | ast.Attribute) and last_name(call.func) == name and call.args:
             return True
-        asked = isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "named_parameters")
-        if asked and isinstance(call.func, ast.Attribute) and last_name(call.func.value) == name:
+        if asked in ("parameters", "named_parameters") and owner is not None and last_name(owner) == name:
             return True
     return False
 

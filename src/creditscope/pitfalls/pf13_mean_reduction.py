@@ -6,7 +6,20 @@ import ast
 from collections.abc import Iterator
 
 from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, clear, found, from_facts
-from creditscope.pitfalls.source import AUTOGRAD, HIDDEN, Scope, Source, argument, keyword, last_name, number, words
+from creditscope.pitfalls.source import (
+    AUTOGRAD,
+    HIDDEN,
+    Scope,
+    Source,
+    argument,
+    is_literal,
+    keyword,
+    last_name,
+    method,
+    names_in,
+    number,
+    words,
+)
 
 TITLE = "mean-reduced loss moves the floor"
 WHY = (
@@ -96,7 +109,7 @@ def _mean_module(value: ast.expr) -> bool:
 
 def _is_mean(call: ast.Call) -> bool:
     reduction = keyword(call, "reduction")
-    return reduction is None or (isinstance(reduction, ast.Constant) and reduction.value == "mean")
+    return reduction is None or is_literal(reduction, "mean")
 
 
 def _mean_loss(source: Source, value: ast.expr, modules: set[str]) -> bool:
@@ -116,15 +129,12 @@ def _hidden_gradients(source: Source, scope: Scope, losses: set[str]) -> set[str
         if isinstance(call, ast.Call) and source.is_call(call, AUTOGRAD):
             loss, at = argument(call, 0, "outputs"), argument(call, 1, "inputs")
             if loss is not None and last_name(loss) in losses and at is not None and _is_hidden(at):
-                names |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+                names |= names_in(target)
     for target, value in source.bindings(scope):  # for g in grads
         if isinstance(target, ast.Name) and isinstance(value, ast.Name | ast.Subscript) and last_name(value) in names:
             names.add(target.id)
-    backward = any(
-        isinstance(c.func, ast.Attribute) and c.func.attr == "backward" and last_name(c.func.value) in losses
-        for c in source.calls_in(scope)
-    )
-    if backward:
+    methods = map(method, source.calls_in(scope))
+    if any(name == "backward" and owner is not None and last_name(owner) in losses for name, owner in methods):
         names |= {
             f"{last_name(n.value)}.grad"
             for n in source.within(scope)
@@ -145,14 +155,11 @@ def _size_of(source: Source, node: ast.expr, gradients: set[str]) -> bool:
         if isinstance(call, ast.Call) and source.is_norm(call):
             of = source.measured_by_norm(call)
             for inner in ast.walk(of) if of is not None else ():
-                if isinstance(inner, ast.Name) and inner.id in gradients:
-                    return True
-                if (
-                    isinstance(inner, ast.Attribute)
-                    and inner.attr == "grad"
-                    and f"{last_name(inner.value)}.grad" in gradients
-                ):
-                    return True
+                match inner:
+                    case ast.Name(id=name) if name in gradients:
+                        return True
+                    case ast.Attribute(attr="grad", value=x) if f"{last_name(x)}.grad" in gradients:
+                        return True
     return False
 
 

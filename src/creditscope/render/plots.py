@@ -117,13 +117,13 @@ def figure(panels: Sequence[Panel], *, columns: int | None = None, quick: bool =
             cells = grid[k].subgridspec(1, most, wspace=0.28) if quick else grid[k].subgridspec(1, len(line))
             for i, panel in enumerate(line):
                 axes = made.add_subplot(cells[i])
-                title = printable(panel.title)
+                title = short(panel.title, 160)
                 axes.set_title(
                     title if quick else "\n".join(textwrap.wrap(title, max(20, 94 // len(line) - 6))), loc="left"
                 )
                 if isinstance(panel, Chart):
                     _chart(made, axes, panel)
-                    axes.set_ylabel("" if quick or panel.y in panel.title else printable(panel.y))
+                    axes.set_ylabel("" if quick or panel.y in panel.title else short(panel.y))
                 elif isinstance(panel, Dots):
                     _dots(made, axes, panel, first=i == 0)
                 else:
@@ -205,7 +205,7 @@ def _chart(made: Drawing, axes: Axes, chart: Chart) -> None:
             short(event.label, 40), (event.x, 1), (-3 if left else 3, -2), xycoords=("data", "axes fraction"),
             textcoords="offset points", fontsize=6.5, color=GREY, ha="right" if left else "left", va="top",
         )  # fmt: skip
-    axes.set_xlabel(printable(chart.x))
+    axes.set_xlabel(short(chart.x))
     axes.grid(False, axis="x")
     if chart.places:
         axes.set_xticks(range(len(chart.places)), [short(p, 14) for p in chart.places])
@@ -293,7 +293,7 @@ def _dots(made: Drawing, axes: Axes, dots: Dots, first: bool) -> None:
     axes.set_yticks(range(len(dots.rows)), [short(r.name, 48) if first else "" for r in dots.rows])
     axes.set_ylim(len(dots.rows) - 0.5, -0.5)
     rules = "; ".join(f"dashed: {short(level.label, 44)}" for level in dots.levels)
-    axes.set_xlabel("\n".join([dots.x, *textwrap.wrap(rules, 40)]))
+    axes.set_xlabel("\n".join([short(dots.x), *textwrap.wrap(rules, 40)]))
 
 
 def _matrix(made: Drawing, axes: Axes, matrix: Matrix) -> None:
@@ -315,7 +315,7 @@ def _matrix(made: Drawing, axes: Axes, matrix: Matrix) -> None:
     axes.set_xlim(-0.5, max(1, len(matrix.columns)) - 0.5)
     axes.set_ylim(len(matrix.rows) - 0.5, -0.5)
     axes.set_xticks(
-        range(len(matrix.columns)), ["\n".join(textwrap.wrap(printable(c), letters)) for c in matrix.columns]
+        range(len(matrix.columns)), ["\n".join(textwrap.wrap(short(c, 3 * letters), letters)) for c in matrix.columns]
     )
     axes.set_yticks(range(len(matrix.rows)), [short(name) for name, _ in matrix.rows])
     axes.spines[:].set_visible(False)

@@ -44,7 +44,7 @@ def svg(drawing: Drawing, key: str = "") -> Markup:
     return Markup(
         f'<svg class="drawing" xmlns="http://www.w3.org/2000/svg" role="img" tabindex="0" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'font-family="DejaVu Sans, sans-serif" font-size="8" '
-        f'data-key="{escape(key, quote=True)}" aria-label="{label}">{body}</svg>'
+        f'data-key="{escape(printable(key), quote=True)}" aria-label="{label}">{body}</svg>'
     )
 
 
@@ -73,14 +73,14 @@ def _element(
     d = element.get("d", "")
     if not d or look == {"fill": "#ffffff"}:
         return ""  # the ground
-    whole = titles is not None and len(titles) == 1 and look.get("fill", "none") != "none"  # a bar, a cell
+    whole = titles is not None and len(titles) == 1 and look.get("fill", "#000000") != "none"  # a bar, a cell
     return _shape(f'path d="{_path(d)}"', look, titles.pop() if titles and whole else None)
 
 
 def _shape(start: str, look: dict[str, str], title: str | None) -> str:
     names, attributes = ["m"] if title is not None else [], []
-    for what, letter in (("fill", "f"), ("stroke", "l")):
-        colour = look.get(what, "none")
+    for what, letter, default in (("fill", "f", "#000000"), ("stroke", "l", "none")):
+        colour = look.get(what, default)
         if colour.startswith("url("):
             colour = FACES["open"]  # a hatch, whose words say the same
         if colour == "none" and what == "fill":

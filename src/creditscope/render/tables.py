@@ -112,23 +112,21 @@ def table_latex(table: Table, standalone: bool = False) -> str:
 def table_html(table: Table) -> str:
     """A <table> with its caption; every text in it is inert."""
     header, rows = texts(table)
-    heads = "".join(
-        f'<th scope="col" title="{html.escape(c.holds)}">{html.escape(h)}</th>'
-        for h, c in zip(header, table.columns, strict=True)
-    )
+    titles = zip(header, (c.holds for c in table.columns), strict=True)
+    heads = "".join(f'<th scope="col" title="{_html(about)}">{_html(title)}</th>' for title, about in titles)
+    classes = kinds(rows)
     body = "".join(
-        "<tr>"
-        + "".join(f'<td class="{kind}">{html.escape(t)}</td>' for t, kind in zip(row, kinds(rows), strict=True))
-        + "</tr>"
+        "<tr>" + "".join(f'<td class="{kind}">{_html(t)}</td>' for t, kind in zip(row, classes, strict=True)) + "</tr>"
         for row in rows
     )
-    told = "".join(
-        f"<p>{html.escape(t)}</p>"
-        for t in (paragraph(table.conclusion), paragraph(table.convention), *table.notes)
-        if t
-    )
-    caption = f"<caption>{html.escape(table.title)}</caption>"
-    return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{told}"
+    told = (paragraph(table.conclusion), paragraph(table.convention), *table.notes)
+    below = "".join(f"<p>{_html(text)}</p>" for text in told if text)
+    caption = f"<caption>{_html(table.title)}</caption>"
+    return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{below}"
+
+
+def _html(text: str) -> str:
+    return html.escape(printable(text))
 
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
@@ -145,7 +143,7 @@ for(const r of document.querySelectorAll("tbody tr"))r.hidden=!w.every(x=>r.text
 
 def tables_page(tables: Sequence[Table], title: str) -> str:
     """Tables as one page to open in a browser, with a field that shows only the lines that hold some words."""
-    return PAGE.format(title=html.escape(title), tables="".join(map(table_html, tables)))
+    return PAGE.format(title=_html(title), tables="".join(map(table_html, tables)))
 
 
 def kinds(rows: list[list[str]]) -> list[str]:

@@ -8,7 +8,17 @@ from creditscope.protocol.report import DiagnosticReport
 from creditscope.render.document import Block, Heading, Items, Paragraph, Table, clip
 from creditscope.render.numbers import accuracy, num, signed
 from creditscope.render.report import gamma_text
-from creditscope.render.template_facts import Entry, Null, aggregations, functional, key, layers, reference, short
+from creditscope.render.template_facts import (
+    Entry,
+    Null,
+    aggregations,
+    functional,
+    key,
+    layers,
+    locality,
+    reference,
+    short,
+)
 from creditscope.training.spec import RunSpec
 
 __all__ = ["Entry", "Null", "reporting_section"]
@@ -37,6 +47,7 @@ def reporting_section(entries: Sequence[Entry]) -> list[Block]:
             *reference(entry),
             *aggregations(entry),
             *functional(entry),
+            *locality(entry),
         ]
     return [*blocks, *_hashes(entries)]
 

@@ -16,7 +16,7 @@ from creditscope.runs.record import Finished
 
 DIGITS = 6
 """Significant digits of the trajectory in the page (the bundle holds all of them)."""
-FULL_LEVEL = ("perturbation", "nudging", "fresh_b", "training")
+FULL_LEVEL = ("perturbation", "nudging", "fresh_b", "training", "profile")
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ def networks(
     for group in groups:
         if not isinstance(group, Group):
             continue  # its reports are among the extra ones
-        for bundle, report in zip(group.records, group.reports, strict=True):
+        for record, report in zip(group.records, group.reports, strict=True):
             if (more := fuller.pop(report.run, None)) is not None:
                 fuller_facts = _merged(report.facts, more.facts)
                 report = report.model_copy(update={"facts": fuller_facts, "certificate": more.certificate})
-            made.append(_network(bundle, report, margin_pp=_own_margin(bundle, report, pool)))
+            made.append(_network(record, report, margin_pp=_own_margin(record, report, pool)))
     for bundle in pool:
         if bundle.spec.frozen:
             stored = DiagnosticReport.from_dict(bundle.report, str(bundle.path / "report.json"))
