@@ -87,6 +87,7 @@ wire(
     DiagnosticReport="creditscope.render.report",
     DepthProfile="creditscope.render.profile",
     Certificate="creditscope.render.certificate",
+    Table="creditscope.render.tables",
 )
 
 

@@ -23,7 +23,7 @@ COLUMNS = (
     Column("layer"),
     Column("a", spread=Spread.INTERVAL),
     Column("b", spread=Spread.INTERVAL),
-    Column("change", about="b minus a"),
+    Column("change", about="b minus a; yes where words differ"),
     Column("outside", "outside the intervals", about="True where the 95 % intervals of a and b do not meet"),
 )
 CONVENTION = (

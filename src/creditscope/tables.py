@@ -14,6 +14,7 @@ from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from creditscope.display import Shown
 from creditscope.errors import CreditscopeError, unknown
 from creditscope.files import plain
 
@@ -138,7 +139,7 @@ class Plot:
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Shown):
     name: str
     title: str
     """The question, or what the table shows."""

@@ -28,10 +28,9 @@ class Diff:
     def execute(self) -> int:
         from creditscope.changes import diff
         from creditscope.files import dump_json, write_atomic
-        from creditscope.render.changes import text
 
         table = diff(self.a, self.b)
         if self.json:
             write_atomic(self.json, dump_json(table.to_dict()))
-        print(text(table, everything=self.all))
+        print(table if self.all else table.where(lambda row: row.value("change") not in (0, False)))
         return 0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any
+from html import escape as quoted
+from typing import TYPE_CHECKING, Any
 
 from rich.box import HORIZONTALS
 from rich.console import Group, RenderableType
@@ -20,11 +20,15 @@ from creditscope.render import document
 from creditscope.render.markdown import CAPTION, escape
 from creditscope.render.markdown import table as pipe_table
 from creditscope.render.numbers import STYLES, num, printable, signed
+from creditscope.render.section import Section
 from creditscope.render.sheet import Sheet
 from creditscope.render.text import columns as terminal_width
 from creditscope.render.text import to_text
 from creditscope.render.words import paragraph, span_text, words
 from creditscope.tables import Cell, Column, Spread, Table, span
+
+if TYPE_CHECKING:
+    from creditscope.render.plots import Drawing
 
 NARROW = 40
 """Widest column of a terminal's table."""
@@ -112,21 +116,21 @@ def table_latex(table: Table, standalone: bool = False) -> str:
 def table_html(table: Table) -> str:
     """A <table> with its caption; every text in it is inert."""
     header, rows = texts(table)
-    titles = zip(header, (c.holds for c in table.columns), strict=True)
-    heads = "".join(f'<th scope="col" title="{_html(about)}">{_html(title)}</th>' for title, about in titles)
-    classes = kinds(rows)
+    heads = "".join(
+        f'<th scope="col" title="{quoted(c.holds)}">{quoted(h)}</th>'
+        for h, c in zip(header, table.columns, strict=True)
+    )
     body = "".join(
-        "<tr>" + "".join(f'<td class="{kind}">{_html(t)}</td>' for t, kind in zip(row, classes, strict=True)) + "</tr>"
+        "<tr>"
+        + "".join(f'<td class="{kind}">{quoted(t)}</td>' for t, kind in zip(row, kinds(rows), strict=True))
+        + "</tr>"
         for row in rows
     )
-    told = (paragraph(table.conclusion), paragraph(table.convention), *table.notes)
-    below = "".join(f"<p>{_html(text)}</p>" for text in told if text)
-    caption = f"<caption>{_html(table.title)}</caption>"
-    return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{below}"
-
-
-def _html(text: str) -> str:
-    return html.escape(printable(text))
+    told = "".join(
+        f"<p>{quoted(t)}</p>" for t in (paragraph(table.conclusion), paragraph(table.convention), *table.notes) if t
+    )
+    caption = f"<caption>{quoted(table.title)}</caption>"
+    return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{told}"
 
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
@@ -143,7 +147,7 @@ for(const r of document.querySelectorAll("tbody tr"))r.hidden=!w.every(x=>r.text
 
 def tables_page(tables: Sequence[Table], title: str) -> str:
     """Tables as one page to open in a browser, with a field that shows only the lines that hold some words."""
-    return PAGE.format(title=_html(title), tables="".join(map(table_html, tables)))
+    return PAGE.format(title=quoted(title), tables="".join(map(table_html, tables)))
 
 
 def kinds(rows: list[list[str]]) -> list[str]:
@@ -193,3 +197,32 @@ def render_table(table: Table, form: str) -> str:
     if form not in FORMS:
         raise CreditscopeError(unknown("format", form, FORMS))
     return FORMS[form](table)
+
+
+# ---- how a table shows itself -------------------------------------------------------------------------------------------
+
+
+def text(table: Table) -> str:
+    return table_text(table, table.title)
+
+
+def markdown(table: Table) -> str:
+    return table_markdown(table)
+
+
+def html(table: Table) -> str:
+    from creditscope.render.card import card
+
+    header, rows = texts(table)
+    drawing = plot(table) if table.plots else None
+    return card(table.title, "", [paragraph(table.conclusion)], Section("", header, rows), drawing)
+
+
+def plot(table: Table) -> Drawing:
+    """Every plot that the table asks for, in one figure."""
+    from creditscope.render.draw import figure, table_panels
+
+    panels = table_panels(table, words)
+    if not panels:
+        raise CreditscopeError(f"table {table.name} has no plots; draw two of its columns: draw(table, x, y)")
+    return figure(panels)

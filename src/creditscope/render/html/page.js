@@ -34,25 +34,22 @@
     const [place, query] = location.hash.slice(1).split("?");
     return { place, query };
   };
-  const packs = new Map(all("script[data-network]").map((pack) => [pack.dataset.network, pack]));
+  const packs = new Map(all("script[data-networks]").flatMap((pack) => pack.dataset.networks.split(" ").map((key) => [key, pack])));
   const stage = one("network");
   let cameFrom = null;
-  let open = null;
   const show = async () => {
     const { place, query } = address();
     if (query === undefined && filters.query()) history.replaceState(null, "", `#${place}?${filters.query()}`);
     hide();
     if (packs.has(place)) {
-      const found = await unpack(packs.get(place));
+      const pages = await unpack(packs.get(place));
       if (address().place !== place) return;  // another one was asked for meanwhile
-      open = found.data;
-      stage.innerHTML = found.html;
+      stage.innerHTML = pages[place];
       root.classList.add("one");
       window.scrollTo(0, 0);
       stage.querySelector("h2").focus({ preventScroll: true });
       return;
     }
-    open = null;
     stage.replaceChildren();
     root.classList.remove("one");
     if (cameFrom) {
@@ -208,10 +205,11 @@
   });
 
   // The numbers of a network as a file.
-  document.addEventListener("click", (event) => {
+  document.addEventListener("click", async (event) => {
     const button = event.target.closest("button.download");
     if (!button) return;
-    save(`${open.report.method_name || "network"}-${open.key}.json`, "application/json", JSON.stringify(open, null, 1));
+    const network = (await unpack(one("data"))).networks.find((entry) => entry.key === address().place);
+    save(`${network.report.method_name || "network"}-${network.key}.json`, "application/json", JSON.stringify(network, null, 1));
   });
 
   document.addEventListener("click", async (event) => {

@@ -33,6 +33,8 @@ from creditscope.tables import Table
 ASSETS = Path(__file__).parent
 LONGEST = 1000
 """Characters of one text on the page; the JSON holds all of it."""
+TOGETHER = 16
+"""Networks that are packed together: what their pages share is stored once."""
 LONGEST_NAME = 44
 """Letters of a method's name in a figure."""
 
@@ -66,8 +68,13 @@ def html_page(
                 f"default-src 'none'; style-src {_digest(styles)}; script-src {_digest(script)}; img-src data:; "
                 "base-uri 'none'; form-action 'none'"
             ),
-            packs=[(n.key, packed({"html": network_html(n, limits), "data": data_of(n)})) for n in shown],
-            data=packed({"studies": [study_data(preset, result) for preset, result in studies]}),
+            packs=[_pack(shown[k : k + TOGETHER], limits) for k in range(0, len(shown), TOGETHER)],
+            data=packed(
+                {
+                    "networks": [data_of(n) for n in shown],
+                    "studies": [study_data(preset, result) for preset, result in studies],
+                }
+            ),
             protocols=list(dict.fromkeys(n.report.protocol for n in judged)),
             summary=summary(groups or reported((n.report.method_name, n.report) for n in judged)),
             audit=[audit_row(g, shown, groups) for g in groups],
@@ -76,12 +83,16 @@ def html_page(
             networks=rows,
             studies=[study_section(preset, result) for preset, result in studies],
             begun=begun,
-            keys={n.report.run: n.key for n in shown if n.report.run},
             n_nulls=sum(n.null for n in shown),
             methods=sorted({r["method"] for r in rows}),
             statuses=list(dict.fromkeys(r["status"] for r in rows)),
         )
     )
+
+
+def _pack(shown: Sequence[Network], limits: DiagnosticThresholds) -> tuple[str, Markup]:
+    """(keys, the pages of these networks by key)."""
+    return " ".join(n.key for n in shown), packed({n.key: network_html(n, limits) for n in shown})
 
 
 def network_html(network: Network, limits: DiagnosticThresholds) -> str:
