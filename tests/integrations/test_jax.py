@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,8 @@ def plain(w: dict[str, Any]) -> Made:
     return Blocks(lambda w, x: linear(w, "embed.linear", x), blocks, readout), w, whole
 
 
-def equinox(w: dict[str, Any]) -> Made:
+@cache
+def equinox_network() -> Any:
     eqx = pytest.importorskip("equinox", reason="extra dev-jax is missing: Equinox is NOT tested (make test-jax)")
 
     class Block(eqx.Module):  # type: ignore[misc,name-defined]
@@ -102,7 +104,12 @@ def equinox(w: dict[str, Any]) -> Made:
                 h = block(h)
             return self.out_head(self.out_ln(h))
 
-    net = Net(jax.random.PRNGKey(0))
+    return Net(jax.random.PRNGKey(0))
+
+
+def equinox(w: dict[str, Any]) -> Made:
+    eqx = pytest.importorskip("equinox", reason="extra dev-jax is missing: Equinox is NOT tested (make test-jax)")
+    net = equinox_network()
     for name, value in w.items():
         path = name.replace("embed.linear", "embed").split(".")
 
@@ -184,9 +191,6 @@ def reports(make: Any, dtype: torch.dtype) -> tuple[DiagnosticReport, Diagnostic
     )
     parts, params, whole = make(weights(model))
     twin = make(weights(twin_of(model)))[1]
-    if make is equinox:  # its activation functions are leaves: those of the network itself
-        eqx = pytest.importorskip("equinox")
-        twin = eqx.combine(eqx.filter(twin, eqx.is_array), eqx.filter(params, eqx.is_array, inverse=True))
     ours = diagnose_jax(
         parts,
         params,
