@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Diagnose:
-    """Measure the network of a bundle again, or the arrays of a record, and judge it. Exit code 0; with --strict 0 where every verdict passes,
-    3 where one fails, 4 otherwise.
+    """Measure the network of a bundle again, or the arrays of a record, and judge it. Exit code 0; with --strict 0 where every
+    verdict passes, 3 where one fails, 4 otherwise.
 
     Example: creditscope diagnose runs/dfa --protocol four-diagnostic --json report.json --strict
     """
