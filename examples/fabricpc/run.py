@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from fabricpc import evaluate, initialize_params, train
-from fabricpc.core.activations import SoftmaxActivation, TanhActivation
+from fabricpc.core.activations import GeluActivation, SoftmaxActivation
 from fabricpc.core.energy import CrossEntropyEnergy
 from fabricpc.core.inference import InferenceSGD, run_inference
 from fabricpc.core.topology import Edge
@@ -29,7 +29,7 @@ from creditscope.data import load_dataset
 from creditscope.integrations.jax import Blocks, diagnose
 
 WIDTH, DEPTH, CLASSES, N_IN = 64, 4, 10, 48
-SAMPLES, BATCH, EPOCHS = 8_000, 100, 6
+BATCH, EPOCHS = 100, 5
 STEPS, STEP_SIZE, LEARNING_RATE = 20, 0.1, 2e-3
 HIDDEN = ["stem", *(f"block{k}" for k in range(DEPTH))]
 KEY = jax.random.PRNGKey(0)
@@ -37,10 +37,10 @@ KEY = jax.random.PRNGKey(0)
 
 def network() -> Any:
     """x -> stem -> four residual blocks -> class."""
-    nodes = [Linear(shape=(N_IN,), name="x"), Linear(shape=(WIDTH,), activation=TanhActivation(), name="stem")]
+    nodes = [Linear(shape=(N_IN,), name="x"), Linear(shape=(WIDTH,), activation=GeluActivation(), name="stem")]
     edges = [Edge(source=nodes[0], target=nodes[1].slot("in"))]
     for k in range(DEPTH):
-        nodes.append(LinearResidual(shape=(WIDTH,), activation=TanhActivation(), name=f"block{k}"))
+        nodes.append(LinearResidual(shape=(WIDTH,), activation=GeluActivation(), name=f"block{k}"))
         edges += [Edge(source=nodes[-2], target=nodes[-1].slot(slot)) for slot in ("in", "skip")]
     nodes.append(Linear(shape=(CLASSES,), activation=SoftmaxActivation(), energy=CrossEntropyEnergy(), name="class"))
     edges.append(Edge(source=nodes[-2], target=nodes[-1].slot("in")))
@@ -114,7 +114,7 @@ def with_targets(batches: list[tuple[Any, Any]]) -> list[dict[str, Any]]:
 
 def main() -> None:
     data = load_dataset("quadratic")
-    fit, test = cut(data.train_x[:SAMPLES], data.train_y[:SAMPLES]), cut(data.test_x, data.test_y)
+    fit, test = cut(data.train_x, data.train_y), cut(data.test_x, data.test_y)
     batches, held_out = with_targets(fit), with_targets(test)
     params, null = trained(batches, frozen=False), trained(batches, frozen=True)
     bp, bp_null = (trained(batches, frozen, "backprop") for frozen in (False, True))
@@ -135,7 +135,7 @@ def main() -> None:
         fit_batches=fit,
         twin=twin,
         method_name="predictive coding (FabricPC 0.6.0)",
-        notes=f"residual tanh network, width {WIDTH}, {DEPTH} blocks, {STEPS} inference steps, {EPOCHS} epochs",
+        notes=f"residual GELU network, width {WIDTH}, {DEPTH} blocks, {STEPS} inference steps, {EPOCHS} epochs",
     )
     print(report)
     report.to_json(Path(__file__).with_name("report.json"))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pcx as px
@@ -24,12 +23,12 @@ from creditscope.data import load_dataset
 from creditscope.integrations.jax import Blocks, diagnose
 
 WIDTH, DEPTH, CLASSES = 64, 4, 10
-SAMPLES, BATCH, EPOCHS = 8_000, 100, 6
+BATCH, EPOCHS = 100, 5
 STEPS, STEP_SIZE, LEARNING_RATE = 12, 0.1, 2e-3
 
 
 class ResidualPC(pxc.EnergyModule):
-    """h_0 = tanh(W x), h_{l+1} = h_l + tanh(W_l h_l), logits = V h_L; one vode for each state and one for the output."""
+    """h_0 = gelu(W x), h_{l+1} = h_l + gelu(W_l h_l), logits = V h_L; one vode for each state and one for the output."""
 
     def __init__(self, n_in: int) -> None:
         super().__init__()
@@ -40,9 +39,9 @@ class ResidualPC(pxc.EnergyModule):
         self.vodes[-1].h.frozen = True
 
     def __call__(self, x: Any, y: Any) -> Any:
-        h = self.vodes[0](jnp.tanh(self.embed(x)))
+        h = self.vodes[0](jax.nn.gelu(self.embed(x)))
         for block, vode in zip(self.blocks, self.vodes[1:-1], strict=True):
-            h = vode(h + jnp.tanh(block(h)))
+            h = vode(h + jax.nn.gelu(block(h)))
         self.vodes[-1](self.head(h))
         if y is not None:
             self.vodes[-1].set("h", y)
@@ -131,8 +130,8 @@ def linear(w: dict[str, Any], name: str, h: Any) -> Any:
 
 
 PARTS = Blocks(
-    embed=lambda w, x: jnp.tanh(linear(w, "embed", x)),
-    blocks=[lambda w, h, k=k: h + jnp.tanh(linear(w, f"block{k}", h)) for k in range(DEPTH)],
+    embed=lambda w, x: jax.nn.gelu(linear(w, "embed", x)),
+    blocks=[lambda w, h, k=k: h + jax.nn.gelu(linear(w, f"block{k}", h)) for k in range(DEPTH)],
     readout=lambda w, h: linear(w, "head", h),
 )
 
@@ -148,7 +147,7 @@ def cut(x: Any, y: Any) -> list[tuple[Any, Any]]:
 
 def main() -> None:
     data = load_dataset("quadratic")
-    train, test = cut(data.train_x[:SAMPLES], data.train_y[:SAMPLES]), cut(data.test_x, data.test_y)
+    train, test = cut(data.train_x, data.train_y), cut(data.test_x, data.test_y)
     model, null = trained(train, frozen=False, seed=0), trained(train, frozen=True, seed=0)
     px.RKG.seed(1)
     fresh = weights(ResidualPC(test[0][0].shape[1]))
@@ -167,7 +166,7 @@ def main() -> None:
         fit_batches=train,
         twin={name: fresh[name] if name.startswith("block") else w for name, w in weights(model).items()},
         method_name="predictive coding (pcx 0.6.3)",
-        notes=f"residual tanh network, width {WIDTH}, {DEPTH} blocks, {STEPS} inference steps, {EPOCHS} epochs",
+        notes=f"residual GELU network, width {WIDTH}, {DEPTH} blocks, {STEPS} inference steps, {EPOCHS} epochs",
     )
     print(report)
     report.to_json(Path(__file__).with_name("report.json"))

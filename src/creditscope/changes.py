@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from creditscope.errors import CreditscopeError
 from creditscope.measure.binomial import wilson
 from creditscope.measure.facts import Facts, LayerMeans, Readout
-from creditscope.measure.student import t_975
+from creditscope.measure.student_t import t_975
 from creditscope.protocol.intervals import t_interval
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.tables import Cell, Column, Row, Spread, Table, state
