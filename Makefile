@@ -24,10 +24,11 @@ VENV_READY := $(VENV)/.ready-venv
 RUNTIME_READY := $(VENV)/.ready-runtime
 DEV_READY := $(VENV)/.ready-dev
 DOCS_READY := $(VENV)/.ready-docs
+JAX_READY := $(VENV)/.ready-jax
 # Exists while .venv is being changed, and names the make that does it. Found with that make gone, it betrays an
 # interrupted set-up, and .venv is made anew.
 BUSY := $(VENV)/.busy
-ifneq ($(filter demo test test-all format bench mutate fuzz faults starts properties docs audit-docs setup,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test test-jax test-all format bench mutate fuzz faults starts properties docs audit-docs setup,$(MAKECMDGOALS)),)
 OTHER := $(shell [ -e $(BUSY) ] || exit 0; other=$$(cat $(BUSY)); \
 	if [ -n "$$other" ] && kill -0 "$$other" 2>/dev/null; then echo "$$other"; else rm -rf $(VENV); fi)
 ifneq ($(OTHER),)
@@ -53,7 +54,7 @@ endef
 help: ## show this list
 	@echo "creditscope: make <target>"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name text; do \
-		printf '  %-11s %s\n' "$$name" "$$text"; done
+		printf '  %-16s %s\n' "$$name" "$$text"; done
 	@echo "Variables: PYTHON=python3.12  TORCH_INDEX=<url of a torch build>  DEMO_ARGS=...  PYTEST_ARGS=..."
 
 .PHONY: demo
@@ -68,8 +69,12 @@ test: $(DEV_READY) ## ruff, mypy, import-linter and pytest (arguments: PYTEST_AR
 	$(BIN)/lint-imports --no-cache
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
 
+.PHONY: test-jax
+test-jax: $(JAX_READY) ## the tests of the JAX adapter (adds jax, flax and equinox to .venv, 0.5 GB)
+	$(ONE_THREAD) $(BIN)/python -m pytest tests/integrations/test_jax.py tests/test_arrays.py $(PYTEST_ARGS)
+
 # Extras, and the reasons for which tests may be skipped where one cannot be had.
-EXTRAS := ray slurm dask query tensorboard wandb trackio lightning hf timm
+EXTRAS := ray slurm dask query tensorboard wandb trackio lightning hf timm dev-jax
 .PHONY: test-all
 test-all: $(DEV_READY) ## the tests with every extra installed and nothing skipped (says what could not be installed)
 	@sed '$(UNPINNED)' constraints.txt > $(PINS); allowed=; for extra in $(EXTRAS); do \
@@ -94,6 +99,12 @@ bench: $(DEV_READY) ## run the benchmarks (arguments: BENCH_ARGS)
 	@[ -d $(VENV)/peers/biotorch ] || $(PIP) install --no-deps --target $(VENV)/peers biotorch==0.0.16 2>/dev/null || \
 		echo "creditscope: BioTorch could not be installed; the comparison with it is left out"
 	$(ONE_THREAD) PYTHONPATH=$(VENV)/peers $(BIN)/python -W ignore -m benchmarks $(BENCH_ARGS)
+
+.PHONY: example-pcx example-fabricpc
+example-pcx: ## audit a predictive-coding network of pcx (makes an environment of its own, with its version of jax)
+	@$(PYTHON) examples/environment.py pcx
+example-fabricpc: ## the same for a network of FabricPC
+	@$(PYTHON) examples/environment.py fabricpc
 
 .PHONY: mutate
 mutate: $(DEV_READY) ## put defects into a copy of the code; every one must be caught by its test
@@ -133,7 +144,7 @@ setup: $(DEV_READY) ## set up .venv for development, and nothing else
 
 .PHONY: clean
 clean: ## remove .venv, caches and build products (never results)
-	rm -rf $(VENV) build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks .coverage htmlcov
+	rm -rf $(VENV) examples/*/.venv build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks .coverage htmlcov
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(VENV_READY):
@@ -162,6 +173,11 @@ endif
 $(DEV_READY): $(RUNTIME_READY)
 	@echo "Installing the development tools ..."
 	@$(call install,--no-build-isolation -e '.[dev]')
+	@touch $@
+
+$(JAX_READY): $(DEV_READY)
+	@echo "Installing jax, flax and equinox ..."
+	@$(call install,--no-build-isolation -e '.[dev-jax]')
 	@touch $@
 
 $(DOCS_READY): $(RUNTIME_READY)

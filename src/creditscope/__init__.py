@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from creditscope.display import wire
 
 if TYPE_CHECKING:
+    from creditscope.arrays import diagnose_arrays
+    from creditscope.changes import diff
     from creditscope.credit.base import CreditBatch, CreditRule, Options
     from creditscope.credit.foreign import credit_from_grads
     from creditscope.credit.registry import credit_rule, register
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "diagnose",
+    "diagnose_arrays",
+    "diff",
     "DiagnosticReport",
     "DiagnosticThresholds",
     "certify",
@@ -60,6 +64,8 @@ __all__ = [
 
 _HOME = {
     "diagnose": "creditscope.protocol.diagnosis",
+    "diagnose_arrays": "creditscope.arrays",
+    "diff": "creditscope.changes",
     "DiagnosticReport": "creditscope.protocol.report",
     "DiagnosticThresholds": "creditscope.protocol.thresholds",
     "certify": "creditscope.training.certify",

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from creditscope import CreditscopeError, Monitor
+from creditscope import CreditscopeError, DiagnosticReport, Monitor
 from creditscope.credit import BP
-from creditscope.integrations.base import require, scalars
+from creditscope.integrations.base import layer_table, outcome, profile_curves, require, scalars
 
 from ..stream.nets import D_IN, batch, shaken
 from ..stream.test_find import ladder
@@ -43,6 +44,24 @@ def test_a_line_becomes_plain_numbers():
     }
 
 
+def report() -> DiagnosticReport:
+    from ..test_arrays import CLAIMS, loss_from, profiled
+
+    return profiled(torch.float32, loss_from=loss_from, level="full", **CLAIMS)
+
+
+def test_a_report_becomes_a_table_of_its_layers():
+    found = report()
+    columns, rows = layer_table(found)
+    assert columns == ["layer", "h", "g", "cosine", "rho", "nudging", "readout", "twin_readout"]
+    assert [row[0] for row in rows] == [0, 1, 2, 3]
+    assert [row[1] for row in rows] == list(found.facts.scale.mean)
+    assert found.facts.alignment is not None
+    assert [row[3] for row in rows] == list(found.facts.alignment.mean)
+    assert set(profile_curves(found)) == {"network", "twin"}
+    assert outcome(found)["creditscope/status"] == found.status
+
+
 def test_tensorboard(tmp_path):
     pytest.importorskip("tensorboard", reason="extra tensorboard is missing: its writer is NOT tested")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -57,6 +76,26 @@ def test_tensorboard(tmp_path):
         points = events.Scalars(f"creditscope/{name}")
         assert [p.step for p in points] == [0, 2]
         assert [p.value for p in points] == pytest.approx([scalars(line)[f"creditscope/{name}"] for line in history])
+
+
+def test_tensorboard_gets_a_report_as_curves_figures_and_text(tmp_path):
+    pytest.importorskip("tensorboard", reason="extra tensorboard is missing: its writer is NOT tested")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from creditscope.integrations.tensorboard import TensorBoardWriter
+
+    writer, found = TensorBoardWriter(tmp_path), report()
+    writer.write_report(found)
+    writer.close()
+    events = EventAccumulator(str(tmp_path), {"images": 0, "tensors": 0, "histograms": 0}).Reload()
+    points = events.Scalars("creditscope/layers/h")
+    assert [p.step for p in points] == [0, 1, 2, 3]
+    assert [p.value for p in points] == pytest.approx(found.facts.scale.mean)
+    assert "creditscope/layers/cosine" in events.Tags()["histograms"]
+    assert set(events.Tags()["images"]) == {"creditscope/report", "creditscope/profile"}
+    assert events.Images("creditscope/report")[0].width > 300
+    (told,) = events.Tensors("creditscope/verdict/text_summary")
+    assert told.tensor_proto.string_val[0].decode() == found.verdict.line
 
 
 def test_wandb_offline(tmp_path, monkeypatch):
@@ -74,6 +113,56 @@ def test_wandb_offline(tmp_path, monkeypatch):
     kept = written.read_bytes()  # each value stands behind its name, as JSON
     assert kept.count(b"creditscope/growth") >= len(history)
     assert kept.count(json.dumps(history[-1]["growth"]).encode()) >= len(history)
+
+
+def test_wandb_gets_a_report_as_a_table_a_plot_and_a_summary(tmp_path, monkeypatch):
+    pytest.importorskip("wandb", reason="extra wandb is missing: its writer is NOT tested")
+    from creditscope.integrations.wandb import WandbWriter
+
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    writer, found = WandbWriter(project="test", dir=str(tmp_path)), report()
+    writer.write_report(found)
+    assert writer.run.summary["creditscope/verdict"] == found.verdict.line
+    writer.close()
+    tables = {p.name.split("_")[0]: json.loads(p.read_text()) for p in Path(tmp_path).rglob("*.table.json")}
+    assert len(tables) == 2  # the layers, and the points of the profile
+    layers = next(t for name, t in tables.items() if name == "layers")
+    columns, rows = layer_table(found)
+    assert layers["columns"] == columns
+    assert layers["data"] == [[pytest.approx(v) for v in row] for row in rows]
+
+
+TRACKIO_REPORT = """
+import json
+from creditscope.integrations.trackio import TrackioWriter
+from tests.integrations.test_writers import report
+writer, found = TrackioWriter(project="test", auto_log_gpu=False), report()
+writer.write_report(found)
+writer.close()
+print(json.dumps([found.verdict.line]))
+"""
+
+
+def test_trackio_gets_a_report_as_tables(tmp_path):
+    pytest.importorskip("trackio", reason="extra trackio is missing: its writer is NOT tested")
+    environment = {**os.environ, "TRACKIO_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "-c", TRACKIO_REPORT],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("[")))
+    with closing(sqlite3.connect(tmp_path / "test.db")) as database:
+        ((kept,),) = database.execute("select metrics from metrics").fetchall()
+    shown = json.loads(kept)
+    assert shown["creditscope/verdict"] == line
+    assert shown["creditscope/layers"]["_type"] == "trackio.table"
+    assert shown["creditscope/layers"]["_value"][3]["layer"] == 3
+    assert len(shown["creditscope/profile"]["_value"]) == 4
 
 
 TRACKIO_RUN = """

@@ -1,10 +1,10 @@
 """Damaged and hostile files: every reader answers with a result or with a CreditscopeError, and with nothing else.
 
 By hand: python tests/trust/fuzz.py 20000 [SECONDS]: that many inputs, at most so long (default 900 s). Kinds of input: bundles,
-specs as YAML and JSON, reports, stores, CIFAR files of both layouts and their archives. Each input starts from a good file;
-half of the damaged bundles get fitting checksums, so that the damage comes past them. Watched on every input: the error's
-type, a canary that only executed code creates, files that reading changed or left behind, and the time it took; as a
-command also the address space.
+specs as YAML and JSON, reports, stores, records of arrays, CIFAR files of both layouts and their archives. Each input starts
+from a good file; half of the damaged bundles get fitting checksums, so that the damage comes past them. Watched on every input:
+the error's type, a canary that only executed code creates, files that reading changed or left behind, and the time it took;
+as a command also the address space.
 """
 
 from __future__ import annotations
@@ -263,6 +263,96 @@ def fuzz_cifar(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]:
     return lambda: load_from(good.cifar, work / "cifar")
 
 
+def good_record() -> dict[str, Any]:
+    """The members of a good record as npz: name -> array; `header` is its text."""
+    rng = np.random.default_rng(0)
+    layers = {f"{k}_{layer}": rng.standard_normal((6, 4)).astype(np.float32) for k in "hga" for layer in range(3)}
+    fit = {f"fit_h_{layer}": rng.standard_normal((12, 4)).astype(np.float32) for layer in range(3)}
+    labels = {"labels": np.arange(6) % 2, "fit_labels": np.arange(12) % 2}
+    header = {"schema": "creditscope-arrays/1", "reduction": "mean", "batch_size": 6, "headline_acc": [0.5, 0.6]}
+    header |= {"frozen_baseline_acc": {"matched": [0.4, 0.5]}, "n_test": 100, "exact_layers": [2]}
+    return {"header": json.dumps(header), "logits": layers["h_2"], **layers, **fit, **labels}
+
+
+def write_record(path: Path, members: dict[str, Any]) -> None:
+    if path.suffix == ".npz":
+        np.savez(path, **members)
+    else:
+        from safetensors.numpy import save_file
+
+        rest = {k: np.asarray(v) for k, v in members.items() if k != "header"}
+        save_file(rest, path, {"header": str(members["header"])} if "header" in members else None)
+
+
+def spoilt(members: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """One array that is gone, of another name, shape, length or dtype, or not finite; or a header that is not one."""
+    members = dict(members)
+    name = rng.choice(sorted(members))
+    value = members.pop(name)
+    if name == "header":
+        said: dict[str, Any] = json.loads(value)
+        wrong = [
+            ("schema", "creditscope-arrays/9"),
+            ("reduction", "max"),
+            ("batch_size", -1),
+            ("kind", None),
+            ("hats", 1),
+        ]
+        key, new = rng.choice(wrong)
+        members["header"] = rng.choice([json.dumps({**said, key: new}), value[: rng.randrange(len(value))]])
+        return members
+    way = rng.randrange(6)
+    if way == 0 and name[0] not in "hg":
+        way = 1
+    if way == 1:
+        members[rng.choice(["H_0", "h_9", "g", "h_-1", "fit_g_0", "fit_a_1", "weights"])] = value
+    elif way == 2:
+        members[name] = value[: rng.randrange(len(value))]
+    elif way == 3:
+        members[name] = value.reshape(-1)[: rng.randrange(1, len(value))]
+    elif way == 4:
+        members[name] = np.tile(value, (2,) + (1,) * (value.ndim - 1))
+    elif way == 5:
+        members[name] = value.astype(rng.choice(["bool", "u8", "c8"]))
+    return members
+
+
+def fuzz_record(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]:
+    from creditscope.record import read_record
+
+    path = work / f"record{rng.choice(['.npz', '.npz', '.safetensors'])}"
+    members = good_record()
+    if rng.random() < 0.3:
+        members["header"] = json.dumps(mangled_json(json.loads(members["header"]), rng))
+    write_record(path, spoilt(members, rng) if rng.random() < 0.5 else members)
+    if rng.random() < 0.6:
+        damaged(path, good, rng)
+    return lambda: str(read_record(path).diagnose())
+
+
+def damaged_records(n: int, root: Path, seed: int = 0) -> tuple[int, int]:
+    """(refused with one line each, read with the content of the good one) of n npz records with damaged bytes or members."""
+    from creditscope.record import read_record
+
+    good = good_record()
+    path = root / "record.npz"
+    write_record(path, good)
+    data = path.read_bytes()
+    told = read_record(path).diagnose().to_dict()
+    refused = same = 0
+    for k in range(n):
+        rng = random.Random(f"{seed}:{k}")
+        if rng.random() < 0.5:
+            path.write_bytes(mangled_bytes(data, rng))
+        else:
+            write_record(path, spoilt(good, rng))
+        try:
+            same += read_record(path).diagnose().to_dict() == told
+        except CreditscopeError as error:
+            refused += "\n" not in str(error)
+    return refused, same
+
+
 KINDS: dict[str, tuple[int, Callable[[Good, Path, random.Random], Callable[[], Any]]]] = {
     "bundle": (25, fuzz_bundle),
     "yaml spec": (20, fuzz_yaml),
@@ -270,6 +360,7 @@ KINDS: dict[str, tuple[int, Callable[[Good, Path, random.Random], Callable[[], A
     "report": (20, fuzz_report),
     "store": (10, fuzz_store),
     "cifar": (10, fuzz_cifar),
+    "record": (10, fuzz_record),
 }
 
 

@@ -74,7 +74,10 @@ ROOT = Group(
     {
         "demo": Command("demo.Demo", "train and audit BP, FA and DFA with their nulls on the embedded dataset"),
         "train": Command("train.Train", "train one network by one credit rule into a bundle"),
-        "diagnose": Command("diagnose.Diagnose", "measure and judge the network of a bundle"),
+        "diagnose": Command(
+            "diagnose.Diagnose", "measure and judge the network of a bundle, or the arrays of a record"
+        ),
+        "diff": Command("diff.Diff", "compare two reports or bundles: what changed, and is it outside the intervals"),
         "certify": Command(
             "certify.Certify", "what the updates of a bundle's network depend on: a certificate of locality"
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -13,19 +13,20 @@ from creditscope.cli.verdict import annotation, exit_code
 from creditscope.errors import CreditscopeError
 
 if TYPE_CHECKING:
+    from creditscope.protocol.report import DiagnosticReport
     from creditscope.training.bundle import Bundle
 
 
 @dataclass
 class Diagnose:
-    """Measure the network of a bundle again and judge it. Exit code 0; with --strict 0 where every verdict passes,
-    3 where one fails, 4 otherwise.
+    """Measure the network of a bundle again, or the arrays of a record, and judge it. Exit code 0; with --strict 0 where every
+    verdict passes, 3 where one fails, 4 otherwise.
 
     Example: creditscope diagnose runs/dfa --protocol four-diagnostic --json report.json --strict
     """
 
     bundle: Annotated[Path, tyro.conf.Positional]
-    """Directory of the bundle."""
+    """Directory of the bundle, or a record: a .npz or .safetensors file with the arrays of a network (docs/records.md)."""
     protocol: str = "three-check"
     """Verdict policy: three-check, three-check/1.0 or four-diagnostic."""
     null: tuple[Path, ...] = ()
@@ -46,15 +47,40 @@ class Diagnose:
     """Also print the verdict as an annotation of a GitHub workflow."""
 
     def execute(self) -> int:
-        from creditscope.data import load_dataset
-        from creditscope.data.dataset import eval_batches, profile_batches
         from creditscope.files import write_atomic
         from creditscope.protocol import get_policy
+
+        get_policy(self.protocol)
+        report = self.of_record() if self.bundle.is_file() else self.of_bundle()
+        if self.json:
+            report.to_json(self.json)
+        if self.markdown:
+            write_atomic(self.markdown, report.to_markdown().encode())
+        if self.github:
+            print(annotation(report))
+        print(report)
+        return exit_code([report]) if self.strict else 0
+
+    def of_record(self) -> DiagnosticReport:
+        from creditscope.errors import CreditscopeError
+        from creditscope.record import read_record
+
+        for name in ("null", "data_dir"):
+            if getattr(self, name):
+                raise CreditscopeError(
+                    f"--{name.replace('_', '-')} is for bundles and {self.bundle} is a record; its header states the null"
+                )
+        record = read_record(self.bundle)
+        options: dict[str, Any] = {} if self.profile else {"fit_batches": None}
+        return record.diagnose(protocol=self.protocol, level="full" if self.full else "basic", **options)
+
+    def of_bundle(self) -> DiagnosticReport:
+        from creditscope.data import load_dataset
+        from creditscope.data.dataset import eval_batches, profile_batches
         from creditscope.protocol.diagnosis import diagnose
         from creditscope.runs.groups import network_and_seed, nulls_for
         from creditscope.training.bundle import find_bundles, load_bundle
 
-        get_policy(self.protocol)
         bundle = load_bundle(self.bundle)
         dataset = load_dataset(bundle.spec.dataset, self.data_dir)
         pool = find_bundles(self.null) if self.null else siblings(self.bundle)
@@ -64,7 +90,7 @@ class Diagnose:
                 f"none of {', '.join(map(str, self.null))} is a null of {self.bundle} (same recipe and seed)"
             )
         nulls: dict[str, float] = {kind: found[kind].accuracy for kind in ("matched", "bp") if kind in found}
-        report = diagnose(
+        return diagnose(
             bundle.model(dataset),
             eval_batches(dataset),
             headline_acc=bundle.accuracy,
@@ -80,14 +106,6 @@ class Diagnose:
             run=bundle.spec.hash,
             **(profile_batches(dataset) if self.profile and not bundle.spec.frozen else {}),
         )
-        if self.json:
-            report.to_json(self.json)
-        if self.markdown:
-            write_atomic(self.markdown, report.to_markdown().encode())
-        if self.github:
-            print(annotation(report))
-        print(report)
-        return exit_code([report]) if self.strict else 0
 
 
 def siblings(path: Path) -> list[Bundle]:

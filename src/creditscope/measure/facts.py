@@ -69,8 +69,9 @@ class Proof(Fact):
     """Proof of the stream, on a few samples of the measurement; all errors are relative. None: could not be told."""
 
     n_samples: int
-    logits: float
-    """Largest difference between the stream's logits and the model's own."""
+    logits: float | None
+    """Largest difference between the stream's logits and the model's own (states given as arrays: between the losses of runs
+    that start at the states and the losses that were given)."""
     independent: bool | None
     """Does a sample get the same logits in other company? Where not, g_l depends on the batch."""
     swap: tuple[float | None, ...]
@@ -227,7 +228,7 @@ class Depth(Fact):
 
 
 class Readout(Fact):
-    """Accuracy of a linear readout of one state on held-out samples; None where the state is not finite."""
+    """Accuracy of a linear readout of one state on held-out samples; None where the state is not finite, or was not given."""
 
     accuracy: float | None
     low: float | None
@@ -277,7 +278,7 @@ class DepthProfile(Shown, Fact):
     seed: int
     """Of the twin's blocks."""
     rest: str
-    """The twin's embedding: `keep` (the network's own) or `fresh`."""
+    """The twin's embedding: `keep` (the network's own) or `fresh`; `given`: the states of the twin came from outside."""
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class Full:
             TypeError,
             CreditscopeError,
         ) as error:  # it cannot be copied, or has float32 written into its code
-            return _not_measured(f"the network does not run as a float64 copy: {' '.join(str(error).split())[:200]}")
+            return not_measured(f"the network does not run as a float64 copy: {' '.join(str(error).split())[:200]}")
         exact: tuple[int, ...] = ()
         counting: tuple[int, ...] | None = None
         if self.credit is not None:
@@ -89,6 +89,6 @@ class Full:
             )
 
 
-def _not_measured(reason: str) -> tuple[Perturbation, Nudging]:
+def not_measured(reason: str) -> tuple[Perturbation, Nudging]:
     common: dict[str, Any] = {"n_samples": 0, "samples": "", "dtype": DTYPE, "resolution": RESOLUTION, "reason": reason}
     return Perturbation(directions=DIRECTIONS, epsilon=EPSILON, seed=SEED, **common), Nudging(step=STEP, **common)

@@ -82,6 +82,12 @@ class Probe:
     """[B]: a loss change below it is rounding."""
     credits: dict[str, list[Tensor]]
     """`credit` (where given), `reference`, `random`: [B, d_l] per layer, float64."""
+    by_layer: list[Tensor] | None = None
+    """The losses [B] of a run from each h_l, where the states were recorded: their rounding makes the runs differ."""
+
+    def before(self, layer: int) -> Tensor:
+        """Losses [B] before h_l moves."""
+        return self.losses if self.by_layer is None else self.by_layer[layer]
 
 
 def first_samples(batches: Sequence[Batch], n: int = N_SAMPLES) -> list[Batch]:
@@ -124,10 +130,16 @@ def make_probe(
     """stream: on the float64 copy; credit: as read from the network itself, or None; rng: draws the random control."""
     inputs, y = doubled(batch[0]), batch[1]
     done = reference_pass(stream, inputs, y, loss_fn)
-    credits = {} if credit is None else {"credit": [a.double() for a in credit]}
-    credits["reference"] = [g.double() for g in done.g]
-    credits["random"] = [torch.randn(g.shape, generator=rng).to(g) for g in done.g]
+    credits = with_controls(credit, done.g, rng)
     return Probe(inputs, y, done.hiddens, done.losses, resolution(done.losses, done.logits), credits)
+
+
+def with_controls(credit: list[Tensor] | None, g: list[Tensor], rng: torch.Generator) -> dict[str, list[Tensor]]:
+    """The audited credit (where there is one) beside its controls: the reference, and N(0, 1)."""
+    credits = {} if credit is None else {"credit": [a.double() for a in credit]}
+    credits["reference"] = [each.double() for each in g]
+    credits["random"] = [torch.randn(each.shape, generator=rng).to(each.double()) for each in g]
+    return credits
 
 
 def resolution(losses: Tensor, logits: Tensor) -> Array:

@@ -42,7 +42,7 @@ def nudging(
             delta = -step * torch.stack([unit(probe.credits[name][layer]) for name in names], dim=1)
             for part in chunks(stream, probe, len(names)):
                 after = losses_after(stream, layer, probe, part, delta[part], loss_fn)
-                change = (after - probe.losses[part].unsqueeze(1)).double().cpu().numpy()
+                change = (after - probe.before(layer)[part].unsqueeze(1)).double().cpu().numpy()
                 known = np.isfinite(change) & (np.abs(change) >= probe.resolution[part, None])
                 for k, name in enumerate(names):
                     rows[name][layer].append(np.where(known[:, k], change[:, k], np.nan))

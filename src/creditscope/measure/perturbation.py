@@ -65,7 +65,7 @@ def perturbation(
                     drawn[width] = v.mul_(epsilon / v.norm(dim=2, keepdim=True))
                 v = drawn[width]
                 after = losses_after(stream, layer, probe, part, v, loss_fn)
-                change = (after - probe.losses[part].unsqueeze(1)).double().cpu().numpy()
+                change = (after - probe.before(layer)[part].unsqueeze(1)).double().cpu().numpy()
                 # all credits at once: [b, M, d] x [b, d, number of credits]
                 foretold = torch.bmm(v, torch.stack([a[layer][part] for a in probe.credits.values()], dim=2))
                 for name, x in zip(probe.credits, foretold.unbind(2), strict=True):

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,6 +39,8 @@ TOKENS = 16
 """Scored tokens that are drawn from each sequence of a language model."""
 STRENGTHS = 10.0 ** (np.arange(-24, 9) / 4)
 """Ridge strengths over the largest eigenvalue of XᵀX: 1e-6 to 100, four per decade."""
+GIVEN = "given"
+"""The twin is the caller's own."""
 AT_ONCE = 4
 """Batches that are held in memory at a time."""
 
@@ -93,25 +95,83 @@ def depth_profile(
     ):
         reader = _Reader(stream, max_width, tokens)
         networks = _Networks(stream, stream.on(twin, example), reader, shared=rest == KEEP)
-        classes = _Classes()
-        raw = None if reader.refuses(inputs) else _Layer()
-        for inputs, y in fit:
-            rows = reader.rows(y)
-            columns = classes.add(rows.labels)
-            if raw is not None:
-                raw.fit(reader.raw(inputs), columns)
-            networks.run(inputs, rows, columns, _Layer.fit)
-        for layer in {id(x): x for x in (*networks.own, *networks.twin, *([raw] if raw else []))}.values():
-            layer.solve(classes)
-        test = _Source(model, test_batches, "test_batches", forward_kwargs, fit.shift)
-        for inputs, y in test:
-            rows = reader.rows(y)
-            columns = classes.known(rows.labels)
-            if raw is not None:
-                raw.score(reader.raw(inputs), columns)
-            networks.run(inputs, rows, columns, _Layer.score)
-        _require_apart(fit, test, classes)
-    return _profile(networks, raw, reader, fit, test, sum(classes.counts), seed, rest)
+        return _fitted(
+            networks,
+            reader,
+            fit,
+            lambda: _Source(model, test_batches, "test_batches", forward_kwargs, fit.shift),
+            reader.refuses(inputs),
+            seed,
+            rest,
+        )
+
+
+class States(NamedTuple):
+    """A batch whose states are known already."""
+
+    x: Tensor | None
+    """The raw input, where it is known."""
+    h: list[Tensor]
+    """Native h_0..h_L."""
+    twin: list[Tensor] | None
+    """Those of the twin, where they are known."""
+
+
+def profile_of_states(
+    stream: Stream,
+    fit: Iterable[tuple[States, Tensor]],
+    test: Iterable[tuple[States, Tensor]],
+    *,
+    max_width: int = MAX_WIDTH,
+) -> DepthProfile:
+    """The depth profile of recorded states (arrays from another framework); `stream` says how they are read."""
+    with torch.no_grad():
+        reader = _Reader(stream, max_width, TOKENS)
+        first, held = _Recorded(fit), _Recorded(test)
+        known = first.first
+        for name in ("x", "twin"):
+            if (getattr(known, name) is None) != (getattr(held.first, name) is None):
+                raise CreditscopeError(
+                    f"{name!r} is given in one of the data to fit and the data to test only; give it in both, or in neither"
+                )
+        why = "the raw input was not given" if known.x is None else reader.refuses(known.x)
+        if known.twin is None:
+            reader.notes["the states of the twin were not given"] = None
+        return _fitted(_Known(stream.depth, reader), reader, first, lambda: held, why, 0, GIVEN)
+
+
+# ---- two passes over the data --------------------------------------------------------------------------------------
+
+
+def _fitted(
+    networks: _Networks | _Known,
+    reader: _Reader,
+    fit: _Source | _Recorded,
+    make_test: Callable[[], _Source | _Recorded],
+    raw_reason: str,
+    seed: int,
+    rest: str,
+) -> DepthProfile:
+    """Fit every readout, then score it; call without gradients."""
+    classes = _Classes()
+    raw = None if raw_reason else _Layer()
+    for inputs, y in fit:
+        rows = reader.rows(y)
+        columns = classes.add(rows.labels)
+        if raw is not None:
+            raw.fit(reader.raw(inputs), columns)
+        networks.run(inputs, rows, columns, _Layer.fit)
+    for layer in {id(x): x for x in (*networks.own, *networks.twin, *([raw] if raw else []))}.values():
+        layer.solve(classes)
+    test = make_test()
+    for inputs, y in test:
+        rows = reader.rows(y)
+        columns = classes.known(rows.labels)
+        if raw is not None:
+            raw.score(reader.raw(inputs), columns)
+        networks.run(inputs, rows, columns, _Layer.score)
+    _require_apart(fit, test, classes)
+    return _profile(networks, raw, reader, raw_reason, fit, test, sum(classes.counts), seed, rest)
 
 
 # ---- closed form ---------------------------------------------------------------------------------------------------
@@ -247,6 +307,27 @@ class _Source:
         return str(self._hash)
 
 
+class _Recorded:
+    """Batches whose states are known already, with their number and hash."""
+
+    def __init__(self, batches: Iterable[tuple[States, Tensor]]) -> None:
+        self.n = 0
+        self._hash = SampleHash()
+        self._items = iter(batches)
+        self._held = next(self._items)
+        self.first = self._held[0]
+
+    def __iter__(self) -> Iterator[tuple[States, Tensor]]:
+        for states, y in itertools.chain([self._held], self._items):
+            self.n += len(y)
+            self._hash.add(states.h[0] if states.x is None else states.x, y)
+            yield states, y
+
+    @property
+    def samples(self) -> str:
+        return str(self._hash)
+
+
 @dataclass(frozen=True)
 class _Rows:
     """The labels that are fitted or scored, and where they stand: None for one per sample, else (samples, tokens)."""
@@ -261,7 +342,6 @@ class _Reader:
     def __init__(self, stream: Stream, max_width: int, tokens: int) -> None:
         self.stream, self.max_width, self.tokens = stream, max_width, tokens
         self.notes: dict[str, None] = {}
-        self.reason = ""
         self._draws = torch.Generator().manual_seed(0)
 
     def rows(self, y: Tensor) -> _Rows:
@@ -300,17 +380,17 @@ class _Reader:
         """Why the raw input is not read; "" where it is."""
         found = tensors_of(inputs)
         if self.stream.scores_tokens:
-            self.reason = "labels of tokens"
-        elif len(found) != 1:
-            self.reason = f"the inputs are {len(found)} tensors"
-        elif not found[0].is_floating_point():
-            self.reason = f"the input is {str(found[0].dtype).removeprefix('torch.')}, no vector"
-        elif found[0].dim() == 2 and found[0].shape[1] > self.max_width:
-            self.reason = f"it has {found[0].shape[1]:,} numbers per sample, more than max_width = {self.max_width:,}"
-        return self.reason
+            return "labels of tokens"
+        if len(found) != 1:
+            return f"the inputs are {len(found)} tensors"
+        if not found[0].is_floating_point():
+            return f"the input is {str(found[0].dtype).removeprefix('torch.')}, no vector"
+        if found[0].dim() == 2 and found[0].shape[1] > self.max_width:
+            return f"it has {found[0].shape[1]:,} numbers per sample, more than max_width = {self.max_width:,}"
+        return ""
 
     def raw(self, inputs: Any) -> Tensor:
-        x = tensors_of(inputs)[0].detach()
+        x = tensors_of(inputs.x if isinstance(inputs, States) else inputs)[0].detach()
         if x.dim() > 2 and x[0].numel() > self.max_width:
             return self._averaged(x, "the raw input")
         return x.flatten(1)
@@ -439,10 +519,23 @@ class _Networks:
             other.forward(inputs, twin)
 
 
+class _Known:
+    """The states of the network and of its twin as they were recorded."""
+
+    def __init__(self, depth: int, reader: _Reader) -> None:
+        self._reader = reader
+        self.own, self.twin = ([_Layer() for _ in range(depth + 1)] for _ in range(2))
+
+    def run(self, states: States, rows: _Rows, columns: Tensor, use: Callable[[_Layer, Tensor, Tensor], None]) -> None:
+        for layers, hiddens in ((self.own, states.h), (self.twin, states.twin or [])):
+            for k, h in enumerate(hiddens):
+                use(layers[k], self._reader.state(k, h, rows), columns)
+
+
 # ---- result --------------------------------------------------------------------------------------------------------
 
 
-def _require_apart(fit: _Source, test: _Source, classes: _Classes) -> None:
+def _require_apart(fit: _Source | _Recorded, test: _Source | _Recorded, classes: _Classes) -> None:
     if fit.samples == test.samples:
         raise CreditscopeError("fit_batches and test_batches hold the same samples; test the readouts on held-out ones")
     if not classes.met:
@@ -450,11 +543,12 @@ def _require_apart(fit: _Source, test: _Source, classes: _Classes) -> None:
 
 
 def _profile(
-    networks: _Networks,
+    networks: _Networks | _Known,
     raw: _Layer | None,
     reader: _Reader,
-    fit: _Source,
-    test: _Source,
+    raw_reason: str,
+    fit: _Source | _Recorded,
+    test: _Source | _Recorded,
     fit_rows: int,
     seed: int,
     rest: str,
@@ -465,7 +559,7 @@ def _profile(
     rows = next((len(r) for r in (layer.right for layer in (*own, *twin)) if r is not None), 0)
     return DepthProfile(
         raw=None if raw is None else _readout(raw, n),
-        raw_reason=reader.reason,
+        raw_reason=raw_reason,
         curve=tuple(_readout(layer, n) for layer in own),
         twin=tuple(_readout(layer, n) for layer in twin),
         margin=_difference(own[-1], twin[-1], n),

@@ -209,7 +209,7 @@ def _gradient(
     """(relative error per layer, dtype of the check, why not everywhere)."""
     own_dtype = next((p.dtype for p in stream.model.parameters() if p.is_floating_point()), torch.float32)
     size = sum(p.numel() for p in stream.model.parameters())
-    check = _Check(y, loss_fn, coupled, together=not (coupled or whole))
+    check = GradientCheck(y, loss_fn, coupled, together=not (coupled or whole))
     if own_dtype == torch.float64:
         return check.errors(stream, example, STEPS, GRADIENT), "float64", ""
     if size <= LARGEST_COPY:
@@ -256,7 +256,7 @@ class _Coarse(TorchFunctionMode):
 
 
 @dataclass
-class _Check:
+class GradientCheck:
     """Holds the gradients of a stream against finite differences of the loss."""
 
     y: Tensor
@@ -267,19 +267,42 @@ class _Check:
 
     def errors(self, stream: Stream, example: Any, steps: Steps, tolerance: float) -> list[float | None]:
         """Relative error per layer; one above the tolerance is refused."""
-        states, grads, losses, logits = _reference(stream, example, self.y, self.loss_fn)
-        for layer, g in enumerate(grads):
+        states, found, losses, logits = _reference(stream, example, self.y, self.loss_fn)
+        for layer, g in enumerate(found):
             if g is None:
                 raise CreditscopeError(
                     f"no gradient of the loss arrives at h_{layer} ({_where(stream, layer)}); name blocks that the logits "
                     "depend on"
                 )
-        if not bool(losses.isfinite().all()) or not all(bool(g.isfinite().all()) for g in grads if g is not None):
+        grads = [g for g in found if g is not None]
+        best = self.compared(stream, example, states, grads, losses, logits, steps, tolerance)
+        for layer, error in enumerate(best):
+            if error is not None and error > tolerance:
+                raise CreditscopeError(
+                    f"g_{layer} is not the gradient of the loss ({_where(stream, layer)}): it is off a finite difference by a "
+                    f"relative {error:.2g}. A layer or a hook has a backward pass of its own; diagnose an ordinary network of "
+                    "the same weights (credit_from_grads makes the method's backward pass the credit)"
+                )
+        return best
+
+    def compared(
+        self,
+        stream: Stream,
+        example: Any,
+        states: list[Tensor],
+        grads: list[Tensor],
+        losses: Tensor,
+        logits: Tensor,
+        steps: Steps,
+        tolerance: float,
+    ) -> list[float | None]:
+        """Relative error per layer of native gradients; None where the change of the loss is below its resolution."""
+        if not bool(losses.isfinite().all()) or not all(bool(g.isfinite().all()) for g in grads):
             return [None] * len(states)
         rng = torch.Generator().manual_seed(SEED)
-        directions = [_direction(stream, g, rng) for g in grads if g is not None]
+        directions = [_direction(stream, g, rng) for g in grads]
         size = torch.maximum(losses.abs(), logits.abs().reshape(len(logits), -1).amax(1)).clamp_min(1.0).double()
-        sizes = [(_norms(stream, h), _norms(stream, cast(Tensor, g))) for h, g in zip(states, grads, strict=True)]
+        sizes = [(_norms(stream, h), _norms(stream, g)) for h, g in zip(states, grads, strict=True)]
         # a loss is rounded, and so is a state that is moved
         coarse = RESOLUTION_STEPS * torch.finfo(losses.dtype).eps
         resolutions = [coarse * (size + h * g) for h, g in sizes]
@@ -295,20 +318,13 @@ class _Check:
             behind = self._losses(stream, [(k, states[k] - m) for k, m in moved], example)
             for k, up, down in zip(open_layers, ahead, behind, strict=True):
                 change = (up - down).double() / (2 * lengths[k].double())
-                foretold = (_rows(stream, cast(Tensor, grads[k])) * _rows(stream, directions[k])).sum(1).double()
+                foretold = (_rows(stream, grads[k]) * _rows(stream, directions[k])).sum(1).double()
                 error = _error(change, foretold, resolutions[k] / (2 * lengths[k].double()), self.coupled, tolerance)
                 if error is not None and (best[k] is None or error < cast(float, best[k])):
                     best[k] = error
             open_layers = [k for k in open_layers if best[k] is None or cast(float, best[k]) > tolerance / 100]
             if not open_layers:
                 break
-        for layer, error in enumerate(best):
-            if error is not None and error > tolerance:
-                raise CreditscopeError(
-                    f"g_{layer} is not the gradient of the loss ({_where(stream, layer)}): it is off a finite difference by a "
-                    f"relative {error:.2g}. A layer or a hook has a backward pass of its own; diagnose an ordinary network of "
-                    "the same weights (credit_from_grads makes the method's backward pass the credit)"
-                )
         return best
 
     def _length(self, length: Tensor) -> Tensor:

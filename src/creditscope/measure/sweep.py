@@ -102,6 +102,37 @@ class Collected:
         if not ok:
             self.non_finite[place] = None
 
+    def add_state(self, layer: int, h: Tensor) -> None:
+        """h_l of a batch as it is read, [B, d_l]."""
+        norm = by_rows(lengths, h)
+        self.h[layer].append(norm)
+        self.note(f"h_{layer}", norm)
+
+    def add_gradient(self, layer: int, g: Tensor) -> None:
+        """g_l of a batch as it is read, [B, d_l]: of each sample's own loss."""
+        norm = by_rows(lengths, g)
+        self.g[layer].append(norm)
+        self.note(f"g_{layer}", norm)
+        self.groups[layer].add(g)
+
+    def add_credit(self, layer: int, a: Tensor, g: Tensor) -> None:
+        """a_l and g_l of a batch as they are read, [B, d_l]."""
+        dot, aa, _ = by_rows(lambda u, v: np.stack(inner_products(u, v)), a, g)
+        self.dot[layer].append(dot)
+        self.aa[layer].append(aa)
+        self.clamped[layer].append(by_rows(clamped_cosine, a, g))
+        self.note(f"credit a_{layer}", aa if np.isfinite(aa).all() else a)  # squares of large float64 credit overflow
+
+    def add_logits(self, logits: Tensor, y: Tensor) -> None:
+        self.note("logits", logits)
+        self.score(logits, y)
+
+    def add_samples(self, n: int, losses: Tensor) -> None:
+        """A batch of n samples with their losses [n]."""
+        self.n += n
+        self.loss += float(losses.double().sum())
+        self.batch_sizes.add(n)
+
     def score(self, logits: Tensor, y: Tensor) -> None:
         if y.is_floating_point() or y.shape != logits.shape[:-1]:
             return
@@ -186,10 +217,7 @@ def _one_batch(
         g = stream.read_grad(native.detach())
         if layer == stream.depth:
             stream.require_read(native.detach())
-        norm = by_rows(lengths, g)
-        got.g[layer].append(norm)
-        got.note(f"g_{layer}", norm)
-        got.groups[layer].add(g)
+        got.add_gradient(layer, g)
         if credit is None or batch is None:
             return
         if credits is None:
@@ -208,11 +236,7 @@ def _one_batch(
         if layer in (0, stream.depth):
             weights.require_unchanged(credit)
             _require_unwritten(credit, given)
-        dot, aa, _ = by_rows(lambda u, v: np.stack(inner_products(u, v)), a, g)
-        got.dot[layer].append(dot)
-        got.aa[layer].append(aa)
-        got.clamped[layer].append(by_rows(clamped_cosine, a, g))
-        got.note(f"credit a_{layer}", aa if np.isfinite(aa).all() else a)  # squares of large float64 credit overflow
+        got.add_credit(layer, a, g)
         if watch is not None:
             seen.append((g, a))
 
@@ -223,9 +247,7 @@ def _one_batch(
                 f"h_{layer} has {h.shape[1]} numbers per sample in one batch and {stream.widths[layer]} in the first; "
                 "give batches of one shape (pad sequences to one length)"
             )
-        norm = by_rows(lengths, h)
-        got.h[layer].append(norm)
-        got.note(f"h_{layer}", norm)
+        got.add_state(layer, h)
         if credit is not None:
             hiddens.append(value.detach())
             given.append((f"h_{layer}", hiddens[-1], hiddens[-1]._version))
@@ -296,11 +318,8 @@ def _one_batch(
     arrived(0, g0)
     if watch is not None and batch is not None:
         watch(batch, [g for g, _ in reversed(seen)], [a for _, a in reversed(seen)])
-    got.note("logits", logits.detach())
-    got.score(logits.detach(), y)
-    got.n += len(y)
-    got.loss += float(losses.detach().double().sum())
-    got.batch_sizes.add(len(y))
+    got.add_logits(logits.detach(), y)
+    got.add_samples(len(y), losses.detach())
 
 
 def _require_clean(inputs: Any, logits: Tensor) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -140,6 +140,22 @@ def _from_schema_1(data: dict[str, Any]) -> dict[str, Any]:
 def _copy(fact: Any, old: str, new: str) -> None:
     if isinstance(fact, dict) and old in fact:
         fact[new] = fact[old]
+
+
+class Claims(TypedDict, total=False):
+    """What is stated about a network beside its measurement (arguments as in `diagnose`)."""
+
+    headline_acc: Any
+    network_acc: float | None
+    headline_on: str
+    frozen_baseline_acc: Any
+    bp_acc: Any
+    n_test: int | None
+    method_name: str
+    notes: str
+    run: str
+    protocol: str
+    evidence: Mapping[str, str] | None
 
 
 def make_report(

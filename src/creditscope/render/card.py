@@ -14,7 +14,7 @@ LONGEST = 600
 STYLE = """
 .cs-card{max-width:60em;line-height:1.4;color:inherit}
 .cs-card table{border-collapse:collapse;margin:.5em 0}
-.cs-card th,.cs-card td{text-align:left;vertical-align:top;padding:2px 10px 2px 0;background:none;color:inherit}
+.cs-card th,.cs-card td{text-align:left !important;vertical-align:top;padding:2px 10px 2px 0;background:none;color:inherit}
 .cs-card td{border-bottom:1px solid rgba(127,127,127,.35)}
 .cs-card .cs-status{font-weight:600;border:1px solid currentColor;border-radius:4px;padding:0 6px}
 .cs-card svg{max-width:100%;height:auto;display:block;color:inherit}
@@ -37,7 +37,7 @@ def card(title: str, status: str, lines: Sequence[str], section: Section | None,
         parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>")
     if drawing is not None:
         note = f"<p>{_text(drawing.note)}</p>" if drawing.note else ""
-        parts.append(svg(drawing) + note)
+        parts += [str(svg(drawing)), note]
     return f'<div class="cs-card"><style>{STYLE}</style>{"".join(parts)}</div>'
 
 

@@ -78,6 +78,8 @@ def _lines(profile: DepthProfile) -> list[str]:
             f"profile margin (readout of h_L minus the twin's) {signed_pp(m.pp)} pp [{signed_pp(m.low_pp)}, "
             f"{signed_pp(m.high_pp)}], paired over {profile.n_test:,} test samples: estimates the depth margin ({CALIBRATION})"
         )
+    elif not profile.twin[-1].width:
+        lines.append("profile margin not measured: the states of the twin were not given")
     else:
         lines.append("profile margin not measurable: a state is not finite")
     lost = profile.first_loss
@@ -91,7 +93,7 @@ def _lines(profile: DepthProfile) -> list[str]:
     read = f"fitted on {profile.fit_rows:,}, tested on {profile.test_rows:,} "
     read += "samples" if profile.fit_rows == profile.n_fit else f"tokens of {profile.n_test:,} sequences"
     twin = f"twin: seed {profile.seed}, embedding {'kept' if profile.rest == 'keep' else 'fresh'}"
-    lines.append("; ".join([read, twin, *profile.notes]))
+    lines.append("; ".join([read, *([] if profile.rest == "given" else [twin]), *profile.notes]))
     if profile.raw is None:
         lines.append(f"raw input not read: {profile.raw_reason}")
     return lines

@@ -123,7 +123,7 @@ def as_batches(
         raise CreditscopeError(
             f"eval_batches is empty; {why or 'give at least one batch (8 disjoint batches of 128 are advised)'}"
         )
-    _same_labels(found)
+    same_labels(found)
     _fit_dtype(model, found)
     require_logits(model, *_first(found))
     if not own_loss:
@@ -211,7 +211,7 @@ def _cast(inputs: Any, dtype: torch.dtype) -> Any:
     return tree_map(lambda t: t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t, inputs)
 
 
-def _same_labels(batches: Batches) -> None:
+def same_labels(batches: Batches) -> None:
     """All batches belong to one task: the same form of labels, and (in batches of some size) labels in common."""
     first = batches[0][1]
     known = set(first.unique().tolist()) if first.dim() == 1 and not first.is_floating_point() else None

@@ -1,0 +1,55 @@
+"""Credit that came as arrays from another framework: it is measured, and cannot be asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from creditscope.credit.base import CreditBatch, CreditRule, checked, idle_note
+from creditscope.errors import CreditscopeError
+from creditscope.stream.recorded import ArrayBatch, RecordedStream
+
+
+class GivenCredit(CreditRule):
+    """Credit that came as arrays."""
+
+    name = "arrays"
+
+    def __init__(
+        self, a: Sequence[Tensor | None], trained: Sequence[int] | None, exact: Sequence[int], depth: int
+    ) -> None:
+        super().__init__()
+        self.missing = frozenset(layer for layer, each in enumerate(a) if each is None)
+        for name, layers in (("trained_layers", trained or ()), ("exact_layers", exact)):
+            wrong = [k for k in layers if type(k) is not int or not 0 <= k <= depth]
+            if wrong:
+                raise CreditscopeError(f"{name} names layer {wrong[0]!r}; layers are 0 to {depth}")
+        self._trained = None if trained is None else tuple(sorted({*trained} - self.missing))
+        self._exact = tuple(sorted({*exact}))
+
+    def filled(self, a: Sequence[Tensor | None], batch: ArrayBatch, stream: RecordedStream) -> list[Tensor]:
+        """Zero credit where there is none; what does not fit the states, or is not finite without cause, is refused."""
+        missing = frozenset(layer for layer, each in enumerate(a) if each is None)
+        if missing != self.missing:
+            raise CreditscopeError(
+                f"a is None at layers {sorted(missing)} in one batch and at {sorted(self.missing)} in another; give "
+                "None at the same layers always"
+            )
+        full = [torch.zeros(batch.n, stream.widths[k]) if each is None else each for k, each in enumerate(a)]
+        logits = batch.h[-1] if batch.logits is None else batch.logits
+        return checked(full, CreditBatch(stream, batch.h, logits, batch.y, batch.g[-1]), self.name)
+
+    def exact_layers(self, depth: int) -> tuple[int, ...]:
+        return self._exact
+
+    def trained_layers(self, depth: int, kind: str) -> tuple[int, ...]:
+        if self._trained is not None:
+            return self._trained
+        return tuple(k for k in range(depth + 1) if k not in self.missing)
+
+    def counting_note(self, depth: int, kind: str) -> str:
+        if self._trained is None:
+            return "credit is given as arrays: every layer that has one counts"
+        return idle_note(depth, self._trained)

@@ -1,0 +1,113 @@
+"""`diff`: changes by hand, intervals that meet and intervals that do not, and what cannot be compared."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from creditscope import CreditscopeError, DiagnosticReport, diagnose_arrays, diff
+from creditscope.cli import main
+
+N, D, L = 512, 8, 2
+
+
+def report(shift: float = 0.0, noise: float = 0.3, seed: int = 0, **options: Any) -> DiagnosticReport:
+    """Layers of known length, credit at a known angle: a_l = g_l + noise + shift * g_l at right angles."""
+    rng = np.random.default_rng(seed)
+    h = [rng.standard_normal((N, D)) for _ in range(L + 1)]
+    g = [rng.standard_normal((N, D)) for _ in range(L + 1)]
+    a = [u + noise * rng.standard_normal(u.shape) + shift * np.roll(u, 1, 1) for u in g]
+    return diagnose_arrays({"h": h, "g": g, "a": a}, reduction="sum", **options)
+
+
+def test_nothing_changes_from_a_report_to_itself():
+    table = diff(report(), report())
+    assert {row.value("change") for row in table.rows} == {0.0}
+    assert not any(row.value("outside") for row in table.rows)
+    assert table.conclusion[0].fields["changed"] == 0
+
+
+def test_changes_and_their_intervals_by_hand():
+    a, b = report(method_name="one"), report(shift=1.0, method_name="other")
+    table = diff(a, b)
+    for layer in range(L + 1):
+        row = table.row(quantity="cosine", layer=layer)
+        for side, r in (("a", a), ("b", b)):
+            assert r.facts.alignment is not None
+            mean, std = r.facts.alignment.mean[layer], r.facts.alignment.std[layer]
+            assert mean is not None
+            assert std is not None
+            half = 1.9646 * std / math.sqrt(N)  # t with 511 degrees of freedom
+            assert row[side].value == mean
+            assert (row[side].low, row[side].high) == pytest.approx((mean - half, mean + half), rel=1e-4)
+        assert row.value("change") == row.value("b") - row.value("a")
+        assert row.value("outside") is True  # the angle turned by 45 degrees
+    assert table.row(quantity="h", layer=1).value("change") == 0
+    assert table.row(quantity="h", layer=1).value("outside") is None  # no interval there
+    assert table.title == "one → other"
+
+
+def test_a_change_within_the_intervals_is_not_outside():
+    table = diff(report(seed=1), report(seed=2))
+    row = table.row(quantity="growth", layer=None)
+    assert row.value("change") != 0
+    assert row.value("outside") is False
+    assert "the evaluation samples differ" in table.notes[0]
+
+
+def test_what_one_side_does_not_have_is_not_compared():
+    without = diagnose_arrays({"h": [np.ones((4, 2))] * 2, "g": [np.ones((4, 2))] * 2}, reduction="sum")
+    table = diff(without, report())
+    row = table.row(quantity="cosine", layer=0)
+    assert not row["a"].known
+    assert row.value("change") is None
+    assert row.value("outside") is None
+    assert any("1 blocks and b has 2" in note for note in table.notes)
+
+
+def test_verdicts_and_claims_are_compared():
+    told: dict[str, Any] = {"headline_acc": 0.5, "headline_on": "other data", "n_test": 1000}
+    a, b = report(frozen_baseline_acc=0.3, **told), report(frozen_baseline_acc=0.7, **told)
+    table = diff(a, b)
+    assert table.row(quantity="D3").value("change") is True
+    assert table.row(quantity="status").value("a") == a.status
+    margin = table.row(quantity="margin_kind unstated")
+    assert margin.value("change") == pytest.approx(-40)
+    assert margin.value("outside") is True
+
+
+def test_as_a_command(tmp_path, capsys):
+    report().to_json(tmp_path / "a.json")
+    report(shift=1.0).to_json(tmp_path / "b.json")
+    assert main(["diff", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--json", str(tmp_path / "d.json")]) == 0
+    out = capsys.readouterr().out
+    assert "cosine" in out
+    assert "yes" in out
+    assert "growth" not in out  # it did not change
+    assert json.loads((tmp_path / "d.json").read_text())["name"] == "diff"
+    assert main(["diff", str(tmp_path / "a.json"), str(tmp_path / "a.json"), "--all"]) == 0
+    assert "growth" in capsys.readouterr().out
+    assert main(["diff", str(tmp_path / "a.json"), str(tmp_path / "nothing")]) == 2
+    assert "is not there" in capsys.readouterr().err
+
+
+def test_bundles_are_compared_by_their_reports(tmp_path):
+    from creditscope import RunSpec, load_bundle, train
+
+    spec = {"dataset": "quadratic", "width": 4, "depth": 1, "epochs": 1, "batch_size": 5000}
+    paths = [tmp_path / name for name in ("bp", "dfa")]
+    for path, more in zip(paths, ({"method": "bp"}, {"method": "dfa", "credit_norm": "rms"}), strict=True):
+        train(RunSpec(**spec, **more), path)  # type: ignore[arg-type]
+    table = diff(load_bundle(paths[0]), paths[1])
+    assert table.row(quantity="cosine", layer=0).value("a") == pytest.approx(1)
+    assert table.to_dict() == diff(*paths).to_dict()
+
+
+@pytest.mark.parametrize("wrong", [3, None, {"a": 1}])
+def test_what_is_no_report_is_one_line(wrong):
+    with pytest.raises(CreditscopeError, match="give a report, a bundle, or the path of one"):
+        diff(wrong, report())
