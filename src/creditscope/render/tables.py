@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from creditscope.errors import CreditscopeError, unknown
-from creditscope.quantities import Form
+from creditscope.quantities import Form, Scale
 from creditscope.render import document
 from creditscope.render.markdown import CAPTION, escape
 from creditscope.render.markdown import table as pipe_table
@@ -43,6 +43,8 @@ def number_text(value: float | None, column: Column) -> str:
         return signed(value, quantity.digits)
     if quantity.form is Form.PERCENT:
         return f"{value:.0%}"
+    if quantity.scale is Scale.SHARE and isinstance(value, float):  # 0.610 beside 0.614
+        return f"{value:.{quantity.digits}f}"
     return str(value) if isinstance(value, int) else num(value, quantity.digits)
 
 
@@ -58,7 +60,8 @@ def cell_text(cell: Cell, column: Column) -> str:
 def _number_and_spread(cell: Cell, column: Column) -> str:
     told = number_text(cell.value, column)
     if column.spread is Spread.STD and cell.std is not None:
-        return f"{told} ± {num(cell.std, 2)}"
+        share = column.quantity is not None and column.quantity.scale is Scale.SHARE
+        return f"{told} ± {number_text(cell.std, column) if share else num(cell.std, 2)}"
     if column.spread is Spread.INTERVAL and cell.low is not None and cell.high is not None:
         return f"{told} [{number_text(cell.low, column)}, {number_text(cell.high, column)}]"
     return told
