@@ -37,8 +37,8 @@ pytestmark = [
 
 def told(page: Any) -> tuple[float, str]:
     """What the tooltip says: a number, and the rest."""
-    first, _, rest = page.locator("#tip").inner_text().partition(" = ")[2].partition(",")
-    return float(first.split(" ")[0]), rest
+    said = page.locator("#tip").inner_text().partition(" = ")[2]
+    return float(re.split(r"[ ,\n]", said)[0]), said
 
 
 @pytest.fixture(scope="module")

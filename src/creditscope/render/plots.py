@@ -125,7 +125,7 @@ def figure(panels: Sequence[Panel], *, columns: int | None = None, quick: bool =
                     _chart(made, axes, panel)
                     axes.set_ylabel("" if quick or panel.y in panel.title else short(panel.y))
                 elif isinstance(panel, Dots):
-                    _dots(made, axes, panel, first=i == 0)
+                    _dots(made, axes, panel, first=i == 0, letters=66 // len(line))
                 else:
                     _matrix(made, axes, panel)
                 drawn.append(axes)
@@ -257,7 +257,7 @@ def _level(axes: Axes, value: float, label: str, left: bool) -> None:
     )  # fmt: skip
 
 
-def _dots(made: Drawing, axes: Axes, dots: Dots, first: bool) -> None:
+def _dots(made: Drawing, axes: Axes, dots: Dots, first: bool, letters: int) -> None:
     seen: set[str] = set()
 
     def once(name: str) -> str:
@@ -293,7 +293,8 @@ def _dots(made: Drawing, axes: Axes, dots: Dots, first: bool) -> None:
     axes.set_yticks(range(len(dots.rows)), [short(r.name, 48) if first else "" for r in dots.rows])
     axes.set_ylim(len(dots.rows) - 0.5, -0.5)
     rules = "; ".join(f"dashed: {short(level.label, 44)}" for level in dots.levels)
-    axes.set_xlabel("\n".join([short(dots.x), *textwrap.wrap(rules, 40)]))
+    name = [] if dots.x in dots.title else [short(dots.x, letters)]
+    axes.set_xlabel("\n".join([*name, *textwrap.wrap(rules, letters)]))
 
 
 def _matrix(made: Drawing, axes: Axes, matrix: Matrix) -> None:

@@ -118,7 +118,7 @@
           && (!chosen("status") || row.dataset.status === chosen("status"))
           && (!row.hasAttribute("data-null") || chosen("nulls") || chosen("status") === "null");
         row.hidden = !fits;
-        shown += fits;
+        shown += fits ? 1 : 0;
       }
       one("count").textContent = `${shown} of ${rows.length} shown`;
     },
