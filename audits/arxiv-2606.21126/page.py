@@ -216,12 +216,9 @@ class Page:
         rows = []
         for line in self.lines:
             c = line.claim
-            course = isinstance(c, Number) and (c.table, c.quantity, c.kind) == (
-                "Course of DFA",
-                "reference_norm_128",
-                "value",
-            )
-            if course and line.reading in (WRITTEN, RMS, CLIPPED):
+            if not isinstance(c, Number) or line.reading not in (WRITTEN, RMS, CLIPPED):
+                continue
+            if (c.table, c.quantity, c.kind) == ("Course of DFA", "reference_norm_128", "value"):
                 p, ours = line.published.value, line.ours
                 cell = Cell(ours.value / p, min(ours.values) / p, max(ours.values) / p, ours.n)
                 rows.append(Row({"epoch": Cell(c.epoch), "ratio": cell, "reading": Cell(line.reading)}, line.runs))

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from md import plain, table
-from study_columns import COLUMNS
 
 from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import PRESETS
 from creditscope.studies.published import Number, read_paper
-from creditscope.training.spec import RunSpec, bare
+from creditscope.training.spec import RunSpec, norm_remark
 
 AUDIT = Path(__file__).parents[2] / "audits" / "arxiv-2606.21126"
 MAIN, UNDER_PENALTY, COURSE = "Primary audit", "Functional metrics under λ = 1e-2", "Course of DFA"
@@ -47,7 +46,7 @@ def published_numbers() -> tuple[Number, ...]:
 
 
 def study_question(name: str) -> str:
-    return f"**Asks:** {plain(get_study(name).QUESTION)}\n"
+    return f"**Asks:** {plain(get_study(name).question)}\n"
 
 
 def study_commands(name: str) -> str:
@@ -70,7 +69,7 @@ def _numbers(values: Iterable[float]) -> str:
 
 
 def _network(s: RunSpec) -> str:
-    return f"{s.arch} d={s.width} L={s.depth}{bare(s.arch, s.terminal_norm)}"
+    return f"{s.arch} d={s.width} L={s.depth}{norm_remark(s.arch, s.terminal_norm)}"
 
 
 def _epochs(s: RunSpec) -> str:
@@ -116,10 +115,9 @@ def study_sizes() -> str:
 
 def study_columns(name: str) -> str:
     """The columns of the table that `study show` prints, each explained."""
-    header = dict.fromkeys(get_study(name).analyse([]).header)
-    if unknown := [column for column in header if column not in COLUMNS]:
-        raise LookupError(f"docs/_ext/study_columns.py does not say what column {unknown[0]!r} of study {name} holds")
-    return table(["column", "holds"], [[plain(column), plain(COLUMNS[column])] for column in header])
+    columns = get_study(name).table([]).columns
+    rows = [[plain(c.heading), f"`{c.name}`", plain(c.holds)] for c in columns]
+    return table(["column", "in JSON and CSV", "holds"], rows)
 
 
 def study_published(name: str) -> str:

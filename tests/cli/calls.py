@@ -13,3 +13,10 @@ def one_line_error(capsys, *args: str) -> str:
     assert "Traceback" not in captured.err
     assert captured.err.startswith("creditscope: ")
     return captured.err
+
+
+def out(capsys, *args: str) -> str:
+    """What a call that succeeds prints."""
+    assert main(args) == 0
+    text: str = capsys.readouterr().out
+    return text

@@ -12,11 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    *sorted(p for p in DOCS.glob("**/*.md") if "_build" not in p.parts),
-]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md",
+    *sorted(p for p in DOCS.glob("**/*.md") if "_build" not in p.parts)]  # fmt: skip
 BLOCK = re.compile(r"(?:^<!-- (?P<note>[^\n]+?) -->\n)?^```(?P<kind>\S*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

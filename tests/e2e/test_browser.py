@@ -22,14 +22,8 @@ from ..render.synthetic import made_up_study, spoilt
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))), None
 )
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync"]  # fmt: skip
 if CHROMIUM is None:
     warnings.warn("############ no chromium found: the browser tests are SKIPPED ############", stacklevel=1)
 

@@ -1,9 +1,8 @@
-"""Tables in every form, and the studies on the page: the same numbers, computed words, nothing from outside is markup."""
+"""Tables in every form: the same numbers, computed words, nothing from outside is markup."""
 
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
 import re
@@ -13,30 +12,20 @@ import subprocess
 import pytest
 
 from creditscope.errors import CreditscopeError
-from creditscope.protocol.report import make_report
 from creditscope.quantities import get_quantity
-from creditscope.render.draw import table_panels
-from creditscope.render.html import Network, html_page
 from creditscope.render.tables import FORMS, cell_text, render_table, table_latex, table_markdown, table_text, texts
 from creditscope.render.words import SENTENCES, names, paragraph, sentence, words
 from creditscope.runs.groups import Finding, Outcome
 from creditscope.studies.catalogue import NAMES
 from creditscope.tables import Cell, Column, Row, Spread, Statement, Table, state
 
-from ..protocol.factory import make_facts
-from .pages import HOSTILE
 from .synthetic import made_up_study, spoilt
-from .test_html import Page
 from .test_latex import ALLOWED
 
 
 @pytest.fixture(scope="module")
 def tables():
     return [made_up_study(name) for name in NAMES]
-
-
-def network() -> Network:
-    return Network(make_report(make_facts(cosines=(0.4, 0.1, 0.1, 0.1, 0.1)), headline_acc=[0.5], method_name="mine"))
 
 
 @pytest.mark.parametrize(
@@ -108,12 +97,9 @@ def test_every_form_has_every_row_and_the_same_numbers(tables):
         assert data["text"]["conclusion"] == paragraph(table.conclusion)
         for column in table.columns:
             numbers = [cell.number for cell in table.column(column.name)]
-            assert [
-                row[column.name].get("value") for row in data["rows"] if row[column.name].get("value") in numbers
-            ] or None in numbers
             told = [float(row[column.name]) for row, n in zip(found, numbers, strict=True) if n is not None]
             assert told == [n for n in numbers if n is not None]
-        assert all(word in table_text(table) for word in header[0].split())
+        assert all(word in table_text(table) for word in (*header[-1].split(), *rows[0][0].split()))
     assert set(FORMS) == {"text", "markdown", "latex", "html", "csv", "json"}
     with pytest.raises(CreditscopeError, match="format 'xml' is unknown"):
         render_table(tables[0], "xml")
@@ -129,31 +115,8 @@ def test_the_spread_of_a_column_is_its_own():
     assert cell_text(Cell(100.0, values=(10.0, 1000.0)), column) == "100"
 
 
-def test_every_study_has_its_section_with_conclusion_figure_and_table(tables):
-    page = Page(html_page([], [network()], studies=[("smoke", t) for t in tables], begun=["depth (paper): 1 of 30"]))
-    text = " ".join(page.text)
-    for table in tables:
-        assert paragraph(table.conclusion)[:400] in text
-        assert any(a.get("id") == f"study-{table.name}-smoke" for a in page.of("h3"))
-        assert table_panels(table, words), table.name
-    assert "depth (paper): 1 of 30" in text
-    assert [s["text"]["conclusion"] for s in page.studies] == [paragraph(t.conclusion) for t in tables]
-
-
-def test_hostile_text_in_a_study_is_inert_everywhere(tables):
-    plain = Page(html_page([], [network()], studies=[("smoke", t) for t in tables]))
-    bad = [spoilt(t) for t in tables]
-    clean = [dataclasses.replace(t, notes=HOSTILE) for t in tables]
-    made = html_page([], [network()], studies=[("smoke", t) for t in bad])
-    page = Page(made)
-    assert {tag for tag, _ in page.elements} <= {tag for tag, _ in plain.elements} | {"ul", "li"}
-    same = Page(html_page([], [network()], studies=[("smoke", t) for t in clean]))
-    for tag in ("script", "img", "style", "a", "button", "h3", "table"):
-        assert len(page.of(tag)) == len(same.of(tag)), tag
-    for _, attributes in page.elements:
-        assert not any(name.startswith("on") for name in attributes)
-    assert not re.search("[\x00\x1b\u2028\u202e]", made)
-    for table in bad[:3]:
+def test_hostile_text_is_inert_in_every_form(tables):
+    for table in map(spoilt, tables[:3]):
         told, latex, html = table_markdown(table), table_latex(table), render_table(table, "html")
         assert not re.search("<script|<img|<svg", told + html)
         assert "\u202e" not in told + table_text(table) + latex + html

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
@@ -17,14 +18,13 @@ from creditscope.cli.train import Train
 from creditscope.errors import CreditscopeError
 from creditscope.runs.archive import Archive, command, write_archive
 from creditscope.runs.execute import run_store
-from creditscope.runs.store import Store
-from creditscope.studies.audit import analyse
 from creditscope.runs.groups import audit
-from creditscope.studies.catalogue import NAMES, get_study
-from creditscope.studies.grid import DFA, PRESETS, make
 from creditscope.runs.judged import judged
 from creditscope.runs.record import records_of
-from creditscope.studies.shown import everything
+from creditscope.runs.store import Store
+from creditscope.studies.catalogue import NAMES, get_study
+from creditscope.studies.grid import DFA, PRESETS, make
+from creditscope.studies.shown import show
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,8 @@ def test_a_study_says_the_same_from_an_archive(store, tmp_path):
     theirs, _ = records_of(store, tiny_specs())
     assert problems == []
     assert [r.spec for r in runs] == [r.spec for r in theirs]
-    assert analyse(runs) == analyse(theirs)
+    study = get_study("audit")
+    assert study.table(runs) == study.table(theirs)
     assert not list((tmp_path / "results").rglob("*.safetensors"))
 
 
@@ -151,18 +152,17 @@ def test_report_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
 
 
 def test_a_study_whose_facts_are_missing_is_not_called_not_run(tmp_path):
-    """`penalty` needs the full level, which a store measures when it is shown; exported before, the page says so."""
+    """`penalty` needs the full level, which a store measures when it is shown; exported before, the table says so."""
     spec = get_study("penalty").specs("smoke")[0]
     store = Store(tmp_path / "store", create=True)
     assert run_store([spec], store, Inline()) == []
     write_archive(store, [spec.hash], tmp_path / "results")
-    _, results, missing = everything("smoke", Archive(tmp_path / "results"))
-    assert "penalty" not in {r.name for r in results}
-    (line,) = [m for m in missing if m.startswith("penalty: ")]
-    assert "has no facts of level full" in line
-    assert "not run yet" not in line
-    (line,) = [m for m in missing if m.startswith("seeds: ")]
-    assert line.endswith("runs, not run yet)")
+    table = show("penalty", "smoke", Archive(tmp_path / "results"))
+    assert table.values("rho") == (None,)
+    assert table.rows[0].value("accuracy") is not None
+    assert sum("has no facts of level full" in note for note in table.notes) == 2  # of rho and nudging
+    with pytest.raises(CreditscopeError, match="no finished run of study seeds"):
+        show("seeds", "smoke", Archive(tmp_path / "results"))
 
 
 def test_an_archive_keeps_the_studies_of_every_store_that_was_written_into_it(store, tmp_path):
@@ -183,7 +183,8 @@ def test_a_study_trains_only_what_an_archive_lacks(store, tmp_path, capsys, monk
     """Beside an archive, a new store gets the rest of the grid; a damaged file of the archive does not count."""
     import creditscope.studies.audit as audit_study
 
-    monkeypatch.setattr(audit_study, "specs", lambda preset: tiny_specs())
+    study = dataclasses.replace(audit_study.STUDY, specs=lambda preset: tiny_specs())
+    monkeypatch.setattr(audit_study, "STUDY", study)
     good, damaged, *rest = [s.hash for s in tiny_specs()]
     results = tmp_path / "results"
     write_archive(store, [good, damaged], results)

@@ -41,3 +41,10 @@ def test_seeds_that_disagree_are_mixed_and_a_shorter_training_says_so():
     assert group.found.statuses.count("fail") == 1
     short = record(make("paper", DFA, 42, intervention=True), 0.3)
     assert [g.label for g in audit([*records, short])] == ["dfa(rms)", "dfa(rms) [30 epochs]"]
+
+
+def test_a_bundle_whose_accuracy_was_changed_is_inconsistent():
+    """The second network shows .30 on its batches and states .60; the range over the seeds would hide it."""
+    records = [record(make("paper", DFA, seed), acc, shown=0.30) for seed, acc in ((42, 0.30), (123, 0.60))]
+    (group,) = audit(records)
+    assert [r.status for r in group.reports] == ["incomplete", "inconsistent"]

@@ -22,9 +22,8 @@ from creditscope.data.dataset import profile_batches
 from creditscope.files import dump_json, write_atomic
 from creditscope.measure.facts import DepthProfile
 from creditscope.protocol.thresholds import DiagnosticThresholds
-from creditscope.training.bundle import find_bundles
 from creditscope.runs.groups import nulls_for
-from creditscope.training.bundle import Bundle
+from creditscope.training.bundle import Bundle, find_bundles
 
 ESTIMATES = ("profile margin", "h_L minus h_0", "several twins", "fresh embedding")
 

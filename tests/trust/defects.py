@@ -1,13 +1,35 @@
-"""A defect as a change of the syntax tree: layout, brackets, quotes and comments of the code do not matter."""
+"""Small defects, one per line of mutants.csv: in which function, which expression, what is put in its place, which behaviour
+that breaks, which test must fail.
+
+A defect is a change of the syntax tree: layout, brackets, quotes and comments of the code do not matter. Files are below
+src/creditscope/, tests are nodes below tests/ and run alone against the defect.
+"""
 
 from __future__ import annotations
 
 import ast
+import csv
 from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 Place = tuple[list[ast.AST], int, int]
 """A list of nodes that is part of the tree, and the part of it from ... to ... that the defect replaces."""
 SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+class Mutant(NamedTuple):
+    file: str
+    function: str
+    """Class.method; "": the module."""
+    old: str
+    new: str
+    breaks: str
+    test: str
+
+
+with (Path(__file__).parent / "mutants.csv").open(newline="", encoding="utf-8") as table:
+    MUTANTS = [Mutant(**{**row, "file": row["file"] + ".py"}) for row in csv.DictReader(table)]
 
 
 class GoneError(Exception):
@@ -15,7 +37,7 @@ class GoneError(Exception):
 
 
 def mutated(source: str, function: str, old: str, new: str) -> str:
-    """The module with `new` in the one place of `function` (Class.method; "": the module) where `old` stands.
+    """The module with `new` in the one place of `function` where `old` stands.
 
     `old` and `new` are an expression or statements. Without an `old`, `new` is put behind the module: it may wrap a
     function, or change a default.

@@ -138,8 +138,7 @@ def resign(bundle: Path) -> None:
 def fuzz_bundle(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]:
     from creditscope.protocol.report import DiagnosticReport
     from creditscope.runs.groups import audit
-    from creditscope.training.bundle import find_bundles
-    from creditscope.training.bundle import load_bundle
+    from creditscope.training.bundle import find_bundles, load_bundle
 
     target = work / "bundle"
     shutil.copytree(good.bundle, target)

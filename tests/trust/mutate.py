@@ -1,4 +1,4 @@
-"""Do the tests bite? Each defect of `mutants` is put into a copy of the tree, and its test must fail there.
+"""Do the tests bite? Each defect of mutants.csv is put into a copy of the tree, and its test must fail there.
 
 By hand: `make mutate`, or python tests/trust/mutate.py [WORD]: the defects whose file, function, behaviour or test has WORD.
 One process loads torch and forks for every defect, so that a defect costs its test and not the start of Python.
@@ -19,8 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.trust.defects import GoneError, mutated  # noqa: E402
-from tests.trust.mutants import MUTANTS, Mutant  # noqa: E402
+from tests.trust.defects import MUTANTS, GoneError, Mutant, mutated  # noqa: E402
 
 SLOTS = 2
 TIMEOUT = 120

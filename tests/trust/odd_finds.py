@@ -83,13 +83,8 @@ add("query, key and value are one tensor", lambda: plain_net(Thrice))
 add("a gate made of the state goes with it", lambda: plain_net(WithItsWeights))
 
 
-add(
-    "one block whose stream is the second argument",
-    lambda: build(sense(Spec(depth=1, signature="second"))),
-    EITHER,
-    4,
-    says="several tensors",
-)
+add("one block whose stream is the second argument", lambda: build(sense(Spec(depth=1, signature="second"))), EITHER,
+    4, says="several tensors")  # fmt: skip
 
 
 class NormsOutside(Plain):
@@ -144,12 +139,8 @@ def two_tokens() -> list[tuple[Tensor, Tensor]]:
     return [(x[:, :2], y) for x, y in tokens((2, 2))]
 
 
-add(
-    "[T, B, d] with two samples of two tokens",
-    lambda: token_net(TimeFirst, "last", batches=two_tokens(), batch_dim=1),
-    MEASURE,
-    7,
-)
+add("[T, B, d] with two samples of two tokens", lambda: token_net(TimeFirst, "last", batches=two_tokens(),
+    batch_dim=1), MEASURE, 7)  # fmt: skip
 
 
 class Keeping(Plain):
@@ -291,11 +282,8 @@ def _linear(m: nn.Linear) -> nn.Linear:
 
 
 refused("frozen_blocks of a model that keeps a graph", "cannot be copied", lambda: frozen_blocks(kept(), "layers.*"))
-refused(
-    "credit_from_grads of a model that keeps a graph",
-    "cannot be copied",
-    lambda: credit_from_grads(kept(), to_exact={nn.Linear: _linear}),
-)
+refused("credit_from_grads of a model that keeps a graph", "cannot be copied", lambda: credit_from_grads(kept(),
+    to_exact={nn.Linear: _linear}))  # fmt: skip
 refused("frozen_blocks of a lazy model", "lazy", lambda: frozen_blocks(nn.Sequential(nn.LazyLinear(3)), "0"))
 
 
@@ -311,11 +299,8 @@ def shifted(by: float) -> list[tuple[Tensor, Tensor]]:
     return [(x, y), (z + by, w)]
 
 
-refused(
-    "a model that fails on the second batch",
-    "cannot run",
-    lambda: diagnose(seeded(Raising), shifted(9.0), blocks="layers.*"),
-)
+refused("a model that fails on the second batch", "cannot run", lambda: diagnose(seeded(Raising), shifted(9.0),
+    blocks="layers.*"))  # fmt: skip
 
 
 class ReversedOrder(Plain):
@@ -326,33 +311,19 @@ class ReversedOrder(Plain):
         return self.head(self.norm(h))
 
 
-refused(
-    "the order of the blocks changes with the data",
-    "order",
-    lambda: diagnose(seeded(ReversedOrder), shifted(9.0), blocks="layers.*"),
-)
+refused("the order of the blocks changes with the data", "order", lambda: diagnose(seeded(ReversedOrder),
+    shifted(9.0), blocks="layers.*"))  # fmt: skip
 refused(
     "a loss that is a number",
     "loss_fn",
     lambda: diagnose(seeded(Plain), vectors(), blocks="layers.*", loss_fn=lambda logits, y: 1.0),  # type: ignore[arg-type,return-value]
 )
-refused(
-    "a loss without a gradient",
-    "loss_fn",
-    lambda: diagnose(
-        seeded(Plain), vectors(), blocks="layers.*", loss_fn=lambda logits, y: logits.detach().square().sum(1)
-    ),
-)
-refused(
-    "read='last' of a vector",
-    "does not fit",
-    lambda: diagnose(seeded(Plain), vectors(), blocks="layers.*", read="last"),
-)
-refused(
-    "read='mean' of a head that reads the first token",
-    "not true",
-    lambda: diagnose(seeded(Tokens), tokens(), blocks="layers.*", read="mean"),
-)
+refused("a loss without a gradient", "loss_fn", lambda: diagnose(seeded(Plain), vectors(), blocks="layers.*",
+    loss_fn=lambda logits, y: logits.detach().square().sum(1)))  # fmt: skip
+refused("read='last' of a vector", "does not fit", lambda: diagnose(seeded(Plain), vectors(), blocks="layers.*",
+    read="last"))  # fmt: skip
+refused("read='mean' of a head that reads the first token", "not true", lambda: diagnose(seeded(Tokens), tokens(),
+    blocks="layers.*", read="mean"))  # fmt: skip
 
 
 class ByVector(Plain):

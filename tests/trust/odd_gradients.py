@@ -130,32 +130,17 @@ def backward_hooked() -> nn.Module:
     return model
 
 
-add(
-    "feedback layers diagnosed directly",
-    lambda: plain_net(lambda: Plain([Feedback() for _ in range(3)])),
-    REFUSE,
-    5,
-    says=NO_GRADIENT,
-)
-add(
-    "one feedback layer among ordinary ones",
-    lambda: plain_net(lambda: Plain([Residual(), Feedback(), Residual()])),
-    REFUSE,
-    5,
-    says=NO_GRADIENT,
-)
+add("feedback layers diagnosed directly", lambda: plain_net(lambda: Plain([Feedback() for _ in range(3)])), REFUSE, 5,
+    says=NO_GRADIENT)  # fmt: skip
+add("one feedback layer among ordinary ones", lambda: plain_net(lambda: Plain([Residual(), Feedback(), Residual()])),
+    REFUSE, 5, says=NO_GRADIENT)  # fmt: skip
 add("feedback in the head", lambda: plain_net(head_with_feedback), REFUSE, 5, says=NO_GRADIENT)
 add("hooks on tensors", lambda: plain_net(lambda: Plain([Hooked() for _ in range(3)])), REFUSE, 5, says=NO_GRADIENT)
 add("hooks on the states", lambda: plain_net(HookedStates), REFUSE, 5, says=NO_GRADIENT)
 add("hooks that only look", lambda: plain_net(lambda: Plain([Logging() for _ in range(3)])), MEASURE, 5)
 add("backward hooks on modules", lambda: plain_net(backward_hooked), REFUSE, 5, says=NO_GRADIENT)
-add(
-    "straight-through rounding",
-    lambda: plain_net(lambda: Plain([Rounded() for _ in range(3)])),
-    REFUSE,
-    5,
-    says=NO_GRADIENT,
-)
+add("straight-through rounding", lambda: plain_net(lambda: Plain([Rounded() for _ in range(3)])), REFUSE, 5,
+    says=NO_GRADIENT)  # fmt: skip
 add("gradient reversal", lambda: plain_net(lambda: Plain([Reversal() for _ in range(3)])), REFUSE, 5, says=NO_GRADIENT)
 
 

@@ -157,57 +157,25 @@ def add(name: str, build: Callable[..., Network], expect: str = MEASURE, *classe
 
 BERT = layers("bert.encoder.layer.{}", 3)
 add("bert", lambda **k: net("BertForSequenceClassification", TEXT, BERT, texts("none", False), "cls", **k))
-add(
-    "bert with padding",
-    lambda **k: net("BertForSequenceClassification", TEXT, BERT, texts("right", False), "cls", **k),
-    MEASURE,
-    10,
-)
-add(
-    "distilbert with padding",
-    lambda **k: net(
-        "DistilBertForSequenceClassification",
-        SMALL | {"dim": WIDTH, "n_layers": 3, "n_heads": 2, "hidden_dim": 16, "max_position_embeddings": 16},
-        layers("distilbert.transformer.layer.{}", 3),
-        texts("right", False),
-        "cls",
-        **k,
-    ),
-)
+add("bert with padding", lambda **k: net("BertForSequenceClassification", TEXT, BERT, texts("right", False), "cls",
+    **k), MEASURE, 10)  # fmt: skip
+add("distilbert with padding", lambda **k: net("DistilBertForSequenceClassification", SMALL | {"dim": WIDTH,
+    "n_layers": 3, "n_heads": 2, "hidden_dim": 16, "max_position_embeddings": 16},
+    layers("distilbert.transformer.layer.{}", 3), texts("right", False), "cls", **k))  # fmt: skip
 H = layers("transformer.h.{}", 3)
-add(
-    "gpt2 classifier",
-    lambda **k: net("GPT2ForSequenceClassification", GPT2, H, texts("none", False), "last", **k),
-    MEASURE,
-    7,
-)
-add(
-    "gpt2 classifier with padding on the right",
-    lambda **k: net("GPT2ForSequenceClassification", GPT2, H, texts("right", False), "flatten", **k),
-    MEASURE,
-    7,
-)
-add(
-    "gpt2 classifier with padding on the left",
-    lambda **k: net("GPT2ForSequenceClassification", GPT2, H, texts("left", False), "last", **k),
-    MEASURE,
-    7,
-)
+add("gpt2 classifier", lambda **k: net("GPT2ForSequenceClassification", GPT2, H, texts("none", False), "last", **k),
+    MEASURE, 7)  # fmt: skip
+add("gpt2 classifier with padding on the right", lambda **k: net("GPT2ForSequenceClassification", GPT2, H,
+    texts("right", False), "flatten", **k), MEASURE, 7)  # fmt: skip
+add("gpt2 classifier with padding on the left", lambda **k: net("GPT2ForSequenceClassification", GPT2, H,
+    texts("left", False), "last", **k), MEASURE, 7)  # fmt: skip
 add("gpt2 language model", lambda **k: net("GPT2LMHeadModel", GPT2, H, texts("none", True), "flatten", **k))
-add(
-    "gpt2 language model with padding",
-    lambda **k: net("GPT2LMHeadModel", GPT2, H, texts("right", True), "flatten", **k),
-    MEASURE,
-    10,
-)
+add("gpt2 language model with padding", lambda **k: net("GPT2LMHeadModel", GPT2, H, texts("right", True), "flatten",
+    **k), MEASURE, 10)  # fmt: skip
 LLAMA = layers("model.layers.{}", 3)
 add("llama language model", lambda **k: net("LlamaForCausalLM", TEXT, LLAMA, texts("none", True), "flatten", **k))
-add(
-    "llama classifier with padding",
-    lambda **k: net("LlamaForSequenceClassification", TEXT, LLAMA, texts("right", False), "flatten", **k),
-    MEASURE,
-    7,
-)
+add("llama classifier with padding", lambda **k: net("LlamaForSequenceClassification", TEXT, LLAMA, texts("right",
+    False), "flatten", **k), MEASURE, 7)  # fmt: skip
 add(
     "mixtral language model",
     lambda **k: net(
@@ -220,12 +188,8 @@ add(
         **k,
     ),
 )
-add(
-    "gpt-neox classifier (parallel residual)",
-    lambda **k: net(
-        "GPTNeoXForSequenceClassification", TEXT, layers("gpt_neox.layers.{}", 3), texts("none", False), "last", **k
-    ),
-)
+add("gpt-neox classifier (parallel residual)", lambda **k: net("GPTNeoXForSequenceClassification", TEXT,
+    layers("gpt_neox.layers.{}", 3), texts("none", False), "last", **k))  # fmt: skip
 add(
     "t5 decoder",
     lambda **k: net(
@@ -269,69 +233,20 @@ add(
 add("vit", lambda **k: net("ViTForImageClassification", VIT, layers("vit.layers.{}", 3), images(), "cls", **k))
 add("deit", lambda **k: net("DeiTForImageClassification", VIT, layers("deit.layers.{}", 3), images(), "cls", **k))
 STAGED = IMAGES | {"hidden_sizes": [WIDTH, 2 * WIDTH], "depths": [2, 2]}
-add(
-    "resnet",
-    lambda **k: net(
-        "ResNetForImageClassification",
-        STAGED | {"embedding_size": WIDTH, "layer_type": "basic", "downsample_in_first_stage": False},
-        layers("resnet.encoder.stages.{}.layers.{}", 2, 2),
-        images(),
-        "flatten",
-        **k,
-    ),
-    MEASURE,
-    8,
-)
-add(
-    "convnext",
-    lambda **k: net(
-        "ConvNextForImageClassification",
-        STAGED | {"num_stages": 2, "patch_size": 2, "layer_scale_init_value": 0.5},
-        layers("convnext.encoder.stages.{}.layers.{}", 2, 2),
-        images(),
-        "flatten",
-        **k,
-    ),
-    MEASURE,
-    8,
-)
-add(
-    "convnext at its layer scale of 1e-6",
-    lambda **k: net(
-        "ConvNextForImageClassification",
-        STAGED | {"num_stages": 1, "depths": [3], "hidden_sizes": [WIDTH], "patch_size": 2},
-        layers("convnext.encoder.stages.0.layers.{}", 3),
-        images(),
-        "flatten",
-        **k,
-    ),
-    MEASURE,
-    1,
-)
-add(
-    "swin",
-    lambda **k: net(
-        "SwinForImageClassification",
-        IMAGES | {"patch_size": 1, "embed_dim": WIDTH, "depths": [2, 2], "num_heads": [2, 2], "window_size": 2},
-        layers("swin.encoder.layers.{}.blocks.{}", 2, 2),
-        images(),
-        "mean",
-        **k,
-    ),
-    MEASURE,
-    8,
-)
-add(
-    "mamba language model",
-    lambda **k: net(
-        "MambaForCausalLM",
-        SMALL | {"hidden_size": WIDTH, "num_hidden_layers": 3, "state_size": 4, "time_step_rank": 2},
-        layers("backbone.layers.{}", 3),
-        texts("none", True),
-        "flatten",
-        **k,
-    ),
-)
+add("resnet", lambda **k: net("ResNetForImageClassification", STAGED | {"embedding_size": WIDTH,
+    "layer_type": "basic", "downsample_in_first_stage": False}, layers("resnet.encoder.stages.{}.layers.{}", 2, 2),
+    images(), "flatten", **k), MEASURE, 8)  # fmt: skip
+add("convnext", lambda **k: net("ConvNextForImageClassification", STAGED | {"num_stages": 2, "patch_size": 2,
+    "layer_scale_init_value": 0.5}, layers("convnext.encoder.stages.{}.layers.{}", 2, 2), images(), "flatten", **k),
+    MEASURE, 8)  # fmt: skip
+add("convnext at its layer scale of 1e-6", lambda **k: net("ConvNextForImageClassification",
+    STAGED | {"num_stages": 1, "depths": [3], "hidden_sizes": [WIDTH], "patch_size": 2},
+    layers("convnext.encoder.stages.0.layers.{}", 3), images(), "flatten", **k), MEASURE, 1)  # fmt: skip
+add("swin", lambda **k: net("SwinForImageClassification", IMAGES | {"patch_size": 1, "embed_dim": WIDTH, "depths": [2,
+    2], "num_heads": [2, 2], "window_size": 2}, layers("swin.encoder.layers.{}.blocks.{}", 2, 2), images(), "mean",
+    **k), MEASURE, 8)  # fmt: skip
+add("mamba language model", lambda **k: net("MambaForCausalLM", SMALL | {"hidden_size": WIDTH, "num_hidden_layers": 3,
+    "state_size": 4, "time_step_rank": 2}, layers("backbone.layers.{}", 3), texts("none", True), "flatten", **k))  # fmt: skip
 
 
 def either_side(name: str, options: dict[str, Any], sides: tuple[tuple[str, ...], ...]) -> str:

@@ -85,18 +85,10 @@ def two_lengths() -> list[Batch]:
 
 
 add("batches of two lengths, cls", lambda: token_net(batches=two_lengths()), MEASURE, 7)
-add(
-    "batches of two lengths, mean",
-    lambda: token_net(lambda: Tokens(lambda h: h.mean(1)), "mean", batches=two_lengths()),
-    MEASURE,
-    7,
-)
-add(
-    "batches of two lengths, max",
-    lambda: token_net(lambda: Tokens(lambda h: h.amax(1)), "flatten", batches=two_lengths()),
-    EITHER,
-    7,
-)
+add("batches of two lengths, mean", lambda: token_net(lambda: Tokens(lambda h: h.mean(1)), "mean",
+    batches=two_lengths()), MEASURE, 7)  # fmt: skip
+add("batches of two lengths, max", lambda: token_net(lambda: Tokens(lambda h: h.amax(1)), "flatten",
+    batches=two_lengths()), EITHER, 7)  # fmt: skip
 
 
 class Padded(Tokens):
@@ -124,25 +116,13 @@ def padded(left: bool, full: int = 3, n: int = 40) -> list[Batch]:
     return [(ids, torch.randint(C, (n,), generator=gen))]
 
 
-add(
-    "padding on the right, three samples without",
-    lambda: token_net(Padded, "flatten", batches=padded(False)),
-    MEASURE,
-    7,
-)
-add(
-    "padding on the right, six samples without",
-    lambda: token_net(Padded, "flatten", batches=padded(False, 6)),
-    MEASURE,
-    7,
-)
+add("padding on the right, three samples without", lambda: token_net(Padded, "flatten", batches=padded(False)),
+    MEASURE, 7)  # fmt: skip
+add("padding on the right, six samples without", lambda: token_net(Padded, "flatten", batches=padded(False, 6)),
+    MEASURE, 7)  # fmt: skip
 add("padding on the left", lambda: token_net(lambda: Padded(True), "last", batches=padded(True)), MEASURE, 7)
-add(
-    "padding in the second batch only",
-    lambda: token_net(Padded, "flatten", batches=[*padded(False, 40), *padded(False, 3)]),
-    MEASURE,
-    7,
-)
+add("padding in the second batch only", lambda: token_net(Padded, "flatten", batches=[*padded(False, 40),
+    *padded(False, 3)]), MEASURE, 7)  # fmt: skip
 
 
 class Deaf(Plain):
@@ -205,18 +185,10 @@ def stateless_batch_norm() -> nn.Module:
     return model
 
 
-add(
-    "samples centred by the batch",
-    lambda: plain_net(lambda: Plain([Coupled() for _ in range(3)]), marks=("dependent",)),
-    MARK,
-    7,
-)
-add(
-    "attention over the batch",
-    lambda: plain_net(lambda: Plain([AcrossBatch() for _ in range(3)]), marks=("dependent",)),
-    MARK,
-    7,
-)
+add("samples centred by the batch", lambda: plain_net(lambda: Plain([Coupled() for _ in range(3)]),
+    marks=("dependent",)), MARK, 7)  # fmt: skip
+add("attention over the batch", lambda: plain_net(lambda: Plain([AcrossBatch() for _ in range(3)]),
+    marks=("dependent",)), MARK, 7)  # fmt: skip
 add("BatchNorm without running statistics", lambda: plain_net(stateless_batch_norm, marks=("dependent",)), MARK, 7)
 
 

@@ -182,14 +182,8 @@ class DetachedInside(Residual):
         return h + self.branch(h.detach())
 
 
-add(
-    "a branch on a detached state",
-    lambda: plain_net(lambda: Plain([DetachedInside() for _ in range(3)])),
-    REFUSE,
-    5,
-    10,
-    says="gradient|detach",
-)
+add("a branch on a detached state", lambda: plain_net(lambda: Plain([DetachedInside() for _ in range(3)])), REFUSE, 5,
+    10, says="gradient|detach")  # fmt: skip
 
 
 class Depth(Plain):
@@ -226,27 +220,12 @@ def signed_batches() -> list[Batch]:
     return [(x.abs(), y), (-u.abs(), v)]
 
 
-add(
-    "depth changes with the batch size",
-    lambda: plain_net(lambda: Depth("size"), batches=vectors((9, 8))),
-    REFUSE,
-    10,
-    says=CALLS,
-)
-add(
-    "depth changes with the data",
-    lambda: plain_net(lambda: Depth("data"), batches=signed_batches()),
-    REFUSE,
-    10,
-    says=CALLS,
-)
-add(
-    "samples leave at different depths",
-    lambda: plain_net(EarlyExit, marks=("beside",), false_alarms="none"),
-    MARK,
-    10,
-    4,
-)
+add("depth changes with the batch size", lambda: plain_net(lambda: Depth("size"), batches=vectors((9, 8))), REFUSE,
+    10, says=CALLS)  # fmt: skip
+add("depth changes with the data", lambda: plain_net(lambda: Depth("data"), batches=signed_batches()), REFUSE, 10,
+    says=CALLS)  # fmt: skip
+add("samples leave at different depths", lambda: plain_net(EarlyExit, marks=("beside",), false_alarms="none"), MARK,
+    10, 4)  # fmt: skip
 
 
 class Fixed(Plain):

@@ -169,12 +169,8 @@ def half_frozen() -> nn.Module:
 
 add("half of it frozen, modes mixed, gradients present", lambda: plain_net(half_frozen), MEASURE, 6)
 add("everything frozen", lambda: plain_net(lambda: Plain().requires_grad_(False)), MEASURE, 6)
-add(
-    "dropout in train mode",
-    lambda: plain_net(lambda: Plain([nn.Sequential(Residual(), nn.Dropout(0.5)) for _ in range(3)])),
-    MEASURE,
-    6,
-)
+add("dropout in train mode", lambda: plain_net(lambda: Plain([nn.Sequential(Residual(),
+    nn.Dropout(0.5)) for _ in range(3)])), MEASURE, 6)  # fmt: skip
 
 
 @run("called under no_grad", MEASURE, 6, 10)

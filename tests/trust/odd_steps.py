@@ -66,25 +66,12 @@ for _inside in (True, False):
                 MEASURE,
                 1,
             )
-add(
-    "interface: forward scales the branch",
-    lambda: plain_net(lambda: Interface(False, 1.0, scale=0.5), blocks=None),
-    MEASURE,
-    4,
-)
-add(
-    "interface: forward scales the branch, starts at zero",
-    lambda: plain_net(lambda: Interface(False, 0.0, scale=0.5), blocks=None),
-    MEASURE,
-    1,
-    4,
-)
-add(
-    "interface: no terminal norm",
-    lambda: plain_net(lambda: Interface(True, 0.0, terminal=False), blocks=None),
-    MEASURE,
-    1,
-)
+add("interface: forward scales the branch", lambda: plain_net(lambda: Interface(False, 1.0, scale=0.5), blocks=None),
+    MEASURE, 4)  # fmt: skip
+add("interface: forward scales the branch, starts at zero", lambda: plain_net(lambda: Interface(False, 0.0,
+    scale=0.5), blocks=None), MEASURE, 1, 4)  # fmt: skip
+add("interface: no terminal norm", lambda: plain_net(lambda: Interface(True, 0.0, terminal=False), blocks=None),
+    MEASURE, 1)  # fmt: skip
 
 
 def watch(net: Network, steps: int = 4, rate: float = 0.3, between: Callable[[Any, int], None] | None = None) -> None:
@@ -206,24 +193,12 @@ class Passing(Residual):
         return super().forward(h) if self.training else h
 
 
-add(
-    "layer drop in eval mode",
-    lambda: plain_net(lambda: Plain([Residual(), Passing(), Passing(), Residual()])),
-    MEASURE,
-    2,
-)
-add(
-    "pruned blocks are nn.Identity",
-    lambda: plain_net(lambda: Plain([Residual(), nn.Identity(), nn.Identity(), Residual()])),
-    MEASURE,
-    2,
-)
-add(
-    "the last two blocks are nn.Identity",
-    lambda: plain_net(lambda: Plain([Residual(), Residual(), nn.Identity(), nn.Identity()])),
-    MEASURE,
-    2,
-)
+add("layer drop in eval mode", lambda: plain_net(lambda: Plain([Residual(), Passing(), Passing(), Residual()])),
+    MEASURE, 2)  # fmt: skip
+add("pruned blocks are nn.Identity", lambda: plain_net(lambda: Plain([Residual(), nn.Identity(), nn.Identity(),
+    Residual()])), MEASURE, 2)  # fmt: skip
+add("the last two blocks are nn.Identity", lambda: plain_net(lambda: Plain([Residual(), Residual(), nn.Identity(),
+    nn.Identity()])), MEASURE, 2)  # fmt: skip
 add("a view of the input", lambda: plain_net(lambda: Plain([Residual(), View(), Residual()])), MEASURE, 2)
 
 

@@ -297,11 +297,8 @@ def shown(value: Any) -> str:
     return "None" if value is None else f"{value:.6g}"
 
 
-SAID = {
-    "beside": r"beside|around|carr(y|ies)|swap|side path|reach",
-    "dependent": r"depend|coupled|influence|other samples|the batch",
-    "zero": r"zero|g(_\w+)? = 0|no gradient",
-}
+SAID = {"beside": r"beside|around|carr(y|ies)|swap|side path|reach",
+    "dependent": r"depend|coupled|influence|other samples|the batch", "zero": r"zero|g(_\w+)? = 0|no gradient"}  # fmt: skip
 """What a warning's sentence mentions, at the least."""
 
 

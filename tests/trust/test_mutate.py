@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.trust.defects import GoneError, mutated
-from tests.trust.mutants import MUTANTS
+from tests.trust.defects import MUTANTS, GoneError, mutated
 from tests.trust.odd_networks import CASES
 
 ROOT = Path(__file__).parents[2]

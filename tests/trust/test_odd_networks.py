@@ -37,13 +37,8 @@ def outcome(name: str) -> Outcome:
     return judged(NAMES[name])
 
 
-GAPS = {
-    "frozen_blocks: a weight shared with the embedding",
-    "a stream of two tensors",
-    "read: mean by einsum",
-    "Hugging Face: swin",
-    "Hugging Face: swin, blocks not named",
-}
+GAPS = {"frozen_blocks: a weight shared with the embedding", "a stream of two tensors", "read: mean by einsum",
+    "Hugging Face: swin", "Hugging Face: swin, blocks not named"}  # fmt: skip
 """Refused, or read over all tokens, although more could be measured."""
 
 

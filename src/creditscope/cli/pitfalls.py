@@ -172,8 +172,8 @@ class Audit:
                     print(f"  ! {_plain(a.problem)}")
                 for p, answer in a.answers:
                     print(f"  {p.id}  {answer.status:<14}  {p.title}: {_plain(answer.sentence)}")
-                told = ", ".join(f"{a.count(status)} {status}" for status in ("clear", "found", "cannot be told"))
-                print(f"  {told}")
+                counts = ", ".join(f"{a.count(status)} {status}" for status in ("clear", "found", "cannot be told"))
+                print(f"  {counts}")
         return STRICT_FOUND if self.strict and any(a.count("found") for a in audits) else 0
 
 

@@ -32,7 +32,7 @@ class List:
         from creditscope.render.numbers import num, printable
         from creditscope.runs.archive import open_source
         from creditscope.runs.store import Store
-        from creditscope.training.spec import bare
+        from creditscope.training.spec import norm_remark
 
         if self.rebuild:
             _store(self.store).rebuild()
@@ -40,7 +40,7 @@ class List:
         rows = source.rows()
         usable = [r for r in rows if not r["problem"]]
         names = {
-            r["hash"]: (printable(r["label"]), r["arch"] + bare(r["arch"], r["terminal_norm"]), _length(r))
+            r["hash"]: (printable(r["label"]), r["arch"] + norm_remark(r["arch"], r["terminal_norm"]), _length(r))
             for r in usable
         }
         heads = ("method", "arch", "epochs")
@@ -91,8 +91,8 @@ class Show:
         key = store.find(self.run)
         if isinstance(store, Archive):
             run = store.read(key)
-            report, told = judged(store, key)
-            print(f"run {key}\nfile {run.path}\ntrained by {command(run.spec)}\n{told}\n")
+            report, judgement = judged(store, key)
+            print(f"run {key}\nfile {run.path}\ntrained by {command(run.spec)}\n{judgement}\n")
             print(report)
             return 0
         if key in (failures := store.failures()):
@@ -101,9 +101,9 @@ class Show:
                 print(f"  {printable(line)}")
             return 0
         bundle = store.bundle(key)
-        report, told = judged(store, key)
+        report, judgement = judged(store, key)
         print(f"run {key}\nbundle {bundle.path}")
-        print(f"spec {json.dumps(bundle.spec.model_dump(), sort_keys=True)}\n{told}\n")
+        print(f"spec {json.dumps(bundle.spec.model_dump(), sort_keys=True)}\n{judgement}\n")
         print(report)
         return 0
 
@@ -273,10 +273,10 @@ class Verify:
                 "the versions are the same: another processor, or another state of the code, computes in another order"
             )
         first, more = found.differences[0], len(found.differences) - 1
-        print(f"differs at epoch {first.epoch}: {_told(first)}" + (f" (and {more} more)" if more else ""))
+        print(f"differs at epoch {first.epoch}: {_difference(first)}" + (f" (and {more} more)" if more else ""))
         if found.beyond:
             for d in found.beyond[:5]:
-                print(f"outside the tolerance at epoch {d.epoch}: {_told(d)}")
+                print(f"outside the tolerance at epoch {d.epoch}: {_difference(d)}")
             print(f"NOT REPRODUCED ({TOLERANCE})")
             return 3
         print(f"REPRODUCED within the tolerance ({TOLERANCE})")
@@ -300,7 +300,7 @@ def _store(path: Path) -> Store:
     return source
 
 
-def _told(d: Any) -> str:
+def _difference(d: Any) -> str:
     return f"{d.what}: {d.recorded} recorded, {d.here} here"
 
 

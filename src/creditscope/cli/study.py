@@ -45,7 +45,7 @@ class Plan:
     """
 
     name: Annotated[str, tyro.conf.Positional]
-    """Name of the study."""
+    """Name of the study, or the path of a file that defines STUDY."""
     preset: PresetName = "smoke"
     """smoke (embedded dataset, under two minutes), quick (real data, few epochs), paper (published recipe and seeds),
     reduced (paper, with fewer epochs or seeds where a run is costly)."""
@@ -85,7 +85,7 @@ class Run:
     """
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """Names of the studies; runs that they share are trained once."""
+    """Names of the studies, or paths of files that define STUDY; runs that they share are trained once."""
     store: Path
     """Directory of the store; made where there is none."""
     archive: Path | None = None
@@ -127,6 +127,7 @@ class Run:
         from creditscope.runs.execute import run_store
         from creditscope.runs.executors import LIBRARIES, make_executor, needs
         from creditscope.runs.store import Store
+        from creditscope.studies.catalogue import get_study
         from creditscope.studies.grid import unique
 
         if self.workers is not None and self.workers < 1:
@@ -141,12 +142,12 @@ class Run:
         store = Store(self.store, create=True)
         store.check_writable()
         for name, found in wanted.items():
-            store.write_plan(name, self.preset, [s.hash for s in found])
+            store.write_plan(get_study(name).name, self.preset, [s.hash for s in found])
         console = Console(stderr=True)
         done = sum(store.has(s) for s in specs)
         console.print(f"{len(specs)} runs, {done} done already; store {store.root}", soft_wrap=True)
         if done == len(specs) and all(_whole(store, s) for s in specs):
-            return _told(self, store, len(specs), len(specs), 0)
+            return _finish(self, store, len(specs), len(specs), 0)
         executor = make_executor(
             self.executor,
             self.workers,
@@ -167,7 +168,7 @@ class Run:
             print(f"creditscope: run {failure.spec.slug} failed: {failure.message}", file=sys.stderr)
         bad = {f.spec.hash for f in failures}
         good = sum(store.has(s) and s.hash not in bad for s in specs)
-        return _told(self, store, good, len(specs), len(failures))
+        return _finish(self, store, good, len(specs), len(failures))
 
 
 @dataclass
@@ -216,7 +217,7 @@ class Show:
     """
 
     name: Annotated[str, tyro.conf.Positional]
-    """Name of the study."""
+    """Name of the study, or the path of a file that defines STUDY."""
     store: Path
     """Directory of the store, or of an archive (`runs export --format archive`)."""
     preset: PresetName = "smoke"
@@ -296,7 +297,7 @@ def _whole(store: Store, spec: RunSpec) -> bool:
     return True
 
 
-def _told(flags: Run, store: Store, good: int, runs: int, failed: int) -> int:
+def _finish(flags: Run, store: Store, good: int, runs: int, failed: int) -> int:
     """The last lines of `study run`, and its exit code."""
     beside = f" that {flags.archive} lacks" if flags.archive else ""
     print(f"{good} of {runs} runs{beside} are in {store.root}" + (f", {failed} failed (see above)" if failed else ""))

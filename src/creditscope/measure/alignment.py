@@ -32,9 +32,9 @@ def clamped_cosine(a: Tensor, g: Tensor) -> Array:
     return F.cosine_similarity(a.to(g.dtype), g / GROUP, dim=1, eps=COSINE_EPS).double().cpu().numpy()
 
 
-def cosine(dot: Array, aa: Array, gg: Array) -> Array:
+def cosine(dot: Array, a_squared: Array, g_squared: Array) -> Array:
     """Cosine where both vectors are non-zero and finite, NaN (not measurable) elsewhere."""
-    size = np.sqrt(aa) * np.sqrt(gg)
+    size = np.sqrt(a_squared) * np.sqrt(g_squared)
     ok = (size > 0) & np.isfinite(size) & np.isfinite(dot)
     return np.divide(dot, size, out=np.full(dot.shape, np.nan), where=ok)
 
@@ -45,38 +45,45 @@ def mean_or_none(values: Array) -> float | None:
 
 
 def alignment(
-    dot: Array, aa: Array, gg: Array, floor: float, counting: tuple[int, ...] | None = None, note: str = ""
+    dot: Array,
+    a_squared: Array,
+    g_squared: Array,
+    floor: float,
+    counting: tuple[int, ...] | None = None,
+    note: str = "",
 ) -> Alignment:
-    """dot, aa, gg: [L+1, N]. `floor` (for ‖g_l‖ / 128) only counts samples under it; nothing is dropped for it.
+    """dot, a_squared, g_squared: [L+1, N]. `floor` (for ‖g_l‖ / 128) only counts samples under it; nothing is dropped for it.
 
     `counting`: the layers whose credit trains something (None: all), and `note`: why.
     """
-    cos = cosine(dot, aa, gg)
+    cos = cosine(dot, a_squared, g_squared)
     counts = np.isfinite(cos).sum(axis=1)
     return Alignment(
         mean=tuple(mean_or_none(row) for row in cos),
         std=tuple(float(np.nanstd(row, ddof=1)) if n > 1 else None for row, n in zip(cos, counts, strict=True)),
         measurable=tuple(map(int, counts)),
-        under_floor=tuple(float((np.sqrt(row) / GROUP < floor).mean()) for row in gg),
+        under_floor=tuple(float((np.sqrt(row) / GROUP < floor).mean()) for row in g_squared),
         floor=floor,
-        credit_norm=tuple(float(np.sqrt(row).mean()) for row in aa),
+        credit_norm=tuple(float(np.sqrt(row).mean()) for row in a_squared),
         counting=tuple(range(len(cos))) if counting is None else counting,
         counting_note=note,
     )
 
 
-def aggregate(dot: Array, aa: Array, gg: Array, clamped: Array, counting: tuple[int, ...] | None = None) -> Aggregate:
+def aggregate(
+    dot: Array, a_squared: Array, g_squared: Array, clamped: Array, counting: tuple[int, ...] | None = None
+) -> Aggregate:
     """Γ under five aggregations over the layers that count (None: all); clamped: [L+1, N] from `clamped_cosine`."""
-    all_layers = mean_of([mean_or_none(row) for row in cosine(dot, aa, gg)])
+    all_layers = mean_of([mean_or_none(row) for row in cosine(dot, a_squared, g_squared)])
     if counting is not None:
-        dot, aa, gg, clamped = (array[list(counting)] for array in (dot, aa, gg, clamped))
-    layers = [mean_or_none(row) for row in cosine(dot, aa, gg)]
+        dot, a_squared, g_squared, clamped = (array[list(counting)] for array in (dot, a_squared, g_squared, clamped))
+    layers = [mean_or_none(row) for row in cosine(dot, a_squared, g_squared)]
     return aggregate_of(
         {
             "headline": mean_of(layers),
-            "concat": mean_or_none(cosine(dot.sum(0), aa.sum(0), gg.sum(0))),
-            "norm_weighted": norm_weighted(layers, [float(np.sqrt(row).mean()) for row in gg]),
-            "flattened": mean_or_none(cosine(dot.sum(1), aa.sum(1), gg.sum(1))),
+            "concat": mean_or_none(cosine(dot.sum(0), a_squared.sum(0), g_squared.sum(0))),
+            "norm_weighted": norm_weighted(layers, [float(np.sqrt(row).mean()) for row in g_squared]),
+            "flattened": mean_or_none(cosine(dot.sum(1), a_squared.sum(1), g_squared.sum(1))),
             "clamped_128": mean_of([mean_or_none(row) for row in clamped]),
         },
         all_layers,

@@ -27,7 +27,7 @@ from typing import TypeAlias
 from creditscope.errors import CreditscopeError
 from creditscope.measure.binomial import newcombe
 from creditscope.measure.facts import Depth, DepthMargin
-from creditscope.measure.student import t_975
+from creditscope.measure.student_t import t_975
 
 Accuracy: TypeAlias = float | Sequence[float]
 """One accuracy, or one per seed, each in [0, 1]."""

@@ -18,7 +18,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.files import dump_json, read_json, write_atomic
 from creditscope.measure.depth import accuracies, more_seeds
 from creditscope.measure.facts import Fact
-from creditscope.measure.student import t_975
+from creditscope.measure.student_t import t_975
 from creditscope.stream.eager import original
 from creditscope.stream.twins import frozen_blocks
 

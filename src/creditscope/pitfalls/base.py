@@ -5,11 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from creditscope.measure.facts import Facts
     from creditscope.pitfalls.evidence import Evidence
     from creditscope.pitfalls.source import Source
+else:  # only annotations name them: the scanner needs the standard library alone
+    Evidence = Facts = Tensor = nn = Any
+
+__all__ = [
+    "NO_REPORT", "Answer", "Evidence", "Facts", "Pitfall", "Reproduction", "Spot", "Tensor", "clear", "found",
+    "from_facts", "nn", "times", "unknown",
+]  # fmt: skip
 
 NO_REPORT = "report.json cannot be read"
 Status = Literal["clear", "found", "cannot be told"]
@@ -68,6 +78,15 @@ def found(sentence: str) -> Answer:
 
 def unknown(sentence: str) -> Answer:
     return Answer("cannot be told", sentence)
+
+
+def from_facts(judge: Callable[[Facts], Answer]) -> Callable[[Evidence], Answer]:
+    """The audit of a pitfall that the facts of the report decide."""
+
+    def audit(evidence: Evidence) -> Answer:
+        return unknown(NO_REPORT) if evidence.facts is None else judge(evidence.facts)
+
+    return audit
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, Spot, clear, unknown
+from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, Tensor, clear, from_facts, unknown
 from creditscope.pitfalls.source import NORMS, Source, argument, keyword, number, stars
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from creditscope.pitfalls.evidence import Evidence
+TITLE = "norm over the wrong axis"
+WHY = "x.norm(-1) passes -1 as p: it returns one L_{-1} norm of the whole tensor, far below any per-sample L2 norm."
+FIX = "Name the axis: x.norm(dim=-1), or torch.linalg.vector_norm(x, dim=-1)."
 
 
 def reproduce() -> Reproduction:
@@ -21,13 +19,11 @@ def reproduce() -> Reproduction:
     h = torch.randn(64, 256, generator=torch.Generator().manual_seed(1))
     wrong = float(h.norm(-1))  # creditscope: ignore[PF01]
     right = float(h.norm(dim=-1).mean())
-    return Reproduction(
-        "mean ‖h‖ per sample, h standard normal [64, 256]",
-        wrong,
-        right,
+    sentence = (
         f"h.norm(-1) gives one number, {wrong:.2g}, because -1 is taken as p; the mean L2 norm per sample is "
-        f"{right:.3g}",
+        f"{right:.3g}"
     )
+    return Reproduction("mean ‖h‖ per sample, h standard normal [64, 256]", wrong, right, sentence)
 
 
 def tensors(x: Tensor, reported: float) -> str | None:
@@ -60,22 +56,8 @@ def code(source: Source) -> Iterator[Spot]:
             yield source.spot(call, f"{value} is p here: this is one L_{value} norm of the whole tensor")
 
 
-def audit(evidence: Evidence) -> Answer:
-    facts = evidence.facts
-    if facts is None:
-        return unknown(NO_REPORT)
+@from_facts
+def audit(facts: Facts) -> Answer:
     if any(mean != median for mean, median in zip(facts.scale.mean, facts.scale.median, strict=True)):
         return clear("mean and median ‖h_l‖ over samples differ, so the norms were taken per sample")
     return unknown("mean and median ‖h_l‖ are equal at every layer: one number per tensor would look the same")
-
-
-PITFALL = Pitfall(
-    1,
-    "norm over the wrong axis",
-    "x.norm(-1) passes -1 as p: it returns one L_{-1} norm of the whole tensor, far below any per-sample L2 norm.",
-    "Name the axis: x.norm(dim=-1), or torch.linalg.vector_norm(x, dim=-1).",
-    reproduce,
-    audit,
-    code,
-    tensors,
-)

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, Spot, clear, found, times, unknown
+from creditscope.pitfalls.base import (
+    Answer,
+    Facts,
+    Reproduction,
+    Spot,
+    Tensor,
+    clear,
+    found,
+    from_facts,
+    times,
+    unknown,
+)
 from creditscope.pitfalls.source import COSINES, Source, argument, last_name, number, stars
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from creditscope.pitfalls.evidence import Evidence
+TITLE = "cosine eps clamp"
+WHY = (
+    "F.cosine_similarity puts 1e-8 in place of a smaller norm; gradients of a mean-reduced loss reach that size, and "
+    "the cosine shrinks towards 0."
+)
+FIX = (
+    "Take the cosine in float64 without a clamp: (a*g).sum(1) / (a.norm(dim=1) * g.norm(dim=1)), and count samples "
+    "under the floor."
+)
 
 EPS = 1e-8
 """Default eps of F.cosine_similarity and nn.CosineSimilarity."""
@@ -33,13 +48,11 @@ def reproduce() -> Reproduction:
     wrong = float(F.cosine_similarity(a, g, dim=1).mean())  # creditscope: ignore[PF02]
     right = float(cosine(a, g).mean())
     clamped = torch.linalg.vector_norm(g[0]).item()
-    return Reproduction(
-        "mean cosine(a, g), ‖g‖ = 1e-10",
-        wrong,
-        right,
+    sentence = (
         f"the eps 1e-8 stands in for ‖g‖ = {clamped:.0e}, so F.cosine_similarity prints {wrong:.3g} for an angle of "
-        f"cosine {right:.3g}",
+        f"cosine {right:.3g}"
     )
+    return Reproduction("mean cosine(a, g), ‖g‖ = 1e-10", wrong, right, sentence)
 
 
 def tensors(a: Tensor, g: Tensor, eps: float = EPS) -> str | None:
@@ -96,10 +109,8 @@ def _clamps(eps: ast.expr | None) -> bool:
     return value is not None and value >= EPS
 
 
-def audit(evidence: Evidence) -> Answer:
-    facts = evidence.facts
-    if facts is None:
-        return unknown(NO_REPORT)
+@from_facts
+def audit(facts: Facts) -> Answer:
     if facts.alignment is None or facts.aggregate is None:
         return unknown("no cosine was measured")
     smallest = min(facts.reference.batch_mean_128)
@@ -116,17 +127,3 @@ def audit(evidence: Evidence) -> Answer:
     if "no eps" not in facts.convention.cosine_dtype:
         return unknown(f"the cosine was taken in {facts.convention.cosine_dtype}: whether it was clamped is not said")
     return clear(f"the smallest ‖g_l‖ / 128 is {smallest:.2g}, above the floor {facts.alignment.floor:.0e}; {shown}")
-
-
-PITFALL = Pitfall(
-    2,
-    "cosine eps clamp",
-    "F.cosine_similarity puts 1e-8 in place of a smaller norm; gradients of a mean-reduced loss reach that size, "
-    "and the cosine shrinks towards 0.",
-    "Take the cosine in float64 without a clamp: (a*g).sum(1) / (a.norm(dim=1) * g.norm(dim=1)), and count samples "
-    "under the floor.",
-    reproduce,
-    audit,
-    code,
-    tensors,
-)

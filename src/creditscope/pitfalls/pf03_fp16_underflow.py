@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, Spot, clear, found, unknown
-from creditscope.pitfalls.source import AUTOGRAD, COSINES, Scope, Source, argument, is_false, keyword, last_name, words
+from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, Tensor, clear, found, from_facts
+from creditscope.pitfalls.source import (
+    AUTOGRAD,
+    COSINES,
+    Scope,
+    Source,
+    argument,
+    is_literal,
+    keyword,
+    last_name,
+    method,
+    words,
+)
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from creditscope.pitfalls.evidence import Evidence
+TITLE = "float16 underflow of the reference"
+WHY = (
+    "float16 has nothing between 0 and 6e-8: gradients at the hidden states fall under it and vanish (bfloat16 and "
+    "float32 keep them)."
+)
+FIX = "Measure gradients in float32 or bfloat16: leave autocast (enabled=False), or measure a float32 copy of the network."
 
 HALF = {"torch.float16", "torch.half"}
 AUTOCASTS = {"torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.amp.autocast_mode.autocast"}
@@ -33,12 +45,10 @@ def reproduce() -> Reproduction:
     right = float(g.norm(dim=1).mean())
     wrong = float(g.half().float().norm(dim=1).mean())  # creditscope: ignore[PF03]
     bf16 = float(g.bfloat16().float().norm(dim=1).mean())
-    return Reproduction(
-        "mean ‖g‖ at batch 128, ‖h‖ ≈ 1.6e7",
-        wrong,
-        right,
-        f"float32 has ‖g‖ = {right:.2g}; in float16 it is {wrong:.2g} (smallest number 6e-8), in bfloat16 {bf16:.2g}",
+    sentence = (
+        f"float32 has ‖g‖ = {right:.2g}; in float16 it is {wrong:.2g} (smallest number 6e-8), in bfloat16 {bf16:.2g}"
     )
+    return Reproduction("mean ‖g‖ at batch 128, ‖h‖ ≈ 1.6e7", wrong, right, sentence)
 
 
 def tensors(g: Tensor) -> str | None:
@@ -76,13 +86,14 @@ def code(source: Source) -> Iterator[Spot]:
             of = call.args[0] if call.args else None
             if source.is_call(call, AUTOGRAD) and isinstance(of, ast.Name) and of.id in losses:
                 yield source.spot(call, f"{of.id} was computed under float16 autocast: so is its gradient")
-            if _casts_to_half(source, call) and isinstance(call.func, ast.Attribute):
-                if source.is_gradient(call.func.value, scope):
+            owner = method(call)[1]
+            if owner is not None and _casts_to_half(source, call):
+                if source.is_gradient(owner, scope):
                     yield source.spot(call, "a gradient is cast to float16")
-                elif _is_network(call.func.value, scope, source) and any(
+                elif _is_network(owner, scope, source) and any(
                     _measures(source, c, scope) for c in source.calls_in(scope)
                 ):
-                    yield source.spot(call, f"{last_name(call.func.value)} is in float16 where gradients are measured")
+                    yield source.spot(call, f"{last_name(owner)} is in float16 where gradients are measured")
 
 
 def _half_autocast(source: Source, node: ast.With | ast.AsyncWith) -> ast.Call | None:
@@ -90,7 +101,7 @@ def _half_autocast(source: Source, node: ast.With | ast.AsyncWith) -> ast.Call |
         call = item.context_expr
         if not isinstance(call, ast.Call) or not source.is_call(call, AUTOCASTS):
             continue
-        if is_false(keyword(call, "enabled")):
+        if is_literal(keyword(call, "enabled"), False):
             continue
         cuda = "cuda" in source.dotted(call.func)
         device = None if cuda else argument(call, 0, "device_type")
@@ -127,13 +138,9 @@ def _assigned(body: list[ast.stmt]) -> set[str]:
 
 
 def _casts_to_half(source: Source, call: ast.Call) -> bool:
-    if not isinstance(call.func, ast.Attribute):
-        return False
-    if call.func.attr == "half" and not call.args and not call.keywords:
-        return True
-    if call.func.attr not in ("to", "type"):
-        return False
-    return any(source.dotted(v) in HALF for v in [*call.args, *(k.value for k in call.keywords)])
+    given = [*call.args, *(k.value for k in call.keywords)]
+    name, _ = method(call)
+    return (name == "half" and not given) or (name in ("to", "type") and any(source.dotted(v) in HALF for v in given))
 
 
 def _is_network(node: ast.expr, scope: Scope, source: Source) -> bool:
@@ -142,34 +149,18 @@ def _is_network(node: ast.expr, scope: Scope, source: Source) -> bool:
     if not name or isinstance(node, ast.Call | ast.Subscript):
         return False
     for call in source.calls_in(scope):
+        asked, owner = method(call)
         if isinstance(call.func, ast.Name | ast.Attribute) and last_name(call.func) == name and call.args:
             return True
-        asked = isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "named_parameters")
-        if asked and isinstance(call.func, ast.Attribute) and last_name(call.func.value) == name:
+        if asked in ("parameters", "named_parameters") and owner is not None and last_name(owner) == name:
             return True
     return False
 
 
-def audit(evidence: Evidence) -> Answer:
-    facts = evidence.facts
-    if facts is None:
-        return unknown(NO_REPORT)
+@from_facts
+def audit(facts: Facts) -> Answer:
     dtype = facts.convention.dtype
     zero = max(facts.reference.zero_samples, default=0)
     if dtype == "float16":
         return found(f"the reference was taken in float16; {zero} samples have an exactly zero gradient at some layer")
     return clear(f"the reference was taken in {dtype}, whose range holds gradients far under the floor")
-
-
-PITFALL = Pitfall(
-    3,
-    "float16 underflow of the reference",
-    "float16 has nothing between 0 and 6e-8: gradients at the hidden states fall under it and vanish (bfloat16 and "
-    "float32 keep them).",
-    "Measure gradients in float32 or bfloat16: leave autocast (enabled=False), or measure a float32 copy of the "
-    "network.",
-    reproduce,
-    audit,
-    code,
-    tensors,
-)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, clear, unknown
+from creditscope.pitfalls.base import NO_REPORT, Answer, Evidence, Reproduction, Tensor, clear, unknown
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from creditscope.pitfalls.evidence import Evidence
+TITLE = "Γ is specific to the training B"
+WHY = (
+    "The network adapts to the feedback matrices it was trained with; redrawn ones give Γ near 0, so Γ describes "
+    "that pair, not the rule."
+)
+FIX = "Quote Γ beside its fresh-B null: all feedback matrices redrawn, n = 20, with a z-score."
 
 DRAWS = 20
 STEPS = 60
@@ -31,13 +32,11 @@ def reproduce() -> Reproduction:
     rng = tiny.generator(40)
     fresh = [gamma(tiny.feedback(rng)) for _ in range(DRAWS)]
     wrong, right = gamma(net.B), sum(fresh) / DRAWS
-    return Reproduction(
-        "Γ (mean over layers), DFA after 60 steps",
-        wrong,
-        right,
+    sentence = (
         f"Γ is {wrong:+.3f} with the B of training and {right:+.3f} on average over {DRAWS} others: it says nothing "
-        "about DFA credit as such",
+        "about DFA credit as such"
     )
+    return Reproduction("Γ (mean over layers), DFA after 60 steps", wrong, right, sentence)
 
 
 def tensors(trained: float, fresh: Sequence[float]) -> str | None:
@@ -71,16 +70,3 @@ def audit(evidence: Evidence) -> Answer:
         f"the fresh-B null stands beside Γ: deep mean {fact.trained:+.3f} trained, {fact.mean:+.3f} redrawn (z = "
         f"{fact.z:.1f})"
     )
-
-
-PITFALL = Pitfall(
-    4,
-    "Γ is specific to the training B",
-    "The network adapts to the feedback matrices it was trained with; redrawn ones give Γ near 0, so Γ describes "
-    "that pair, not the rule.",
-    "Quote Γ beside its fresh-B null: all feedback matrices redrawn, n = 20, with a z-score.",
-    reproduce,
-    audit,
-    None,
-    tensors,
-)

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, clear, found, times, unknown
+from creditscope.pitfalls.base import Answer, Facts, Reproduction, Tensor, clear, found, from_facts, times, unknown
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from creditscope.measure.facts import Aggregate
-    from creditscope.pitfalls.evidence import Evidence
+
+TITLE = "aggregation changes Γ"
+WHY = (
+    "Mean over layers, concatenation, norm-weighting and flattening weigh the same cosines differently: Γ changes "
+    "several-fold, even its sign."
+)
+FIX = "Report the cosine of every layer; name the aggregation (headline: mean of the layer means) and show the others beside it."
 
 SEVERAL = 2.0
 """Aggregates that differ by more than this factor (and by .01) count as different."""
@@ -36,13 +42,11 @@ def reproduce() -> Reproduction:
     sizes = [float(y.norm(dim=1).mean()) for y in g]
     wrong = sum(c * w for c, w in zip(layers, sizes, strict=True)) / sum(sizes)
     right = sum(layers) / len(layers)
-    return Reproduction(
-        "Γ of the same a and g (norm-weighted | mean of layers)",
-        wrong,
-        right,
+    sentence = (
         f"layer cosines {', '.join(f'{c:+.2f}' for c in layers)}: weighted by ‖g_l‖ Γ is {wrong:+.3f}, as the mean "
-        f"of the layers {right:+.3f}",
+        f"of the layers {right:+.3f}"
     )
+    return Reproduction("Γ of the same a and g (norm-weighted | mean of layers)", wrong, right, sentence)
 
 
 def tensors(a: Sequence[Tensor], g: Sequence[Tensor]) -> str | None:
@@ -52,11 +56,11 @@ def tensors(a: Sequence[Tensor], g: Sequence[Tensor]) -> str | None:
     from creditscope.measure.alignment import aggregate, clamped_cosine, inner_products
 
     parts = [inner_products(x.detach().flatten(1), y.detach().flatten(1)) for x, y in zip(a, g, strict=True)]
-    dot, aa, gg = (np.stack([p[k] for p in parts]) for k in range(3))
+    dot, a_squared, g_squared = (np.stack([p[k] for p in parts]) for k in range(3))
     clamped = np.stack(
         [clamped_cosine(x.detach().flatten(1), y.detach().flatten(1)) for x, y in zip(a, g, strict=True)]
     )
-    return disagreement(aggregate(dot, aa, gg, clamped))
+    return disagreement(aggregate(dot, a_squared, g_squared, clamped))
 
 
 def disagreement(fact: Aggregate) -> str | None:
@@ -80,10 +84,8 @@ def disagreement(fact: Aggregate) -> str | None:
     return None
 
 
-def audit(evidence: Evidence) -> Answer:
-    facts = evidence.facts
-    if facts is None:
-        return unknown(NO_REPORT)
+@from_facts
+def audit(facts: Facts) -> Answer:
     if facts.aggregate is None or facts.aggregate.headline is None:
         return unknown("no cosine was measured")
     sentence = disagreement(facts.aggregate)
@@ -92,17 +94,3 @@ def audit(evidence: Evidence) -> Answer:
         if sentence
         else clear(f"every aggregation gives about the same Γ ({facts.aggregate.headline:+.3f})")
     )
-
-
-PITFALL = Pitfall(
-    5,
-    "aggregation changes Γ",
-    "Mean over layers, concatenation, norm-weighting and flattening weigh the same cosines differently: Γ changes "
-    "several-fold, even its sign.",
-    "Report the cosine of every layer; name the aggregation (headline: mean of the layer means) and show the "
-    "others beside it.",
-    reproduce,
-    audit,
-    None,
-    tensors,
-)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, clear, found, unknown
+from creditscope.pitfalls.base import Answer, Facts, Reproduction, Tensor, clear, found, from_facts, unknown
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from creditscope.pitfalls.evidence import Evidence
+TITLE = "layer-0 dominance hidden by averaging"
+WHY = "A mean over layers stays positive where only the embedding is aligned and every block has a cosine near 0."
+FIX = "Print the cosine of every layer and the deep mean (layers 1..L, without layers that are exact by construction)."
 
 COSINES = (0.45, 0.01, 0.01, 0.0, 0.01)
 """Close to the published DFA: aligned at the embedding, nothing behind it."""
@@ -32,13 +30,11 @@ def reproduce() -> Reproduction:
     layers = [float(cosine(x, y).mean()) for x, y in zip(a, g, strict=True)]
     wrong, right = sum(layers) / len(layers), sum(layers[1:]) / len(layers[1:])
     share = abs(layers[0]) / sum(map(abs, layers))
-    return Reproduction(
-        "Γ over layers 0..4 | deep mean (layers 1..4)",
-        wrong,
-        right,
+    sentence = (
         f"Γ = {wrong:+.3f} looks aligned, but layer 0 carries {share:.0%} of it and the blocks' own mean is "
-        f"{right:+.4f}",
+        f"{right:+.4f}"
     )
+    return Reproduction("Γ over layers 0..4 | deep mean (layers 1..4)", wrong, right, sentence)
 
 
 def tensors(cosines: Sequence[float | None]) -> str | None:
@@ -55,10 +51,8 @@ def tensors(cosines: Sequence[float | None]) -> str | None:
     return None
 
 
-def audit(evidence: Evidence) -> Answer:
-    facts = evidence.facts
-    if facts is None:
-        return unknown(NO_REPORT)
+@from_facts
+def audit(facts: Facts) -> Answer:
     if facts.alignment is None or not any(c is not None for c in facts.alignment.mean):
         return unknown("no cosine was measured")
     sentence = tensors(facts.alignment.mean)
@@ -66,15 +60,3 @@ def audit(evidence: Evidence) -> Answer:
         return found(sentence)
     share = facts.concentration.top_share if facts.concentration else None
     return clear(f"no layer carries more than {share or 0:.0%} of Σ|cos_l|")
-
-
-PITFALL = Pitfall(
-    6,
-    "layer-0 dominance hidden by averaging",
-    "A mean over layers stays positive where only the embedding is aligned and every block has a cosine near 0.",
-    "Print the cosine of every layer and the deep mean (layers 1..L, without layers that are exact by construction).",
-    reproduce,
-    audit,
-    None,
-    tensors,
-)

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from creditscope.pitfalls.base import Answer, Pitfall, Reproduction, Spot, clear, found
-from creditscope.pitfalls.source import Source, keyword, last_name, stars, words
+from creditscope.pitfalls.base import Answer, Evidence, Reproduction, Spot, clear, found, nn
+from creditscope.pitfalls.source import Source, keyword, last_name, method, stars, words
 
-if TYPE_CHECKING:
-    from torch import nn
-
-    from creditscope.pitfalls.evidence import Evidence
+TITLE = "auxiliary state not saved"
+WHY = (
+    "Feedback matrices kept as plain tensors are in no state_dict(); after loading, the fall-back is the gradient "
+    "itself and cos(BP, BP) = 1."
+)
+FIX = (
+    "register_buffer() the feedback matrices, or save them and every auxiliary network beside the weights; refuse to "
+    "load without them."
+)
 
 FEEDBACK = {"feedback", "feedbacks", "fb", "fbs", "fbk"}
 RANDOM = {
-    "randn",
-    "rand",
-    "randint",
-    "randn_like",
-    "rand_like",
-    "normal",
-    "empty",
-    "uniform",
-    "xavier_uniform_",
+    "randn", "rand", "randint", "randn_like", "rand_like", "normal", "empty", "uniform", "xavier_uniform_",
     "orthogonal_",
-}
+}  # fmt: skip
 TENSOR_MODULES = ("torch.", "numpy.random.")
+KEEPERS = {
+    "state_dict", "get_extra_state", "state", "__getstate__", "_save_to_state_dict", "save", "save_checkpoint",
+}  # fmt: skip
 SAVES = {"torch.save", "safetensors.torch.save_file", "safetensors.torch.save_model"}
 
 
@@ -60,13 +60,11 @@ def reproduce() -> Reproduction:
         g = e @ trained.head.T
         wrong = float(cosine(reloaded.credit(e), g).mean())
         right = float(cosine(trained.credit(e), g).mean())
-    return Reproduction(
-        "mean cosine(a, g) after saving and loading",
-        wrong,
-        right,
+    sentence = (
         "state_dict() has no feedback matrix, the reloaded network falls back to the gradient and its cosine is "
-        f"{wrong:.3f} instead of {right:+.3f}",
+        f"{wrong:.3f} instead of {right:+.3f}"
     )
+    return Reproduction("mean cosine(a, g) after saving and loading", wrong, right, sentence)
 
 
 def tensors(module: nn.Module) -> str | None:
@@ -95,11 +93,8 @@ def tensors(module: nn.Module) -> str | None:
 def _holds_tensor(value: Any) -> bool:
     from torch import Tensor
 
-    if isinstance(value, dict):
-        return any(isinstance(v, Tensor) for v in value.values())
-    if isinstance(value, list | tuple):
-        return any(isinstance(v, Tensor) for v in value)
-    return isinstance(value, Tensor)
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
+    return any(isinstance(v, Tensor) for v in values)
 
 
 def code(source: Source) -> Iterator[Spot]:
@@ -127,24 +122,15 @@ def _saved(source: Source, call: ast.Call) -> list[ast.expr]:
     scope = source.scope_of(call)
     values: list[ast.expr] = [value for target, value in source.bindings(scope) if last_name(target) == first.id]
     for other in source.calls_in(scope):  # content.update(B=...)
-        if (
-            isinstance(other.func, ast.Attribute)
-            and other.func.attr == "update"
-            and last_name(other.func.value) == first.id
-        ):
+        name, owner = method(other)
+        if name == "update" and owner is not None and last_name(owner) == first.id:
             values += [*other.args, *(k.value for k in other.keywords)]
     return [first, *values]
 
 
 def _names_in(values: list[ast.expr]) -> set[str]:
-    names: set[str] = set()
-    for value in values:
-        for node in ast.walk(value):
-            if isinstance(node, ast.Name):
-                names.add(node.id)
-            elif isinstance(node, ast.Attribute):
-                names.add(node.attr)
-    return names
+    nodes = (node for value in values for node in ast.walk(value))
+    return {last_name(node) for node in nodes if isinstance(node, ast.Name | ast.Attribute)}
 
 
 def _feedback(source: Source) -> Iterator[tuple[str, int]]:
@@ -170,41 +156,24 @@ def _feedback(source: Source) -> Iterator[tuple[str, int]]:
 
 def _draws(source: Source, value: ast.expr) -> bool:
     """Random tensors, alone or in a list, that are neither parameters nor redrawn from a seed of their own."""
-    if isinstance(value, ast.ListComp):
-        return _draws(source, value.elt)
-    if isinstance(value, ast.DictComp):
-        return _draws(source, value.value)
-    if isinstance(value, ast.List | ast.Tuple):
-        return bool(value.elts) and all(_draws(source, item) for item in value.elts)
-    if isinstance(value, ast.BinOp):
-        return _draws(source, value.left) or _draws(source, value.right)
-    if not isinstance(value, ast.Call):
-        return False
-    name = source.dotted(value.func)
-    if name.startswith(TENSOR_MODULES):
-        return name.rsplit(".", 1)[-1] in RANDOM and keyword(value, "generator") is None
-    if isinstance(value.func, ast.Attribute):  # torch.randn(...).to(device)
-        return _draws(source, value.func.value)
+    match value:
+        case ast.ListComp(elt=inner) | ast.DictComp(value=inner):
+            return _draws(source, inner)
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return bool(items) and all(_draws(source, item) for item in items)
+        case ast.BinOp(left=left, right=right):
+            return _draws(source, left) or _draws(source, right)
+        case ast.Call(func=function) if (name := source.dotted(function)).startswith(TENSOR_MODULES):
+            return name.rsplit(".", 1)[-1] in RANDOM and keyword(value, "generator") is None
+        case ast.Call(func=ast.Attribute(value=inner)):  # torch.randn(...).to(device)
+            return _draws(source, inner)
     return False
 
 
 def _kept_by_methods(source: Source) -> set[str]:
     """Attributes that a class hands out itself: state_dict, get_extra_state, state, __getstate__ of its own."""
-    kept: set[str] = set()
-    for function in source.functions:
-        if function.name in (
-            "state_dict",
-            "get_extra_state",
-            "state",
-            "__getstate__",
-            "_save_to_state_dict",
-            "save",
-            "save_checkpoint",
-        ):
-            for node in ast.walk(function):
-                if isinstance(node, ast.Attribute):
-                    kept.add(node.attr)
-    return kept
+    nodes = (node for function in source.functions if function.name in KEEPERS for node in ast.walk(function))
+    return {node.attr for node in nodes if isinstance(node, ast.Attribute)}
 
 
 def audit(evidence: Evidence) -> Answer:
@@ -229,17 +198,3 @@ def audit(evidence: Evidence) -> Answer:
             )
     count = sum(t.numel() for t in evidence.credit.values())
     return clear(f"credit.safetensors holds {len(evidence.credit)} tensors ({count:,} numbers) of {method!r}")
-
-
-PITFALL = Pitfall(
-    7,
-    "auxiliary state not saved",
-    "Feedback matrices kept as plain tensors are in no state_dict(); after loading, the fall-back is the gradient "
-    "itself and cos(BP, BP) = 1.",
-    "register_buffer() the feedback matrices, or save them and every auxiliary network beside the weights; refuse "
-    "to load without them.",
-    reproduce,
-    audit,
-    code,
-    tensors,
-)

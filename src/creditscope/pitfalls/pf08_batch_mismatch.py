@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, Spot, clear, found, unknown
+from creditscope.pitfalls.base import NO_REPORT, Answer, Evidence, Reproduction, Spot, Tensor, clear, found, unknown
 from creditscope.pitfalls.source import Source
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from creditscope.pitfalls.evidence import Evidence
+TITLE = "mismatch between a and g"
+WHY = (
+    "A cosine compares the credit and the gradient of the same samples at the same place; another batch order, or an "
+    "old backward hook, gives about 0."
+)
+FIX = (
+    "Take a and g in one pass over the same batch, with tensor hooks or register_full_backward_hook; compare a hash "
+    "of the samples."
+)
 
 OLD_HOOKS = {
     "register_backward_hook": "register_full_backward_hook",
@@ -31,13 +35,11 @@ def reproduce() -> Reproduction:
     order = torch.randperm(128, generator=rng)  # a second pass over a shuffling loader
     wrong = float(cosine(a[order], g).mean())
     right = float(cosine(a, g).mean())
-    return Reproduction(
-        "mean cosine(a, g), 128 samples",
-        wrong,
-        right,
+    sentence = (
         f"a from one pass of a shuffling loader and g from another: {wrong:+.3f}; the same samples in the same "
-        f"order: {right:+.3f}",
+        f"order: {right:+.3f}"
     )
+    return Reproduction("mean cosine(a, g), 128 samples", wrong, right, sentence)
 
 
 def tensors(a: Tensor, g: Tensor) -> str | None:
@@ -91,17 +93,3 @@ def audit(evidence: Evidence) -> Answer:
     if facts.alignment is None:
         return unknown("no cosine was measured")
     return clear(f"a and g were taken in one pass over the same {facts.convention.n_samples:,} samples ({samples})")
-
-
-PITFALL = Pitfall(
-    8,
-    "mismatch between a and g",
-    "A cosine compares the credit and the gradient of the same samples at the same place; another batch order, or "
-    "an old backward hook, gives about 0.",
-    "Take a and g in one pass over the same batch, with tensor hooks or register_full_backward_hook; compare a "
-    "hash of the samples.",
-    reproduce,
-    audit,
-    code,
-    tensors,
-)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from creditscope.pitfalls.base import Answer, Pitfall, Reproduction, clear, found, unknown
+from creditscope.pitfalls.base import Answer, Evidence, Reproduction, clear, found, unknown
 
-if TYPE_CHECKING:
-    from creditscope.pitfalls.evidence import Evidence
+TITLE = "unmatched baseline"
+WHY = (
+    "How long and by which credit the null's embedding is trained moves its accuracy by many points; the margin then "
+    "measures the recipe."
+)
+FIX = (
+    "Train the frozen-blocks null by the same rule, recipe, seed and budget (`matched`), and print the margin to the "
+    "`bp` null beside it."
+)
 
 STEPS, SHORT = 60, 5
 
@@ -25,13 +32,11 @@ def reproduce() -> Reproduction:
     acc = trained(STEPS, frozen=False)
     wrong = 100 * (acc - trained(SHORT, frozen=True))
     right = 100 * (acc - trained(STEPS, frozen=True))
-    return Reproduction(
-        "depth margin in percentage points, DFA",
-        wrong,
-        right,
+    sentence = (
         f"against random blocks trained for {SHORT} steps the margin is {wrong:+.1f} pp, against the same with all "
-        f"{STEPS} steps {right:+.1f} pp",
+        f"{STEPS} steps {right:+.1f} pp"
     )
+    return Reproduction("depth margin in percentage points, DFA", wrong, right, sentence)
 
 
 def tensors(
@@ -62,17 +67,3 @@ def audit(evidence: Evidence) -> Answer:
         f"no matched null is beside it; for the closest, {closest.path.name}, "
         f"{tensors(wanted, closest.spec.model_dump())}"
     )
-
-
-PITFALL = Pitfall(
-    9,
-    "unmatched baseline",
-    "How long and by which credit the null's embedding is trained moves its accuracy by many points; the margin "
-    "then measures the recipe.",
-    "Train the frozen-blocks null by the same rule, recipe, seed and budget (`matched`), and print the margin to "
-    "the `bp` null beside it.",
-    reproduce,
-    audit,
-    None,
-    tensors,
-)

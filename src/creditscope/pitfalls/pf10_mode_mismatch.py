@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, Spot, clear, found, unknown
-from creditscope.pitfalls.source import AUTOGRAD, COSINES, Scope, Source, is_false, is_true, last_name, words
+from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, clear, found, from_facts, nn
+from creditscope.pitfalls.source import AUTOGRAD, COSINES, Scope, Source, is_literal, last_name, method, words
 
-if TYPE_CHECKING:
-    from torch import nn
-
-    from creditscope.pitfalls.evidence import Evidence
+TITLE = "train/eval mode mismatch"
+WHY = (
+    "Dropout and batch norm make another network of train mode: a and g of two modes are gradients of two functions, "
+    "and their cosine is no alignment."
+)
+FIX = "Call model.eval() before both a and g are taken (and restore the mode afterwards); record the mode with the number."
 
 MODEL = {"model", "net", "network", "student", "encoder"}
 DEPENDS_ON_MODE = ("Dropout", "BatchNorm", "DropPath", "InstanceNorm", "SyncBatchNorm")
@@ -41,13 +42,11 @@ def reproduce() -> Reproduction:
 
     in_eval = gradient(False)
     wrong, right = float(cosine(gradient(True), in_eval).mean()), float(cosine(gradient(False), in_eval).mean())
-    return Reproduction(
-        "mean cosine(a, g) where a is the exact gradient",
-        wrong,
-        right,
+    sentence = (
         f"a in train mode against g in eval mode: {wrong:.3f}, though a is backpropagation itself (same mode: "
-        f"{right:.3f})",
+        f"{right:.3f})"
     )
+    return Reproduction("mean cosine(a, g) where a is the exact gradient", wrong, right, sentence)
 
 
 def tensors(model: nn.Module) -> str | None:
@@ -65,7 +64,7 @@ def code(source: Source) -> Iterator[Spot]:
     evals = [c for c in source.calls if _mode(c) == "eval"]
     for scope in source.functions:
         calls = source.calls_in(scope)
-        takes = [c for c in calls if source.is_call(c, AUTOGRAD) or _is_backward(c)]
+        takes = [c for c in calls if source.is_call(c, AUTOGRAD) or method(c)[0] == "backward"]
         compares = [c for c in calls if _is_cosine(source, c, scope)]
         forwards = [c for c in calls if _is_forward(c)]
         if not takes or not compares or not forwards:
@@ -85,14 +84,12 @@ def code(source: Source) -> Iterator[Spot]:
 
 def _mode(call: ast.Call) -> str:
     """ "train" or "eval" for model.train() and model.eval(); "" for anything else."""
-    if not isinstance(call.func, ast.Attribute) or call.keywords:
-        return ""
-    if call.func.attr == "eval" and not call.args:
-        return "eval"
-    if call.func.attr == "train" and len(call.args) <= 1:
-        if not call.args or is_true(call.args[0]):
+    match method(call)[0], call.args, call.keywords:
+        case "eval", [], []:
+            return "eval"
+        case "train", [] | [ast.Constant(value=True)], []:
             return "train"
-        if is_false(call.args[0]):
+        case "train", [flag], [] if is_literal(flag, False):
             return "eval"
     return ""
 
@@ -102,10 +99,6 @@ def _mode_at(line: int, modes: list[tuple[int, str, ast.Call]]) -> str:
     return before[-1] if before else ""
 
 
-def _is_backward(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
-
-
 def _is_cosine(source: Source, call: ast.Call, scope: Scope) -> bool:
     named = source.is_call(call, COSINES) or bool({"cos", "cosine", "cossim"} & words(last_name(call.func)))
     return named and any(source.is_gradient(a, scope) for a in call.args[:2])
@@ -113,35 +106,16 @@ def _is_cosine(source: Source, call: ast.Call, scope: Scope) -> bool:
 
 def _is_forward(call: ast.Call) -> bool:
     """model(x), self.net(x)."""
-    return (
-        isinstance(call.func, ast.Name | ast.Attribute)
-        and bool(words(last_name(call.func)) & MODEL)
-        and bool(call.args)
-    )
+    named = isinstance(call.func, ast.Name | ast.Attribute) and words(last_name(call.func)) & MODEL
+    return bool(named and call.args)
 
 
 def _has_mode_dependent(source: Source) -> bool:
     return any(last_name(c.func).startswith(DEPENDS_ON_MODE) for c in source.calls)
 
 
-def audit(evidence: Evidence) -> Answer:
-    facts = evidence.facts
-    if facts is None:
-        return unknown(NO_REPORT)
+@from_facts
+def audit(facts: Facts) -> Answer:
     if facts.convention.mode != "eval":
         return found(f"the facts were taken in {facts.convention.mode} mode")
     return clear("credit and reference were taken in one pass in eval mode")
-
-
-PITFALL = Pitfall(
-    10,
-    "train/eval mode mismatch",
-    "Dropout and batch norm make another network of train mode: a and g of two modes are gradients of two "
-    "functions, and their cosine is no alignment.",
-    "Call model.eval() before both a and g are taken (and restore the mode afterwards); record the mode with the "
-    "number.",
-    reproduce,
-    audit,
-    code,
-    tensors,
-)

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, Spot, clear, found, unknown
+from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, Tensor, clear, found, from_facts
 from creditscope.pitfalls.source import HIDDEN, Scope, Source, last_name, words
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from creditscope.pitfalls.evidence import Evidence
+TITLE = "post-hoc normalisation erases the scale"
+WHY = "After h / ‖h‖ (or a layer norm) every state has the same size, and an exploding stream looks stable."
+FIX = "Measure ‖h_l‖ on the raw states of the stream; normalise only copies, afterwards."
 
 NORMALISERS = {
-    "normalize",
-    "normalise",
-    "l2_normalize",
-    "l2_normalise",
-    "l2norm",
-    "unit_norm",
-    "layer_norm",
-    "rms_norm",
-}
+    "normalize", "normalise", "l2_normalize", "l2_normalise", "l2norm", "unit_norm", "layer_norm", "rms_norm",
+}  # fmt: skip
 
 
 def reproduce() -> Reproduction:
@@ -38,12 +29,8 @@ def reproduce() -> Reproduction:
     raw = [float(x.norm(dim=1).mean()) for x in h]
     unit = [float(F.normalize(x, dim=1).norm(dim=1).mean()) for x in h]  # creditscope: ignore[PF11]
     wrong, right = unit[-1] / unit[0], raw[-1] / raw[0]
-    return Reproduction(
-        "total growth ‖h_3‖ / ‖h_0‖",
-        wrong,
-        right,
-        f"the stream grows {right:.3g} times; after normalising each state the same measurement says {wrong:.3g}",
-    )
+    sentence = f"the stream grows {right:.3g} times; after normalising each state the same measurement says {wrong:.3g}"
+    return Reproduction("total growth ‖h_3‖ / ‖h_0‖", wrong, right, sentence)
 
 
 def tensors(hiddens: Sequence[Tensor]) -> str | None:
@@ -108,10 +95,8 @@ def _is_hidden(node: ast.expr) -> bool:
     return bool(words(last_name(node)) & HIDDEN)
 
 
-def audit(evidence: Evidence) -> Answer:
-    facts = evidence.facts
-    if facts is None:
-        return unknown(NO_REPORT)
+@from_facts
+def audit(facts: Facts) -> Answer:
     scale, widths = facts.scale, facts.stream.widths
     constant = all(
         abs(mean - median) <= 1e-3 * mean and min(abs(mean - 1), abs(mean - width**0.5)) <= 1e-2 * mean
@@ -122,15 +107,3 @@ def audit(evidence: Evidence) -> Answer:
     return clear(
         f"‖h_l‖ varies over samples and layers (raw norms); growth {scale.growth:.3g}, total {scale.total_growth:.3g}"
     )
-
-
-PITFALL = Pitfall(
-    11,
-    "post-hoc normalisation erases the scale",
-    "After h / ‖h‖ (or a layer norm) every state has the same size, and an exploding stream looks stable.",
-    "Measure ‖h_l‖ on the raw states of the stream; normalise only copies, afterwards.",
-    reproduce,
-    audit,
-    code,
-    tensors,
-)

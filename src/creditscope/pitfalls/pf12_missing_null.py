@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from creditscope.pitfalls.base import Answer, Evidence, Reproduction, clear, found
 
-from creditscope.pitfalls.base import Answer, Pitfall, Reproduction, clear, found
-
-if TYPE_CHECKING:
-    from creditscope.pitfalls.evidence import Evidence
+TITLE = "missing null controls"
+WHY = "Embedding and head alone reach a good accuracy on random blocks; accuracy over chance then says nothing about the blocks."
+FIX = "Train the frozen-blocks null and report the margin over it (D3), with an interval."
 
 STEPS = 60
 
@@ -20,13 +19,11 @@ def reproduce() -> Reproduction:
     null = tiny.train_dfa(tiny.make_net(12), task, STEPS, frozen=True)
     acc, base = (tiny.accuracy(net, task.test_x, task.test_y) for net in (trained, null))
     wrong, right = 100 * (acc - 1 / tiny.CLASSES), 100 * (acc - base)
-    return Reproduction(
-        "what training the blocks has gained, percentage points",
-        wrong,
-        right,
+    sentence = (
         f"accuracy {acc:.3f} is {wrong:.1f} pp over chance, but random blocks with a trained embedding and head "
-        f"reach {base:.3f}: the margin is {right:+.1f} pp",
+        f"reach {base:.3f}: the margin is {right:+.1f} pp"
     )
+    return Reproduction("what training the blocks has gained, percentage points", wrong, right, sentence)
 
 
 def tensors(accuracy: float, chance: float, frozen: float | None) -> str | None:
@@ -51,16 +48,3 @@ def audit(evidence: Evidence) -> Answer:
     if beside:
         return clear(f"the frozen-blocks null is beside it ({', '.join(beside)})")
     return found("no frozen-blocks null of this run is in the report or beside the bundle: D3 is not measured")
-
-
-PITFALL = Pitfall(
-    12,
-    "missing null controls",
-    "Embedding and head alone reach a good accuracy on random blocks; accuracy over chance then says nothing about "
-    "the blocks.",
-    "Train the frozen-blocks null and report the margin over it (D3), with an interval.",
-    reproduce,
-    audit,
-    None,
-    tensors,
-)

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, Spot, clear, found, unknown
-from creditscope.pitfalls.source import AUTOGRAD, HIDDEN, Scope, Source, argument, keyword, last_name, number, words
+from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, clear, found, from_facts
+from creditscope.pitfalls.source import (
+    AUTOGRAD,
+    HIDDEN,
+    Scope,
+    Source,
+    argument,
+    is_literal,
+    keyword,
+    last_name,
+    method,
+    names_in,
+    number,
+    words,
+)
 
-if TYPE_CHECKING:
-    from creditscope.pitfalls.evidence import Evidence
+TITLE = "mean-reduced loss moves the floor"
+WHY = (
+    "The gradient of a mean over B samples is 1/B of each sample's own: ‖g‖ and every fixed floor change places when "
+    "the evaluation batch does."
+)
+FIX = (
+    "Take g from the summed loss and divide by the floor's own batch (128), or multiply ‖g‖ by B; print the convention."
+)
 
 LOSSES = {"cross_entropy", "mse_loss", "nll_loss", "binary_cross_entropy_with_logits", "smooth_l1_loss", "l1_loss"}
 LOSS_MODULES = {"CrossEntropyLoss", "MSELoss", "NLLLoss", "BCEWithLogitsLoss", "L1Loss", "SmoothL1Loss"}
@@ -40,13 +58,11 @@ def reproduce() -> Reproduction:
     wrong, right = size("mean"), size("sum") / FLOOR_BATCH
     side = "above" if right > FLOOR_VALUE else "under"
     other = "above" if wrong > FLOOR_VALUE else "under"
-    return Reproduction(
-        "mean ‖g‖ to be compared with the floor 1e-7 (stated for B = 128)",
-        wrong,
-        right,
+    sentence = (
         f"mean loss over 1,024 samples: {wrong:.2g}, {other} the floor; in the floor's own convention {right:.2g}, "
-        f"{side} it",
+        f"{side} it"
     )
+    return Reproduction("mean ‖g‖ to be compared with the floor 1e-7 (stated for B = 128)", wrong, right, sentence)
 
 
 def tensors(norms: dict[int, float]) -> str | None:
@@ -93,7 +109,7 @@ def _mean_module(value: ast.expr) -> bool:
 
 def _is_mean(call: ast.Call) -> bool:
     reduction = keyword(call, "reduction")
-    return reduction is None or (isinstance(reduction, ast.Constant) and reduction.value == "mean")
+    return reduction is None or is_literal(reduction, "mean")
 
 
 def _mean_loss(source: Source, value: ast.expr, modules: set[str]) -> bool:
@@ -113,15 +129,12 @@ def _hidden_gradients(source: Source, scope: Scope, losses: set[str]) -> set[str
         if isinstance(call, ast.Call) and source.is_call(call, AUTOGRAD):
             loss, at = argument(call, 0, "outputs"), argument(call, 1, "inputs")
             if loss is not None and last_name(loss) in losses and at is not None and _is_hidden(at):
-                names |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
+                names |= names_in(target)
     for target, value in source.bindings(scope):  # for g in grads
         if isinstance(target, ast.Name) and isinstance(value, ast.Name | ast.Subscript) and last_name(value) in names:
             names.add(target.id)
-    backward = any(
-        isinstance(c.func, ast.Attribute) and c.func.attr == "backward" and last_name(c.func.value) in losses
-        for c in source.calls_in(scope)
-    )
-    if backward:
+    methods = map(method, source.calls_in(scope))
+    if any(name == "backward" and owner is not None and last_name(owner) in losses for name, owner in methods):
         names |= {
             f"{last_name(n.value)}.grad"
             for n in source.within(scope)
@@ -142,14 +155,11 @@ def _size_of(source: Source, node: ast.expr, gradients: set[str]) -> bool:
         if isinstance(call, ast.Call) and source.is_norm(call):
             of = source.measured_by_norm(call)
             for inner in ast.walk(of) if of is not None else ():
-                if isinstance(inner, ast.Name) and inner.id in gradients:
-                    return True
-                if (
-                    isinstance(inner, ast.Attribute)
-                    and inner.attr == "grad"
-                    and f"{last_name(inner.value)}.grad" in gradients
-                ):
-                    return True
+                match inner:
+                    case ast.Name(id=name) if name in gradients:
+                        return True
+                    case ast.Attribute(attr="grad", value=x) if f"{last_name(x)}.grad" in gradients:
+                        return True
     return False
 
 
@@ -158,8 +168,8 @@ def _scaled(node: ast.expr) -> bool:
     for part in ast.walk(node):
         if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult):
             for side in (part.left, part.right):
-                said = words(last_name(side)) | {last_name(side)}
-                if said & BATCH or (isinstance(side, ast.Subscript) and last_name(side.value) == "shape"):
+                name_words = words(last_name(side)) | {last_name(side)}
+                if name_words & BATCH or (isinstance(side, ast.Subscript) and last_name(side.value) == "shape"):
                     return True
     return False
 
@@ -173,10 +183,8 @@ def _is_floor(node: ast.expr) -> bool:
     return bool(words(last_name(node)) & FLOOR)
 
 
-def audit(evidence: Evidence) -> Answer:
-    facts = evidence.facts
-    if facts is None:
-        return unknown(NO_REPORT)
+@from_facts
+def audit(facts: Facts) -> Answer:
     reduction, ref = facts.convention.reduction, facts.reference
     if not reduction.startswith("sum"):
         return found(f"the reference has reduction {reduction!r}: its size depends on the evaluation batch")
@@ -185,17 +193,3 @@ def audit(evidence: Evidence) -> Answer:
         f"‖g_L‖ is {ref.per_sample[-1]:.2g} per sample and {ref.batch_mean_128[-1]:.2g} at B = 128, whatever the "
         f"evaluation batch ({sizes})"
     )
-
-
-PITFALL = Pitfall(
-    13,
-    "mean-reduced loss moves the floor",
-    "The gradient of a mean over B samples is 1/B of each sample's own: ‖g‖ and every fixed floor change places "
-    "when the evaluation batch does.",
-    "Take g from the summed loss and divide by the floor's own batch (128), or multiply ‖g‖ by B; print the "
-    "convention.",
-    reproduce,
-    audit,
-    code,
-    tensors,
-)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import NO_REPORT, Answer, Pitfall, Reproduction, Spot, clear, found, unknown
+from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, Tensor, clear, found, from_facts, unknown
 from creditscope.pitfalls.source import COSINES, Source, argument, last_name, number, words
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from creditscope.pitfalls.evidence import Evidence
+TITLE = "zero vectors scored as aligned"
+WHY = "A zero vector has no direction; setting cos(0, 0) = 1 turns dead units and vanished gradients into perfect alignment."
+FIX = "Leave such samples out, count them, and report the count beside the mean (nan, nanmean)."
 
 COSINE = {"cos", "cosine", "cosines", "cossim", "coss", "alignment", "alignments", "gamma", "gammas", "angle"}
 NOT_COSINE = {"lr", "schedule", "scheduler", "annealing", "decay", "weight", "weights", "pos", "sin", "freq", "freqs"}
@@ -32,13 +30,11 @@ def reproduce() -> Reproduction:
     cos = cosine(a, g)
     wrong = float(torch.nan_to_num(cos, nan=1.0).mean())  # creditscope: ignore[PF14]
     right = float(cos.nanmean())
-    return Reproduction(
-        "mean cosine(a, g), 60 of 100 samples with a = g = 0",
-        wrong,
-        right,
+    sentence = (
         f"with cos(0, 0) set to 1 the mean is {wrong:.3f}; the {int(cos.isfinite().sum())} samples that can be "
-        f"measured have {right:.3f}",
+        f"measured have {right:.3f}"
     )
+    return Reproduction("mean cosine(a, g), 60 of 100 samples with a = g = 0", wrong, right, sentence)
 
 
 def tensors(a: Tensor, g: Tensor) -> str | None:
@@ -101,8 +97,8 @@ def _is_cosine(source: Source, node: ast.expr, cosines: set[str]) -> bool:
 
 
 def _cosine_word(name: str) -> bool:
-    said = words(name)
-    return bool(said & COSINE) and not said & NOT_COSINE
+    name_words = words(name)
+    return bool(name_words & COSINE) and not name_words & NOT_COSINE
 
 
 def _is_one(source: Source, node: ast.expr | None) -> bool:
@@ -153,10 +149,8 @@ def _is_zero_test(node: ast.expr) -> bool:
     return _about_zero(node) or any(isinstance(n, ast.Attribute) and n.attr == "any" for n in ast.walk(node))
 
 
-def audit(evidence: Evidence) -> Answer:
-    facts = evidence.facts
-    if facts is None:
-        return unknown(NO_REPORT)
+@from_facts
+def audit(facts: Facts) -> Answer:
     if facts.alignment is None:
         return unknown("no cosine was measured")
     n, zero = facts.convention.n_samples, facts.reference.zero_samples
@@ -171,16 +165,3 @@ def audit(evidence: Evidence) -> Answer:
     return clear(
         f"{left_out} cosines with a zero or non-finite vector were left out and counted; none was set to 0 or 1"
     )
-
-
-PITFALL = Pitfall(
-    14,
-    "zero vectors scored as aligned",
-    "A zero vector has no direction; setting cos(0, 0) = 1 turns dead units and vanished gradients into perfect "
-    "alignment.",
-    "Leave such samples out, count them, and report the count beside the mean (nan, nanmean).",
-    reproduce,
-    audit,
-    code,
-    tensors,
-)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import Answer, Pitfall, Reproduction, Spot, clear, found, unknown
+from creditscope.pitfalls.base import Answer, Evidence, Reproduction, Spot, clear, found, unknown
 from creditscope.pitfalls.source import Scope, Source, last_name, number, words
 
-if TYPE_CHECKING:
-    from creditscope.pitfalls.evidence import Evidence
+TITLE = "seed selection"
+WHY = "The best of many seeds is high by chance alone; differences of a few points between methods can come from the choice."
+FIX = "Fix the seeds beforehand (42, 123, 456), run all, report mean and interval over all of them, and the verdict of each."
 
 SEED = {"seed", "seeds"}
 RESULT = {
@@ -46,13 +46,11 @@ def reproduce() -> Reproduction:
     accs = accuracies()
     kept = sorted(accs)[-KEPT:]  # creditscope: ignore[PF15]
     wrong, right = sum(kept) / KEPT, sum(accs) / N_SEEDS
-    return Reproduction(
-        f"mean test accuracy ({KEPT} best seeds | all {N_SEEDS})",
-        wrong,
-        right,
+    sentence = (
         f"the same network with other random features: {wrong:.3f} over the {KEPT} best of {N_SEEDS} seeds, "
-        f"{right:.3f} over all: {100 * (wrong - right):.1f} pp from choosing",
+        f"{right:.3f} over all: {100 * (wrong - right):.1f} pp from choosing"
     )
+    return Reproduction(f"mean test accuracy ({KEPT} best seeds | all {N_SEEDS})", wrong, right, sentence)
 
 
 def tensors(reported: Iterable[int], available: Iterable[int]) -> str | None:
@@ -100,8 +98,8 @@ def _key(node: ast.AST) -> str:
 def _named_choice(source: Source, node: ast.Assign | ast.AnnAssign) -> Iterator[Spot]:
     """best_seeds = [3, 7, 11], best_seed = max(...)."""
     for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-        said = words(last_name(target)) if isinstance(target, ast.Name | ast.Attribute) else set()
-        if not said & SEED or not said & (PICKED | DROPPED) or node.value is None:
+        name_words = words(last_name(target)) if isinstance(target, ast.Name | ast.Attribute) else set()
+        if not name_words & SEED or not name_words & (PICKED | DROPPED) or node.value is None:
             continue
         value = node.value
         literal = (
@@ -171,8 +169,10 @@ def _per_seed(node: ast.expr, over_seeds: set[str]) -> bool:
     if not isinstance(node, ast.Name | ast.Attribute):
         return False
     name = last_name(node)
-    said = words(name)
-    return name in over_seeds or bool(said & SEED and said & RESULT and not said & {"epoch", "epochs"})
+    name_words = words(name)
+    return name in over_seeds or bool(
+        name_words & SEED and name_words & RESULT and not name_words & {"epoch", "epochs"}
+    )
 
 
 def _extreme(
@@ -249,17 +249,3 @@ def audit(evidence: Evidence) -> Answer:
         return unknown(f"one network (seed {evidence.spec.seed}): whether it was chosen cannot be seen")
     late = f"; {len(evidence.unfinished)} unfinished runs are beside it" if evidence.unfinished else ""
     return clear(f"seeds {', '.join(map(str, sorted(mine)))} are all beside it, as for the other methods{late}")
-
-
-PITFALL = Pitfall(
-    15,
-    "seed selection",
-    "The best of many seeds is high by chance alone; differences of a few points between methods can come from the "
-    "choice.",
-    "Fix the seeds beforehand (42, 123, 456), run all, report mean and interval over all of them, and the verdict "
-    "of each.",
-    reproduce,
-    audit,
-    code,
-    tensors,
-)

@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from creditscope.errors import CreditscopeError
-from creditscope.pitfalls import (
-    pf01_norm_axis,
-    pf02_cosine_eps,
-    pf03_fp16_underflow,
-    pf04_training_feedback,
-    pf05_aggregation,
-    pf06_layer_dominance,
-    pf07_unsaved_feedback,
-    pf08_batch_mismatch,
-    pf09_unmatched_baseline,
-    pf10_mode_mismatch,
-    pf11_normalised_states,
-    pf12_missing_null,
-    pf13_mean_reduction,
-    pf14_zero_cosine,
-    pf15_seed_selection,
-)
 from creditscope.pitfalls.base import Pitfall
 
-PITFALLS: tuple[Pitfall, ...] = (
-    pf01_norm_axis.PITFALL,
-    pf02_cosine_eps.PITFALL,
-    pf03_fp16_underflow.PITFALL,
-    pf04_training_feedback.PITFALL,
-    pf05_aggregation.PITFALL,
-    pf06_layer_dominance.PITFALL,
-    pf07_unsaved_feedback.PITFALL,
-    pf08_batch_mismatch.PITFALL,
-    pf09_unmatched_baseline.PITFALL,
-    pf10_mode_mismatch.PITFALL,
-    pf11_normalised_states.PITFALL,
-    pf12_missing_null.PITFALL,
-    pf13_mean_reduction.PITFALL,
-    pf14_zero_cosine.PITFALL,
-    pf15_seed_selection.PITFALL,
-)
+NAMES = (
+    "norm_axis", "cosine_eps", "fp16_underflow", "training_feedback", "aggregation", "layer_dominance", "unsaved_feedback",
+    "batch_mismatch", "unmatched_baseline", "mode_mismatch", "normalised_states", "missing_null", "mean_reduction",
+    "zero_cosine", "seed_selection",
+)  # fmt: skip
+"""PF01, PF02, ...: one module each, pf01_norm_axis and so on."""
+
+
+def _pitfall(number: int, name: str) -> Pitfall:
+    """A module has TITLE, WHY and FIX, and the functions reproduce, audit, tensors and, where source code can show it, code."""
+    m = import_module(f"creditscope.pitfalls.pf{number:02d}_{name}")
+    return Pitfall(number, m.TITLE, m.WHY, m.FIX, m.reproduce, m.audit, getattr(m, "code", None), m.tensors)
+
+
+PITFALLS = tuple(_pitfall(number, name) for number, name in enumerate(NAMES, 1))
 
 
 def get_pitfall(name: str | int) -> Pitfall:

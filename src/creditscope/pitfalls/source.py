@@ -21,64 +21,26 @@ SHARED = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 
 GRADIENT = {"grad", "grads", "gradient", "gradients"}
 NO_GRADIENT = {
-    "no",
-    "requires",
-    "enable",
-    "enabled",
-    "zero",
-    "clip",
-    "fn",
-    "set",
-    "is",
-    "has",
-    "norm",
-    "norms",
-    "scaler",
-}
+    "no", "requires", "enable", "enabled", "zero", "clip", "fn", "set", "is", "has", "norm", "norms", "scaler",
+}  # fmt: skip
 """Words that turn a name with "grad" in it into something else than a gradient tensor."""
 WEAK = {"g", "gs", "dh", "delta", "deltas", "credit", "credits"}
 """Words that mean a gradient only in a file that computes gradients."""
 UNIT = {"unit", "normed", "normalized", "normalised", "hat", "direction", "directions", "sign"}
 HIDDEN = {
-    "h",
-    "hs",
-    "hid",
-    "hidden",
-    "hiddens",
-    "activation",
-    "activations",
-    "act",
-    "acts",
-    "state",
-    "states",
-    "residual",
-}
+    "h", "hs", "hid", "hidden", "hiddens", "activation", "activations", "act", "acts", "state", "states", "residual",
+}  # fmt: skip
 
 KEEPS_VALUES = {
-    "detach", "clone", "flatten", "view", "reshape", "float", "double", "half", "bfloat16", "cpu", "cuda", "to", "type",
-    "contiguous", "squeeze", "unsqueeze", "mean", "sum", "t", "transpose", "permute", "ravel", "numpy", "expand",
-    "values",
+    "detach", "clone", "flatten", "view", "reshape", "float", "double", "half", "bfloat16", "cpu", "cuda", "to",
+    "type", "contiguous", "squeeze", "unsqueeze", "mean", "sum", "t", "transpose", "permute", "ravel", "numpy",
+    "expand", "values",
 }  # fmt: skip
 """Tensor methods after which a gradient is still a gradient."""
 COMBINES = {
-    "cat",
-    "concat",
-    "concatenate",
-    "stack",
-    "hstack",
-    "vstack",
-    "flatten",
-    "list",
-    "tuple",
-    "parameters_to_vector",
-}
-NORMS = {
-    "torch.norm",
-    "torch.linalg.norm",
-    "torch.linalg.vector_norm",
-    "numpy.linalg.norm",
-    "jax.numpy.linalg.norm",
-}
+    "cat", "concat", "concatenate", "stack", "hstack", "vstack", "flatten", "list", "tuple", "parameters_to_vector",
+}  # fmt: skip
+NORMS = {"torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm", "numpy.linalg.norm", "jax.numpy.linalg.norm"}
 COSINES = {"torch.nn.functional.cosine_similarity", "torch.cosine_similarity"}
 AUTOGRAD = {"torch.autograd.grad"}
 
@@ -118,24 +80,31 @@ def stars(call: ast.Call) -> bool:
     return any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
 
 
-def is_true(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is True
+def is_literal(node: ast.AST | None, value: object) -> bool:
+    """True, False or a text, written out."""
+    return isinstance(node, ast.Constant) and type(node.value) is type(value) and node.value == value
 
 
-def is_false(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is False
+def method(node: ast.AST) -> tuple[str, ast.expr | None]:
+    """x.norm(...) -> ("norm", x); ("", None) for any other expression."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name, value=owner)):
+            return name, owner
+    return "", None
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Plain names in an expression."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
 def last_name(node: ast.AST) -> str:
     """The identifier that a reader would call the expression by: x.y.z -> z, f(...) -> f, a[0] -> a; "" if none."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    if isinstance(node, ast.Subscript | ast.Starred):
-        return last_name(node.value)
-    if isinstance(node, ast.Call):
-        return last_name(node.func)
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Subscript(value=inner) | ast.Starred(value=inner) | ast.Call(func=inner):
+            return last_name(inner)
     return ""
 
 
@@ -168,10 +137,6 @@ class Source:
     @cached_property
     def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         return [node for node in self.nodes if isinstance(node, FUNCTIONS)]
-
-    @cached_property
-    def classes(self) -> list[ast.ClassDef]:
-        return [node for node in self.nodes if isinstance(node, ast.ClassDef)]
 
     @cached_property
     def scopes(self) -> list[Scope]:
@@ -268,12 +233,12 @@ class Source:
     @cached_property
     def computes_gradients(self) -> bool:
         """Whether the file takes gradients at all: only then do short names (g, delta) count as gradients."""
-        for node in self.nodes:
-            if isinstance(node, ast.Attribute) and node.attr in ("grad", "backward", "retain_grad", "autograd"):
-                return True
-            if isinstance(node, ast.Attribute) and node.attr.endswith("backward_hook"):
-                return True
-        return any(name.startswith("torch.autograd") for name in self.imports.values())
+        attributes = {node.attr for node in self.nodes if isinstance(node, ast.Attribute)}
+        return (
+            not attributes.isdisjoint({"grad", "backward", "retain_grad", "autograd"})
+            or any(name.endswith("backward_hook") for name in attributes)
+            or any(name.startswith("torch.autograd") for name in self.imports.values())
+        )
 
     def gradient_names(self, scope: Scope) -> set[str]:
         """Names that hold gradients by where their value comes from."""
@@ -325,29 +290,25 @@ class Source:
 
     def is_gradient(self, node: ast.AST, scope: Scope) -> bool:
         """Whether an expression looks like a gradient (by name) or comes from one (by assignment), raw in size."""
-        if isinstance(node, ast.Name):
-            return self._named_gradient(node.id, scope)
-        if isinstance(node, ast.Attribute):
-            if node.attr in ("T", "mT", "data"):
-                return self.is_gradient(node.value, scope)
-            return node.attr == "grad" or self._gradient_word(node.attr)
-        if isinstance(node, ast.Subscript | ast.Starred):
-            return self.is_gradient(node.value, scope)
-        if isinstance(node, ast.UnaryOp):
-            return self.is_gradient(node.operand, scope)
-        if isinstance(node, ast.BinOp):
-            return not self.is_unit(node) and (
-                self.is_gradient(node.left, scope) or self.is_gradient(node.right, scope)
-            )
-        if isinstance(node, ast.IfExp):
-            return self.is_gradient(node.body, scope) or self.is_gradient(node.orelse, scope)
-        if isinstance(node, ast.List | ast.Tuple):
-            return any(self.is_gradient(item, scope) for item in node.elts)
-        if isinstance(node, ast.ListComp | ast.GeneratorExp):
-            return self.is_gradient(node.elt, scope)
-        if isinstance(node, ast.DictComp):
-            return self.is_gradient(node.value, scope)
-        return isinstance(node, ast.Call) and self._gradient_call(node, scope)
+        parts: list[ast.expr] = []
+        match node:
+            case ast.Name(id=name):
+                return self._named_gradient(name, scope)
+            case ast.Attribute(attr=name) if name not in ("T", "mT", "data"):
+                return name == "grad" or self._gradient_word(name)
+            case ast.Call():
+                return self._gradient_call(node, scope)
+            case ast.Attribute(value=x) | ast.Subscript(value=x) | ast.Starred(value=x) | ast.UnaryOp(operand=x):
+                parts = [x]
+            case ast.ListComp(elt=x) | ast.GeneratorExp(elt=x) | ast.DictComp(value=x):
+                parts = [x]
+            case ast.BinOp(left=x, right=y) if not self.is_unit(node):
+                parts = [x, y]
+            case ast.IfExp(body=x, orelse=y):
+                parts = [x, y]
+            case ast.List(elts=items) | ast.Tuple(elts=items):
+                parts = items
+        return any(self.is_gradient(part, scope) for part in parts)
 
     def _gradient_call(self, node: ast.Call, scope: Scope) -> bool:
         name = self.dotted(node.func)
@@ -367,13 +328,18 @@ class Source:
             return False
         if name in known or self._gradient_word(name):
             return True
-        said = words(name)
-        return self.computes_gradients and bool(said & WEAK) and len(said) <= 3 and not said & (UNIT | NO_GRADIENT)
+        name_words = words(name)
+        return (
+            self.computes_gradients
+            and bool(name_words & WEAK)
+            and len(name_words) <= 3
+            and not name_words & (UNIT | NO_GRADIENT)
+        )
 
     @staticmethod
     def _gradient_word(name: str) -> bool:
-        said = words(name)
-        return bool(said & GRADIENT) and not said & (NO_GRADIENT | UNIT)
+        name_words = words(name)
+        return bool(name_words & GRADIENT) and not name_words & (NO_GRADIENT | UNIT)
 
 
 def paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -48,13 +48,13 @@ def _claim(facts: Facts, headline_acc: float | None, seeds: int) -> ChainStep:
     margin = chosen_margin(facts)
     accuracy = headline_acc if headline_acc is not None else margin.accuracy if margin else facts.accuracy
     gamma = facts.aggregate.headline if facts.aggregate else None
-    said = []
+    parts = []
     if accuracy is not None:
-        said.append(f"accuracy {accuracy:.4g}" + (f" (mean over {seeds} seeds)" if seeds > 1 else ""))
+        parts.append(f"accuracy {accuracy:.4g}" + (f" (mean over {seeds} seeds)" if seeds > 1 else ""))
     if gamma is not None:
         behind = facts.alignment.layers_behind if facts.alignment else ""
         behind += other_reading(facts.aggregate) if facts.aggregate else ""
-        said.append(f"Γ = {signed(gamma)}{behind}" + (" (this network)" if seeds > 1 else ""))
+        parts.append(f"Γ = {signed(gamma)}{behind}" + (" (this network)" if seeds > 1 else ""))
     if gamma is None:
         answer, claim = "no claim on credit", "Γ was not measured, so nothing is claimed about credit"
     elif gamma > 0:
@@ -64,7 +64,7 @@ def _claim(facts: Facts, headline_acc: float | None, seeds: int) -> ChainStep:
     return ChainStep(
         title="What accuracy and Γ would claim",
         answer=answer,
-        sentence=": ".join([*([" and ".join(said)] if said else []), claim]),
+        sentence=": ".join([*([" and ".join(parts)] if parts else []), claim]),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from creditscope.measure.binomial import wilson
 from creditscope.measure.depth import Accuracy, accuracies, checked_n_test, resolution
-from creditscope.measure.student import t_975
+from creditscope.measure.student_t import t_975
 
 
 def t_interval(values: Sequence[float], least_std: float = 0.0) -> tuple[float, float] | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from creditscope.display import Shown
 from creditscope.errors import CreditscopeError
@@ -87,22 +87,40 @@ class DiagnosticReport(Shown, Judgement):
     @classmethod
     def from_dict(cls, data: Any, source: str = "the report") -> DiagnosticReport:
         """A report from JSON data; what does not fit is one line."""
-        version = data.get("schema_version") if isinstance(data, dict) else None
-        if isinstance(version, int) and version > REPORT_SCHEMA:
-            raise CreditscopeError(
-                f"{source} has schema version {version} and this creditscope reads up to {REPORT_SCHEMA}; upgrade creditscope"
-            )
-        try:
-            return cls.model_validate_json(json.dumps(_from_schema_1(data) if version == 1 else data))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            what = " ".join(f"{where}: {first['msg']}".split())
-            raise CreditscopeError(f"{source} is not a creditscope report: {what}") from None
+        return _validated(cls, _current(data, source), source)
 
     @classmethod
     def from_json(cls, path: str | Path) -> DiagnosticReport:
         return cls.from_dict(read_json(Path(path), "a report"), str(path))
+
+
+def stored_facts(data: Any, source: str = "the report") -> Facts:
+    """The facts of a stored report, or of a record that keeps facts alone; a verdict beside them is not read."""
+    data = _current(data, source)
+    return _validated(Facts, data.get("facts") if isinstance(data, dict) else data, source)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def _validated(kind: type[Model], data: Any, source: str) -> Model:
+    try:
+        return kind.model_validate_json(json.dumps(data))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        what = " ".join(f"{where}: {first['msg']}".split())
+        raise CreditscopeError(f"{source} is not a creditscope report: {what}") from None
+
+
+def _current(data: Any, source: str) -> Any:
+    """JSON data of any schema that is known, in the present one."""
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if isinstance(version, int) and version > REPORT_SCHEMA:
+        raise CreditscopeError(
+            f"{source} has schema version {version} and this creditscope reads up to {REPORT_SCHEMA}; upgrade creditscope"
+        )
+    return _from_schema_1(data) if version == 1 else data
 
 
 def _from_schema_1(data: dict[str, Any]) -> dict[str, Any]:

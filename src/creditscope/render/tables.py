@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from creditscope.errors import CreditscopeError, unknown
-from creditscope.quantities import Form
+from creditscope.quantities import Form, Scale
 from creditscope.render import document
 from creditscope.render.markdown import CAPTION, escape
 from creditscope.render.markdown import table as pipe_table
@@ -43,6 +43,8 @@ def number_text(value: float | None, column: Column) -> str:
         return signed(value, quantity.digits)
     if quantity.form is Form.PERCENT:
         return f"{value:.0%}"
+    if quantity.scale is Scale.SHARE and isinstance(value, float):  # 0.610 beside 0.614
+        return f"{value:.{quantity.digits}f}"
     return str(value) if isinstance(value, int) else num(value, quantity.digits)
 
 
@@ -58,7 +60,8 @@ def cell_text(cell: Cell, column: Column) -> str:
 def _number_and_spread(cell: Cell, column: Column) -> str:
     told = number_text(cell.value, column)
     if column.spread is Spread.STD and cell.std is not None:
-        return f"{told} ± {num(cell.std, 2)}"
+        share = column.quantity is not None and column.quantity.scale is Scale.SHARE
+        return f"{told} ± {number_text(cell.std, column) if share else num(cell.std, 2)}"
     if column.spread is Spread.INTERVAL and cell.low is not None and cell.high is not None:
         return f"{told} [{number_text(cell.low, column)}, {number_text(cell.high, column)}]"
     return told
@@ -116,21 +119,21 @@ def table_latex(table: Table, standalone: bool = False) -> str:
 def table_html(table: Table) -> str:
     """A <table> with its caption; every text in it is inert."""
     header, rows = texts(table)
-    heads = "".join(
-        f'<th scope="col" title="{quoted(c.holds)}">{quoted(h)}</th>'
-        for h, c in zip(header, table.columns, strict=True)
-    )
+    titles = zip(header, (c.holds for c in table.columns), strict=True)
+    heads = "".join(f'<th scope="col" title="{_html(about)}">{_html(title)}</th>' for title, about in titles)
+    classes = kinds(rows)
     body = "".join(
-        "<tr>"
-        + "".join(f'<td class="{kind}">{quoted(t)}</td>' for t, kind in zip(row, kinds(rows), strict=True))
-        + "</tr>"
+        "<tr>" + "".join(f'<td class="{kind}">{_html(t)}</td>' for t, kind in zip(row, classes, strict=True)) + "</tr>"
         for row in rows
     )
-    told = "".join(
-        f"<p>{quoted(t)}</p>" for t in (paragraph(table.conclusion), paragraph(table.convention), *table.notes) if t
-    )
-    caption = f"<caption>{quoted(table.title)}</caption>"
-    return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{told}"
+    told = (paragraph(table.conclusion), paragraph(table.convention), *table.notes)
+    below = "".join(f"<p>{_html(text)}</p>" for text in told if text)
+    caption = f"<caption>{_html(table.title)}</caption>"
+    return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{below}"
+
+
+def _html(text: str) -> str:
+    return quoted(printable(text))
 
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
@@ -147,7 +150,7 @@ for(const r of document.querySelectorAll("tbody tr"))r.hidden=!w.every(x=>r.text
 
 def tables_page(tables: Sequence[Table], title: str) -> str:
     """Tables as one page to open in a browser, with a field that shows only the lines that hold some words."""
-    return PAGE.format(title=quoted(title), tables="".join(map(table_html, tables)))
+    return PAGE.format(title=_html(title), tables="".join(map(table_html, tables)))
 
 
 def kinds(rows: list[list[str]]) -> list[str]:

@@ -1,7 +1,7 @@
 """Results without weights: one JSON file per run, small enough to be published with a paper.
 
     index.json          schema version, the studies it was made for, and for every run its label, accuracy and command
-    runs/<hash>.json    spec, versions, checksums of the bundle it was taken from, trajectory, report, level-full facts
+    runs/<hash>.json    spec, versions, checksums of the bundle it was taken from, trajectory, facts, level-full facts
 
 Studies are analysed from an archive as from a store (`study show --store`), to the same numbers.
 """
@@ -16,12 +16,13 @@ from typing import Any
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_json, dump_line, locked, read_json, write_atomic
 from creditscope.measure.facts import Facts
-from creditscope.protocol.report import DiagnosticReport
+from creditscope.protocol.report import DiagnosticReport, make_report
 from creditscope.runs.record import NotMeasured, Record, facts_of
 from creditscope.runs.store import COLUMNS, Row, Store, described, the_one
 from creditscope.training.spec import RunSpec, recorded_spec
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2: facts alone; 1: whole reports with a verdict, which is not read. Both are read."""
 INDEX = "index.json"
 FINAL = "final"
 
@@ -33,8 +34,10 @@ class Archive:
         self.root = Path(root)
         index = read_json(self.root / INDEX, "the index of an archive of results")
         version = index.get("schema_version") if isinstance(index, dict) else None
-        if version != SCHEMA_VERSION:
-            raise CreditscopeError(f"{self.root / INDEX} has schema_version {version!r}; {SCHEMA_VERSION} is expected")
+        if version not in range(1, SCHEMA_VERSION + 1):
+            raise CreditscopeError(
+                f"{self.root / INDEX} has schema_version {version!r}; a whole number up to {SCHEMA_VERSION} is expected"
+            )
         self._plans = index.get("plans", [])
         self._read: dict[str, Record] = {}
 
@@ -88,8 +91,14 @@ class Archive:
 
     def full_reports(self) -> list[DiagnosticReport]:
         """The reports of level full of final networks."""
-        contents = [read_json(p, "a run of an archive") for p in sorted((self.root / "runs").glob("*.json"))]
-        return [DiagnosticReport.from_dict(c["full"][FINAL]) for c in contents if FINAL in c["full"]]
+        found = []
+        for record in self.runs():
+            try:
+                facts = record.full(None)
+            except NotMeasured:
+                continue
+            found.append(make_report(facts, method_name=record.spec.label, run=record.spec.hash))
+        return found
 
 
 def is_archive(path: Path) -> bool:
@@ -122,8 +131,13 @@ def read_run(path: Path) -> Record:
             )
         return facts[name]
 
-    DiagnosticReport.from_dict(report, str(path))
+    facts_of(report, spec, str(path))
     return Record(spec, trajectory, report, path, measured, versions)
+
+
+def facts_only(report: dict[str, Any]) -> dict[str, Any]:
+    """A stored report without what follows from its facts."""
+    return {k: report[k] for k in ("schema_version", "facts", "headline_acc", "n_test") if k in report}
 
 
 def command(spec: RunSpec) -> str:
@@ -164,7 +178,7 @@ def _write_archive(store: Store, hashes: Iterable[str], out: Path) -> list[str]:
         stated: dict[str, Any] = read_json(bundle.path / "spec.json", "the spec of a bundle")
         full = {}
         for path in sorted((store.root / "full").glob(f"{key}*.json")):
-            full[path.stem.removeprefix(key).removeprefix("-") or FINAL] = read_json(path, "measured facts")
+            full[path.stem.removeprefix(key).removeprefix("-") or FINAL] = facts_only(read_json(path, "measured facts"))
         content = {
             "schema_version": SCHEMA_VERSION,
             "spec": stated["spec"],
@@ -172,7 +186,7 @@ def _write_archive(store: Store, hashes: Iterable[str], out: Path) -> list[str]:
             "files": stated["files"],
             "command": command(bundle.spec),
             "trajectory": bundle.trajectory,
-            "report": bundle.report,
+            "report": facts_only(bundle.report),
             "full": full,
         }
         write_atomic(out / "runs" / f"{key}.json", dump_line(content))

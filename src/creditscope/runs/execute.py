@@ -43,7 +43,7 @@ METHOD_COST = {"ep": 8.0, "cb": 3.0, "sb": 3.0}
 """An epoch against one of BP."""
 FIRST_WORD = 15.0
 """Seconds until a log that is no terminal gets its first estimate."""
-DONE, BUSY, OFFENCE = "done", "busy", "error"
+DONE, BUSY, FAILED = "done", "busy", "error"
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def train_one(spec: dict[str, Any], out: str, data_dir: str | None) -> tuple[str
         return BUSY, str(error), ""
     except Exception as error:  # as plain text: an exception that cannot be pickled would take its worker down
         message = str(error) if isinstance(error, CreditscopeError) else f"{type(error).__name__}: {error}"
-        return OFFENCE, " ".join(message.split()), traceback.format_exc()
+        return FAILED, " ".join(message.split()), traceback.format_exc()
     return DONE, "", ""
 
 
@@ -119,7 +119,7 @@ def execute(
                     if state == BUSY:
                         waiting.add(key)
                     else:
-                        settle(key, Failure(todo[key][0], message, trace) if state == OFFENCE else None)
+                        settle(key, Failure(todo[key][0], message, trace) if state == FAILED else None)
                 except queue.Empty:
                     pass
                 for key in _free(waiting, todo):
@@ -141,7 +141,7 @@ def _answer(future: Any) -> tuple[str, str, str]:
         return str(state), str(message), str(trace)
     except BaseException as error:  # killed, out of memory, cancelled, an engine's own trouble
         name = "" if isinstance(error, CreditscopeError) else f"{type(error).__name__}: "
-        return OFFENCE, " ".join(f"{name}{error}".split()), str(getattr(error, "trace", ""))
+        return FAILED, " ".join(f"{name}{error}".split()), str(getattr(error, "trace", ""))
 
 
 def _free(waiting: set[str], todo: dict[str, tuple[RunSpec, Path]]) -> list[str]:

@@ -15,7 +15,7 @@ from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.consistency import evaluation_of
 from creditscope.protocol.report import DiagnosticReport, make_report
 from creditscope.runs.record import Finished, Record, record_of
-from creditscope.training.spec import RunSpec, bare
+from creditscope.training.spec import RunSpec, norm_remark
 
 NULL_KINDS = ("matched", "bp")
 ORDER = ("bp", "ep", "fa", "dfa", "cb", "sb")
@@ -285,6 +285,19 @@ def _facts(record: Record) -> Facts:
     return record.facts.model_copy(update={"evaluation": evaluation_of(record.facts, n_classes(record.spec))})
 
 
+def alone(run: Finished) -> DiagnosticReport:
+    """The report of one run by itself, without a null."""
+    record = record_of(run)
+    return make_report(
+        _facts(record),
+        headline_acc=record.accuracy,
+        n_test=record.n_test,
+        method_name=record.spec.label,
+        notes=network_and_seed(record.spec),
+        run=record.spec.hash,
+    )
+
+
 # ---- names of networks ------------------------------------------------------------------------------------------------
 
 
@@ -294,7 +307,7 @@ def network(s: RunSpec) -> str:
 
 
 def shape(s: RunSpec) -> str:
-    return f"{s.dataset}, {s.arch} d={s.width} L={s.depth}{bare(s.arch, s.terminal_norm)}"
+    return f"{s.dataset}, {s.arch} d={s.width} L={s.depth}{norm_remark(s.arch, s.terminal_norm)}"
 
 
 def length(s: RunSpec) -> str:

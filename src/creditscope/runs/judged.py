@@ -6,7 +6,7 @@ import json
 
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.runs.archive import Archive
-from creditscope.runs.groups import NULL_KINDS, audit, nulls_for, recipe, relatives
+from creditscope.runs.groups import NULL_KINDS, alone, audit, nulls_for, recipe, relatives
 from creditscope.runs.record import Finished
 from creditscope.runs.store import Store
 from creditscope.training.spec import recorded_spec
@@ -16,7 +16,7 @@ def judged(store: Store | Archive, key: str) -> tuple[DiagnosticReport, str]:
     """The report of a run, and the words that say with what it was judged."""
     run = _read(store, key)
     if run.spec.frozen:
-        return _own(run), "a frozen-blocks null: judged alone, without a null of its own"
+        return alone(run), "a frozen-blocks null: judged alone, without a null of its own"
     specs = {r["hash"]: recorded_spec(json.loads(r["spec"])) for r in store.rows() if not r["problem"]}
     mine = recipe(run.spec)
     # one run per seed: the same network may be there twice, with other checkpoints kept
@@ -25,15 +25,11 @@ def judged(store: Store | Archive, key: str) -> tuple[DiagnosticReport, str]:
     wanted = {h for m in members for h in relatives(m.spec).values()}
     pool = [*members, *(_read(store, h) for h in sorted(wanted & specs.keys() - set(twins.values())))]
     report = next(r for g in audit(pool) for r in g.reports if r.run == key)
-    told = ", ".join(str(s) for s in sorted(m.spec.seed for m in members))
+    seeds = ", ".join(str(s) for s in sorted(m.spec.seed for m in members))
     kinds = [kind for kind in NULL_KINDS if all(kind in nulls_for(m, pool) for m in members)]
     nulls = f"with its {' and '.join(kinds)} null" if kinds else "without a null: one of the seeds has none there"
-    return report, f"judged over the seed{'s' if len(members) > 1 else ''} {told} of {store.root}, {nulls}"
+    return report, f"judged over the seed{'s' if len(members) > 1 else ''} {seeds} of {store.root}, {nulls}"
 
 
 def _read(store: Store | Archive, key: str) -> Finished:
     return store.read(key) if isinstance(store, Archive) else store.bundle(key)
-
-
-def _own(run: Finished) -> DiagnosticReport:
-    return DiagnosticReport.from_dict(run.report, str(run.path))

@@ -47,8 +47,10 @@ def plan(specs: Sequence[RunSpec], store: Store | None, workers: int | None, dat
         per_epoch, weights = times[kind]
         seconds += per_epoch * (spec.epochs or 0)
         size += weights * (1 + len(spec.checkpoint_epochs)) + 60_000 + 1_500 * (spec.epochs or 0)
-    told = f"{WARM} + {STEPS} training steps, one test pass and one measurement for each of {len(times)} kinds of run"
-    return Plan(len(specs), len(specs) - len(left), seconds / workers / 3600, size, workers, told)
+    calibration = (
+        f"{WARM} + {STEPS} training steps, one test pass and one measurement for each of {len(times)} kinds of run"
+    )
+    return Plan(len(specs), len(specs) - len(left), seconds / workers / 3600, size, workers, calibration)
 
 
 def calibrate(spec: RunSpec, data_dir: str | Path | None) -> tuple[float, int]:

@@ -18,7 +18,7 @@ from creditscope.credit.base import trained_layers
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Facts
 from creditscope.measure.recount import recounted
-from creditscope.protocol.report import DiagnosticReport
+from creditscope.protocol.report import stored_facts
 from creditscope.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def counting_layers(spec: RunSpec, depth: int, kind: str) -> tuple[int, ...]:
 
 def facts_of(report: dict[str, Any], spec: RunSpec, source: str) -> Facts:
     """The facts of a stored report over the layers that count, also where they were measured before three-check/1.1."""
-    facts = DiagnosticReport.from_dict(report, source).facts
+    facts = stored_facts(report, source)
     return recounted(facts, counting_layers(spec, facts.stream.depth, facts.stream.kind))
 
 

@@ -18,9 +18,8 @@ from typing import Any
 
 from creditscope.errors import CreditscopeError
 from creditscope.files import plain
-from creditscope.protocol.policies import judge
-from creditscope.protocol.report import DiagnosticReport
-from creditscope.protocol.thresholds import DiagnosticThresholds
+from creditscope.measure.facts import Facts
+from creditscope.protocol.report import stored_facts
 from creditscope.runs.archive import Archive
 from creditscope.runs.record import Record, records_of
 from creditscope.runs.store import Store
@@ -142,40 +141,28 @@ def verify(
 
 
 def _of_report(recorded: dict[str, Any], here: dict[str, Any], epoch: int) -> list[Difference]:
-    """Facts, accuracy and verdict of the final report that differ (`run` and wording aside)."""
+    """What differs between the facts and accuracies of the final network; the verdict follows from them."""
+    then, now = stored_facts(recorded), stored_facts(here)
     if recorded.get("schema_version") != here.get("schema_version"):
-        recorded, here = _of_both(recorded), _of_both(here)
-    elif not recorded.get("facts", {}).get("profile"):  # from before profiles, or a null
-        recorded, here = _without_profile(recorded), _without_profile(here)
-    shown = ("facts", "headline_acc", "n_test", "verdict")
+        facts = [_of_both(then), _of_both(now)]
+    else:
+        without = {"profile"} if then.profile is None else set()  # from before profiles, or a null
+        facts = [f.model_dump(mode="json", exclude=without) for f in (then, now)]
+    pairs = {"facts": facts, **{name: [recorded.get(name), here.get(name)] for name in ("headline_acc", "n_test")}}
     return [
         Difference(epoch, f"{name} of the report", "as it is", "another")
-        for name in shown
-        if plain(recorded.get(name)) != plain(here.get(name))
+        for name, (a, b) in pairs.items()
+        if plain(a) != plain(b)
     ]
 
 
-def _without_profile(data: dict[str, Any]) -> dict[str, Any]:
-    """A report as it would be without its depth profile."""
-    report = DiagnosticReport.from_dict(data)
-    if report.facts.profile is None:
-        return report.to_dict()
-    facts = report.facts.model_copy(update={"profile": None})
-    verdict = judge(facts, DiagnosticThresholds(), report.protocol)
-    return report.model_copy(update={"facts": facts, "verdict": verdict}).to_dict()
-
-
-def _of_both(data: dict[str, Any]) -> dict[str, Any]:
-    """What a report of schema 1 and one of schema 2 say alike: all that does not depend on which layers count."""
-    report = DiagnosticReport.from_dict(data)
-    facts = report.facts
-    means = facts.alignment.model_dump(exclude={"counting", "counting_note"}) if facts.alignment else None
-    told = facts.model_dump(include={"convention", "accuracy", "loss", "scale", "reference", "stability", "non_finite"})
-    told["alignment"] = means
-    told["gamma_all_layers"] = facts.aggregate.gamma_all_layers if facts.aggregate else None
-    told["deep_mean_all_layers"] = facts.concentration.deep_mean_all_layers if facts.concentration else None
-    checks = [report.checks[check].model_dump() for check in ("D1", "D2", "C")]
-    return {"facts": told, "headline_acc": report.headline_acc, "n_test": report.n_test, "verdict": checks}
+def _of_both(facts: Facts) -> dict[str, Any]:
+    """What facts of schema 1 and of schema 2 say alike: all that does not depend on which layers count."""
+    kept = facts.model_dump(include={"convention", "accuracy", "loss", "scale", "reference", "stability", "non_finite"})
+    kept["alignment"] = facts.alignment.model_dump(exclude={"counting", "counting_note"}) if facts.alignment else None
+    kept["gamma_all_layers"] = facts.aggregate.gamma_all_layers if facts.aggregate else None
+    kept["deep_mean_all_layers"] = facts.concentration.deep_mean_all_layers if facts.concentration else None
+    return kept
 
 
 def _unequal(recorded: dict[str, Any], here: dict[str, Any]) -> Iterator[Difference]:

@@ -122,9 +122,9 @@ def _require_known_blocks(model: nn.Module, blocks: list[str], tied: bool) -> No
         reasons[block] = found or next(filter(None, (sets_weights(type(part), tied) for part in above)), "")
     unknown = [block for block in blocks if reasons[block]]
     if unknown:
-        told = ", ".join(map(repr, unknown[:6])) + (f" and {len(unknown) - 6} more" if len(unknown) > 6 else "")
+        named = ", ".join(map(repr, unknown[:6])) + (f" and {len(unknown) - 6} more" if len(unknown) > 6 else "")
         raise CreditscopeError(
-            f"it is not known how block{'s' if len(unknown) > 1 else ''} {told} start{'' if len(unknown) > 1 else 's'}: "
+            f"it is not known how block{'s' if len(unknown) > 1 else ''} {named} start{'' if len(unknown) > 1 else 's'}: "
             f"{reasons[unknown[0]]}; {INSTEAD}, or init= (how one block starts)"
         )
 

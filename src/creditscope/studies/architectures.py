@@ -9,7 +9,7 @@ from creditscope.runs.groups import Group
 from creditscope.studies.grid import BP, CLIP, DFA, FA, make, seeds_of, with_nulls
 from creditscope.studies.study import METHOD, Axis, Study, failing, labels, partly
 from creditscope.tables import Plot, Statement, Table, state
-from creditscope.training.spec import RunSpec, bare
+from creditscope.training.spec import RunSpec, norm_remark
 
 RESMLP: tuple[dict[str, Any], ...] = ({}, {"terminal_norm": False})
 VIT: dict[str, Any] = {"arch": "vit-mini", "intervention": True}
@@ -37,7 +37,7 @@ def specs(preset: str) -> list[RunSpec]:
 
 
 def architecture(spec: RunSpec) -> str:
-    return f"{spec.arch}{bare(spec.arch, spec.terminal_norm)}"
+    return f"{spec.arch}{norm_remark(spec.arch, spec.terminal_norm)}"
 
 
 def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from creditscope.errors import CreditscopeError, complaint, unknown
 from creditscope.files import read_json
 from creditscope.measure.facts import GROUP
-from creditscope.measure.student import t_975
+from creditscope.measure.student_t import t_975
 from creditscope.protocol.intervals import t_interval
 from creditscope.protocol.strategies import STRATEGIES, V1_COLUMNS
 from creditscope.quantities import Compare, Quantity, get_quantity

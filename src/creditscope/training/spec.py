@@ -263,7 +263,7 @@ def _shown(value: bool | int | float | str) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def bare(arch: str | None, terminal_norm: Any) -> str:
+def norm_remark(arch: str | None, terminal_norm: Any) -> str:
     """What tells a network without its terminal norm from the usual one, behind its name."""
     usual = ARCHITECTURES.get(str(arch), {}).get("terminal_norm", False)
     return " without terminal LayerNorm" if usual and not terminal_norm else ""

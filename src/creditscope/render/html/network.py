@@ -11,7 +11,7 @@ from typing import Any
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.runs.groups import AuditRow, Group, network_and_seed, nulls_for
+from creditscope.runs.groups import AuditRow, Group, alone, nulls_for
 from creditscope.runs.record import Finished
 
 DIGITS = 6
@@ -66,11 +66,7 @@ def networks(
             made.append(_network(record, report, margin_pp=_own_margin(record, report, pool)))
     for bundle in pool:
         if bundle.spec.frozen:
-            stored = DiagnosticReport.from_dict(bundle.report, str(bundle.path / "report.json"))
-            spec = bundle.spec
-            changed = {"method_name": spec.label, "notes": network_and_seed(spec), "run": spec.hash}
-            report = stored.model_copy(update=changed)
-            made.append(_network(bundle, report, null=True))
+            made.append(_network(bundle, alone(bundle), null=True))
     made += [Network(report) for report in given if not report.run or report.run in fuller]
     return made
 

@@ -17,7 +17,7 @@ from creditscope.render.profile import profile_section
 from creditscope.render.report import functional_section, gamma_text, headline_text, layers_section, margin_lines
 from creditscope.render.section import Section
 from creditscope.render.svg import svg
-from creditscope.training.spec import bare
+from creditscope.training.spec import norm_remark
 
 PASS_SENTENCE = "No audited failure was found. This is a minimum bar, not a proof."
 
@@ -47,7 +47,7 @@ def row(network: Network) -> dict[str, Any]:
         "name": report.method_name or "network",
         "notes": report.notes,
         "method": str(spec.get("method") or report.method_name or "network"),
-        "arch": f"{spec['arch']} d={spec['width']} L={spec['depth']}{bare(spec['arch'], spec['terminal_norm'])}"
+        "arch": f"{spec['arch']} d={spec['width']} L={spec['depth']}{norm_remark(spec['arch'], spec['terminal_norm'])}"
         if spec
         else f"L={facts.stream.depth}",
         "dataset": spec.get("dataset", "–"),

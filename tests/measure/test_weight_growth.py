@@ -6,7 +6,13 @@ import torch
 from tests.measure.functional_nets import samples, tanh_net
 
 from creditscope.errors import CreditscopeError
-from creditscope.measure.growth import growth_by_block, loss_decrease, parameter_growth, training_facts, weight_products
+from creditscope.measure.weight_growth import (
+    growth_by_block,
+    loss_decrease,
+    parameter_growth,
+    training_facts,
+    weight_products,
+)
 from creditscope.protocol.diagnosis import diagnose
 
 LINES: list[dict[str, Any]] = [

@@ -1,0 +1,94 @@
+"""creditscope study, on a grid made tiny"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import urllib.error
+
+import pytest
+
+from creditscope.cli import main
+from creditscope.runs.store import Store
+
+from .calls import one_line_error, out
+
+
+def test_run_again_has_nothing_to_do(study_store, capsys):
+    assert "6 of 6 runs" in out(capsys, "study", "run", "early", "freshb", "--preset", "smoke", "--store", study_store)
+
+
+def test_show_in_every_form(study_store, capsys):
+    assert "Mode 2" in out(capsys, "study", "show", "early", "--store", study_store)
+    assert "| method |" in out(capsys, "study", "show", "early", "--store", study_store, "--markdown")
+    assert r"\toprule" in out(capsys, "study", "show", "early", "--store", study_store, "--latex")
+    data = json.loads(out(capsys, "study", "show", "freshb", "--store", study_store, "--json"))  # measures level full
+    assert data["name"] == "freshb"
+    assert len(data["rows"]) == 2
+    assert "choose one" in one_line_error(capsys, "study", "show", "early", "--store", study_store, "--json", "--latex")
+
+
+def test_plan_status_and_list(study_store, capsys):
+    assert "4 runs, 4 done, 0 left" in out(capsys, "study", "plan", "early", "--store", study_store)
+    assert "2 runs, 0 done, 2 left" in out(capsys, "study", "plan", "freshb")
+    assert "early (smoke)" in out(capsys, "study", "status", "--store", study_store)
+    assert "credit-norm" in out(capsys, "study", "list")
+
+
+def test_mistakes_are_one_line(study_store, capsys, tmp_path):
+    assert "unknown" in one_line_error(capsys, "study", "run", "nonsense", "--store", study_store)
+    assert "no finished run" in one_line_error(capsys, "study", "show", "random-target", "--store", study_store)
+    assert "not a store" in one_line_error(capsys, "runs", "list", "--store", str(tmp_path / "none"))
+    (tmp_path / "bundles").mkdir()
+    assert "not a store (it has no store.json)" in one_line_error(
+        capsys, "runs", "list", "--store", str(tmp_path / "bundles")
+    )
+    assert "unknown command" in one_line_error(capsys, "study", "dance")
+    assert "unknown command" in one_line_error(capsys, "runs", "dance")
+
+
+@pytest.mark.parametrize(("executor", "module"), [("ray", "ray"), ("dask", "distributed"), ("slurm", "submitit")])
+def test_an_executor_that_is_not_installed_leaves_no_store(executor, module, capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, module, None)
+    message = one_line_error(capsys, "study", "run", "audit", "--store", str(tmp_path / "new"), "--executor", executor)
+    assert f"pip install 'creditscope[{executor}]'" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_that_is_not_there_is_one_line_and_leaves_no_store(capsys, monkeypatch, tmp_path):
+    def refuse(url, timeout):
+        raise urllib.error.URLError("Name or service not known")
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    where = ["--store", str(tmp_path / "new"), "--data-dir", str(tmp_path / "typo")]
+    assert "cannot download" in one_line_error(capsys, "study", "run", "audit", "--preset", "quick", *where)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_run_is_not_counted_as_done(tmp_path, capsys, study_store):
+    copy = tmp_path / "copy"
+    shutil.copytree(study_store, copy)
+    victim = sorted(p for p in (copy / "runs").iterdir() if not p.name.startswith("."))[0]
+    assert main(["runs", "list", "--store", str(copy)]) == 0  # the index knows it whole
+    (victim / "report.json").unlink()
+    text = out(capsys, "study", "status", "--store", str(copy))
+    assert f"unusable {victim.name[:10]}" in text
+    assert f"creditscope runs rm {victim.name[:10]}" in text
+    names = [p["study"] for p in json.loads(json.dumps(Store(copy).plans()))]
+    assert main(["study", "run", *names, "--preset", "smoke", "--store", str(copy)]) == 1
+    told = capsys.readouterr().out.splitlines()[0]
+    whole = len([p for p in (copy / "runs").iterdir() if not p.name.startswith(".")])
+    assert told.startswith(f"{whole - 1} of {whole} runs are in")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["runs", "rm", "--store", "STORE"], "needs the hash of a run"),
+        (["study", "run", "early", "--store", "STORE", "--workers", "0"], "0 workers train nothing"),
+    ],
+)
+def test_a_wrong_call_is_one_line(study_store, args, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert says in one_line_error(capsys, *(study_store if a == "STORE" else a for a in args))
