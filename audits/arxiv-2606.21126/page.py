@@ -17,12 +17,12 @@ from typing import Any
 import jinja2
 
 from creditscope.files import write_atomic
-from creditscope.protocol import get_policy
+from creditscope.protocol import DiagnosticThresholds, get_policy
 from creditscope.quantities import Compare, Quantity, Scale, get_quantity
 from creditscope.render.draw import draw, svg
 from creditscope.render.markdown import escape
 from creditscope.render.markdown import table as pipe_table
-from creditscope.render.numbers import num
+from creditscope.render.numbers import num, signed
 from creditscope.render.tables import table_csv, texts
 from creditscope.runs.archive import Archive
 from creditscope.runs.groups import ORDER, Group, audit
@@ -122,6 +122,42 @@ class Page:
         below = {s.fields["label"]: s.fields["k"] for s in found.fields["below"]}
         (fa,) = (k for label, k in below.items() if label.startswith("fa(none)"))
         return {"epochs": epochs, "choices": found.fields["choices"], "below": fa}
+
+    # ---- further findings ---------------------------------------------------------------------------------------------
+
+    def batch(self) -> dict[str, Any]:
+        """Networks of the audit table whose ‖g_L‖ is above the floor at B = 128 and under it at 1024."""
+        read, floor = get_quantity("reference_norm_128"), DiagnosticThresholds().g_norm_floor
+        found = [(g, r, read.of(r).value) for g in self.primary() for r in g.records]
+        moved = [(f"{g.label} seed {r.spec.seed}", v) for g, r, v in found if v * 128 / 1024 < floor <= v]
+        told = "; ".join(f"{name} ({num(v, 2)} and {num(v * 128 / 1024, 2)})" for name, v in moved)
+        return {"networks": len(found), "moved": told or "none"}
+
+    def exact(self) -> str:
+        """FA's deep cosine with layer L, which is exact by construction, and without it."""
+        parts = []
+        for g in (g for g in self.primary() if g.spec.method == "fa"):
+            with_, without = (get_quantity(name).over(g) for name in ("deep_cosine_all_layers", "deep_cosine"))
+            parts.append(f"{g.label} {signed(with_.value)} and {signed(without.value)} (n={without.n})")
+        return "; ".join(parts)
+
+    def nudging(self) -> str:
+        """Loss changes divided by η‖g_L‖ of the same table, the most that a step of η = .01 does to first order."""
+        eta, setting, parts = 0.01, "30 epochs; λ = 0.01", []
+        by_hash = {r.spec.hash: r for r in self.records}
+        numbers = [c for c in self.paper.claims if isinstance(c, Number)]
+        g_of = {c.method: c for c in numbers if (c.setting, c.quantity) == (setting, "reference_norm_128")}
+        for lines in compare.by_claim(
+            x for x in self.lines if getattr(x.claim, "quantity", "") == "nudging_all_layers"
+        ):
+            g = g_of[lines[0].claim.method]
+            published = abs(lines[0].published.value) / (eta * (g.batch_size or 128) * g.published.value)
+            ours = []
+            for x in (x for x in lines if x.ours.known):
+                norms = [get_quantity("reference_norm").of(by_hash[key]).value for key in x.runs]
+                ours.append(f"{num(abs(mean(x.ours.values)) / (eta * mean(norms)), 2)} ({x.reading}, n={x.ours.n})")
+            parts.append(f"{g.method.upper()} {num(published, 2)}, ours {' and '.join(ours)}")
+        return "; ".join(parts)
 
     # ---- tables and figure --------------------------------------------------------------------------------------------
 
@@ -231,7 +267,8 @@ class Page:
         used = list(dict.fromkeys(line.reading for line in self.lines if line.reading and line.compared))
         return template.from_string((HERE / "page.md").read_text(encoding="utf-8")).render(
             n=self.counts(), sound=self.sound(), recipe=self.recipe(), contrast=self.contrast(), nulls=self.nulls(),
-            seeds=self.seeds(), headline=self.headline(), summary=self.summary(), distances=self.far(), missing=self.missing(),
+            seeds=self.seeds(), batch=self.batch(), exact=self.exact(), nudging=self.nudging(),
+            headline=self.headline(), summary=self.summary(), distances=self.far(), missing=self.missing(),
             readings="; ".join(used), protocol=f"protocol {get_policy('three-check').version}",
         )  # fmt: skip
 

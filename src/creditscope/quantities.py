@@ -19,7 +19,7 @@ from typing import Any
 
 from creditscope.errors import CreditscopeError, unknown
 from creditscope.measure.alignment import LEAST_LAYERS
-from creditscope.measure.facts import GROUP, Concentration, Facts, FreshB, LayerMeans
+from creditscope.measure.facts import Concentration, Facts, FreshB, LayerMeans, batch_mean
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.runs.groups import AuditRow, Group
 from creditscope.runs.record import Line, NotMeasured, Record
@@ -170,11 +170,6 @@ def at_full(fact: str, whose: str, read: Callable[[LayerMeans | None], float | N
         return cell(read(getattr(getattr(record.full(epoch), fact), whose, None)))
 
     return found
-
-
-def batch_mean(per_sample: float, batch: int = GROUP) -> float:
-    """‖g‖ as a loss that is averaged over a batch of this size shows it."""
-    return float(per_sample) / batch
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -31,9 +31,9 @@ def tables():
 @pytest.mark.parametrize(
     ("name", "cell", "text"),
     [
-        ("accuracy", Cell(0.3061, values=(0.3, 0.3122)), "0.306 ± 0.0086"),
+        ("accuracy", Cell(0.3061, values=(0.3, 0.3122)), "0.306 ± 0.009"),
         ("accuracy", Cell(0.3061, values=(0.3061,)), "0.306"),
-        ("accuracy", Cell(0.5, note="2 of 3 networks", values=(0.5, 0.5)), "0.5 ± 0 (2 of 3 networks)"),
+        ("accuracy", Cell(0.5, note="2 of 3 networks", values=(0.5, 0.5)), "0.500 ± 0.000 (2 of 3 networks)"),
         ("accuracy", Cell(note="why not"), "–"),
         ("growth", Cell(100.0, values=(10.0, 1000.0)), "10 to 1000"),
         ("growth", Cell(float("inf"), values=(float("inf"),)), "inf"),

@@ -142,7 +142,7 @@ def test_triangulation_reads_the_checkpoint():
 
 
 def test_penalty_gain_and_the_fragile_threshold():
-    change = {"intervention": True}
+    change: dict[str, Any] = {"intervention": True}
     records = unique(*(pool((DFA, acc, 0.35, {}), penalty=lam, **change) for lam, acc in ((0.0, 0.301), (1e-2, 0.365))))
     found = table("penalty", records)
     assert "dfa(rms) +6.4 pp at λ=0.01" in said(found)
@@ -333,7 +333,8 @@ def test_seeds_counts_every_choice_of_three():
 
 
 def test_architectures_and_cifar100():
-    records = unique(*(pool(CLASSIC[2], **shape) for shape in ({}, {"arch": "vit-mini"})))
+    shapes: tuple[dict[str, Any], ...] = ({}, {"arch": "vit-mini"})
+    records = unique(*(pool(CLASSIC[2], **shape) for shape in shapes))
     assert said(table("architectures", records)) == (
         "2 of 2 pairs of architecture and method fail in every seed; failing by architecture: resmlp: dfa(rms); vit-mini: "
         "dfa(rms); with one seed: none; where D3 is not measured or not measurable: none."

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import tyro
 
+from creditscope.errors import CreditscopeError
+
 
 @dataclass
 class Audit:
@@ -31,7 +33,6 @@ class Audit:
     """Print Markdown."""
 
     def execute(self) -> int:
-        from creditscope.errors import CreditscopeError
         from creditscope.files import write_atomic
         from creditscope.render.tables import table_csv, table_markdown, table_text, tables_page
         from creditscope.studies.compare import lines_table, read_audit, readings_table, summary_table

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import tyro
 
+from creditscope.errors import CreditscopeError
+
 
 @dataclass
 class Certify:
@@ -30,7 +32,6 @@ class Certify:
 
     def execute(self) -> int:
         from creditscope.data import load_dataset
-        from creditscope.errors import CreditscopeError
         from creditscope.files import dump_json, write_atomic
         from creditscope.render.certificate import certificate_lines, plot
         from creditscope.training.bundle import load_bundle

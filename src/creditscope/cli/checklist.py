@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from creditscope.errors import CreditscopeError
+
 if TYPE_CHECKING:
     from creditscope.cli.sources import Sources
     from creditscope.protocol.report import DiagnosticReport
@@ -39,7 +41,6 @@ class Checklist:
     def execute(self) -> int:
         from creditscope.cli.sources import find_sources
         from creditscope.cli.template import put
-        from creditscope.errors import CreditscopeError
         from creditscope.files import dump_json
         from creditscope.render.checklist import checklist, checklist_document
         from creditscope.render.document import to_latex, to_markdown

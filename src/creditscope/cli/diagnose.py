@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from creditscope.cli.verdict import annotation, exit_code
+from creditscope.errors import CreditscopeError
 
 if TYPE_CHECKING:
     from creditscope.training.bundle import Bundle
@@ -59,8 +60,6 @@ class Diagnose:
         pool = find_bundles(self.null) if self.null else siblings(self.bundle)
         found = nulls_for(bundle, pool)
         if self.null and not ({"matched", "bp"} & found.keys()):
-            from creditscope.errors import CreditscopeError
-
             raise CreditscopeError(
                 f"none of {', '.join(map(str, self.null))} is a null of {self.bundle} (same recipe and seed)"
             )

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from creditscope.errors import CreditscopeError
+
 if TYPE_CHECKING:
     from creditscope.pitfalls.scan import Finding
     from creditscope.pitfalls.scan import Scan as Scanned
@@ -98,7 +100,6 @@ class Scan:
     """Output: text, json, or github (annotations of a workflow run)."""
 
     def execute(self) -> int:
-        from creditscope.errors import CreditscopeError
         from creditscope.pitfalls.scan import scan
 
         if not self.paths:

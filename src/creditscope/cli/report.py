@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from creditscope.cli.verdict import annotation, exit_code
+from creditscope.errors import CreditscopeError
 
 if TYPE_CHECKING:
     from creditscope.cli.sources import Sources
@@ -56,7 +57,6 @@ class Report:
 
     def execute(self) -> int:
         from creditscope.cli.sources import find_sources
-        from creditscope.errors import CreditscopeError
         from creditscope.files import dump_json, write_atomic
         from creditscope.protocol import get_policy
         from creditscope.render.tables import table_latex, table_markdown, table_text

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from creditscope.errors import CreditscopeError
+
 if TYPE_CHECKING:
     from creditscope.runs.store import Row, Store
 
@@ -122,8 +124,6 @@ class Remove:
 
     def execute(self) -> int:
         if not self.runs:
-            from creditscope.errors import CreditscopeError
-
             raise CreditscopeError("runs rm needs the hash of a run, or its beginning; see `creditscope runs list`")
         store = _store(self.store)
         for key in [store.find(prefix) for prefix in self.runs]:
@@ -149,7 +149,6 @@ class Export:
     per run (everything but the weights), which `study show` reads like a store."""
 
     def execute(self) -> int:
-        from creditscope.errors import CreditscopeError
         from creditscope.files import plain, write_atomic
         from creditscope.runs.archive import open_source, write_archive
         from creditscope.runs.store import SHOWN
@@ -208,7 +207,6 @@ class Measure:
     """Where the CIFAR files are."""
 
     def execute(self) -> int:
-        from creditscope.errors import CreditscopeError
         from creditscope.runs.measured import lacking, measure
 
         store = _store(self.store)
@@ -290,7 +288,6 @@ def _length(row: Row) -> str:
 
 
 def _store(path: Path) -> Store:
-    from creditscope.errors import CreditscopeError
     from creditscope.runs.archive import open_source
     from creditscope.runs.store import Store
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from creditscope.errors import CreditscopeError
+
 if TYPE_CHECKING:
     from creditscope.runs.store import Store
     from creditscope.training.spec import RunSpec
@@ -123,7 +125,6 @@ class Run:
     def execute(self) -> int:
         from rich.console import Console
 
-        from creditscope.errors import CreditscopeError
         from creditscope.runs.execute import run_store
         from creditscope.runs.executors import LIBRARIES, make_executor, needs
         from creditscope.runs.store import Store
@@ -236,7 +237,6 @@ class Show:
     """Where the CIFAR files are (studies of level full measure when they are shown first)."""
 
     def execute(self) -> int:
-        from creditscope.errors import CreditscopeError
         from creditscope.render.tables import FORMS, render_table
         from creditscope.runs.archive import open_source
         from creditscope.studies.catalogue import get_study
@@ -253,7 +253,6 @@ class Show:
 
 def _chosen(name: str, preset: str, seeds: tuple[int, ...]) -> list[RunSpec]:
     """The grid of a study, or the part of it with these seeds."""
-    from creditscope.errors import CreditscopeError
     from creditscope.studies.catalogue import get_study
 
     specs = get_study(name).specs(preset)
@@ -288,8 +287,6 @@ def _check_data(specs: Sequence[RunSpec], flags: Run) -> None:
 
 
 def _whole(store: Store, spec: RunSpec) -> bool:
-    from creditscope.errors import CreditscopeError
-
     try:
         store.bundle(spec)
     except CreditscopeError:
@@ -319,7 +316,5 @@ def _slurm(flags: Run) -> dict[str, str | int]:
 def _setting(text: str) -> tuple[str, str | int]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        from creditscope.errors import CreditscopeError
-
         raise CreditscopeError(f"--slurm {text!r} is not NAME=VALUE")
     return name, int(value) if value.isdigit() else value

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from creditscope.errors import CreditscopeError
+
 if TYPE_CHECKING:
     from creditscope.cli.sources import Sources
     from creditscope.render.template import Entry
@@ -36,7 +38,6 @@ class Template:
 
     def execute(self) -> int:
         from creditscope.cli.sources import find_sources
-        from creditscope.errors import CreditscopeError
         from creditscope.protocol import get_policy
         from creditscope.render.document import to_latex, to_markdown
         from creditscope.render.template import reporting_section
@@ -110,7 +111,6 @@ def entries(sources: Sources, protocol: str) -> list[Entry]:
 
 def _remarks(sources: Sources, wanted: str) -> list[str]:
     """Runs of the same recipe that failed: no seed is left out silently."""
-    from creditscope.errors import CreditscopeError
     from creditscope.runs.archive import open_source
     from creditscope.runs.groups import recipe
     from creditscope.runs.store import Store

@@ -18,6 +18,11 @@ GROUP = 128
 """Samples per group wherever a fact needs batches (stability, intervals): the batch size that papers quote."""
 
 
+def batch_mean(per_sample: float, batch: int = GROUP) -> float:
+    """‖g‖ of one sample's own loss, as a loss that is averaged over a batch of this size shows it."""
+    return float(per_sample) / batch
+
+
 class Fact(BaseModel):
     """Base of every fact: immutable, no unknown fields, non-finite floats survive JSON."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from creditscope.measure.facts import GROUP, Reference
+from creditscope.measure.facts import Reference, batch_mean
 from creditscope.measure.scale import groups_of
 
 COSINE_EPS = 1e-8
@@ -17,7 +17,7 @@ def reference(norms: NDArray[np.float64]) -> Reference:
     means = norms.mean(axis=1)
     return Reference(
         per_sample=tuple(map(float, means)),
-        batch_mean_128=tuple(map(float, means / GROUP)),
+        batch_mean_128=tuple(map(batch_mean, means)),
         clamp_batch_size=tuple(map(float, means / (10 * COSINE_EPS))),
         deepest_by_group=tuple(float(norms[-1, part].mean()) for part in groups_of(norms.shape[1])),
         zero_samples=tuple(int((row == 0).sum()) for row in norms),

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict
 
 from creditscope.measure.depth import BP, MATCHED, UNSTATED, seeds_to_decide
-from creditscope.measure.facts import GROUP, DepthMargin, Facts
+from creditscope.measure.facts import GROUP, DepthMargin, Facts, batch_mean
 from creditscope.protocol.consistency import inconsistent, reaches_chance
 from creditscope.protocol.estimate import estimate
 from creditscope.protocol.intervals import t_interval
@@ -129,7 +129,7 @@ def check_reference(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
     """D2, raised if mean per-sample ‖g_L‖ / 128 < `floor_for(dtype)`."""
     dtype = facts.convention.dtype
     floor, value = thresholds.floor_for(dtype), facts.reference.batch_mean_128[-1]
-    interval = t_interval([norm / GROUP for norm in facts.reference.deepest_by_group])
+    interval = t_interval(list(map(batch_mean, facts.reference.deepest_by_group)))
     convention = f"batch-mean convention, B = {GROUP}, {dtype}"
     broken = non_finite(facts)
     if broken:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from creditscope.errors import CreditscopeError
-from creditscope.measure.facts import DepthProfile, Facts, LayerMeans, Readout
+from creditscope.measure.facts import DepthProfile, Facts, LayerMeans, Readout, batch_mean
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.render.charts import Band, Chart, Dots, Event, Level, Panel, Row, Series, Spread
@@ -194,7 +194,7 @@ def epoch_panels(
         chart("accuracy", "test accuracy", "test set", columns["accuracy"]),
         chart("growth", "growth", step, columns["growth"], log=True, levels=(Level(growth, f"D1 {growth:g}"),)),
         chart(
-            "reference", "‖g_L‖ / 128", SIZE_128, columns["reference_128"], log=True, levels=(_floor(limits, dtype),)
+            "reference", "‖g_L‖ / 128", SIZE_128, columns["reference_norm_128"], log=True, levels=(_floor(limits, dtype),)
         ),
     ]
 
@@ -370,7 +370,7 @@ def temporal_panels(groups: Sequence[Group]) -> list[Panel]:
 
         accuracy = [[float(line["accuracy"]) for line in run] for run in runs]
         growth = [[float(line["growth"]) for line in run] for run in runs]
-        reference = [[float(line["g_per_sample"][-1]) / 128 for line in run] for run in runs]
+        reference = [[batch_mean(line["g_per_sample"][-1]) for line in run] for run in runs]
         lines["accuracy"].append(_over_seeds(name, accuracy, xs=xs))
         lines["growth"].append(_over_seeds(name, growth, xs=xs, log=True, fired=rings("D1")))
         lines["reference"].append(_over_seeds(name, reference, xs=xs, log=True, fired=rings("D2")))

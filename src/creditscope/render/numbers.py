@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from creditscope.tables import mean, sample_std
+
 
 def printable(text: str) -> str:
     """The text on one line: control codes, line breaks and other characters that are not printed become spaces."""
@@ -41,11 +43,8 @@ def accuracy(values: tuple[float, ...]) -> str:
     """.306, or mean ± sample standard deviation over n networks."""
     if not values:
         return "–"
-    mean = sum(values) / len(values)
-    if len(values) == 1:
-        return f"{mean:.3f}"
-    std = math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1))
-    return f"{mean:.3f} ± {std:.3f} (n={len(values)})"
+    spread = sample_std(values)
+    return f"{mean(values):.3f}" + ("" if spread is None else f" ± {spread:.3f} (n={len(values)})")
 
 
 MARKS = {

@@ -36,6 +36,16 @@ class Outcome(Enum):
     """The seeds disagree."""
 
 
+class Claim(Enum):
+    """What a reader of accuracy and Γ alone would conclude; a report by itself does not say what chance is."""
+
+    ALIGNED = "credit aligned"
+    NONE = "no claim on credit"
+    LEARNS_ALIGNED = "learns, credit aligned"
+    LEARNS = "learns"
+    NO_LEARNING = "does not learn"
+
+
 @dataclass(frozen=True)
 class Finding:
     """The verdicts of a group, one per network."""
@@ -112,9 +122,8 @@ class AuditRow:
         return bool(self.gammas) and statistics.mean(self.gammas) > 0
 
     @property
-    def claim(self) -> str:
-        """What a reader of accuracy and Γ alone would conclude."""
-        return "credit aligned" if self.aligned else "no claim on credit"
+    def claim(self) -> Claim:
+        return Claim.ALIGNED if self.aligned else Claim.NONE
 
     @property
     def judged_by(self) -> str:
@@ -177,10 +186,10 @@ class Group(AuditRow):
         return self.learns and super().aligned
 
     @property
-    def claim(self) -> str:
+    def claim(self) -> Claim:
         if self.aligned:
-            return "learns, credit aligned"
-        return "learns" if self.learns else "does not learn"
+            return Claim.LEARNS_ALIGNED
+        return Claim.LEARNS if self.learns else Claim.NO_LEARNING
 
     @property
     def judged_by(self) -> str:

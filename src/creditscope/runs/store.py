@@ -27,18 +27,19 @@ from typing import Any
 
 from creditscope.errors import CreditscopeError
 from creditscope.files import claim_directory, dump_json, read_json, write_atomic
+from creditscope.measure.facts import batch_mean
 from creditscope.training.bundle import SPEC, TRAJECTORY, Bundle, is_bundle, load_bundle
 from creditscope.training.spec import RunSpec
 
 SCHEMA_VERSION = 1
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 """Of the index alone, which is rebuilt when it is older."""
 INDEX, META = "index.sqlite", "store.json"
 
 COLUMNS = (
     "hash", "label", "method", "credit_norm", "credit_site", "dataset", "arch", "width", "depth", "terminal_norm", "penalty",
-    "train_last", "targets", "epochs", "schedule_epochs", "seed", "accuracy", "growth", "g_128", "gamma", "fired", "bytes",
-    "problem", "spec", "stamp",
+    "train_last", "targets", "epochs", "schedule_epochs", "seed", "accuracy", "growth", "reference_norm_128", "gamma", "fired",
+    "bytes", "problem", "spec", "stamp",
 )  # fmt: skip
 """One row of the index. `problem` says what is wrong with a directory that is no whole bundle; `stamp` is the state of its
 spec.json when it was read."""
@@ -309,7 +310,7 @@ def described(spec: RunSpec, last: dict[str, Any]) -> Row:
         "terminal_norm": int(bool(spec.terminal_norm)),  # sqlite knows no bool
         "accuracy": last["accuracy"],
         "growth": float(last["growth"]),
-        "g_128": float(last["g_per_sample"][-1]) / 128,
+        "reference_norm_128": batch_mean(last["g_per_sample"][-1]),
         "gamma": None if last["gamma"] is None else float(last["gamma"]),
         "fired": " ".join(last["fired"]),
         "spec": json.dumps(spec.model_dump(), sort_keys=True),

@@ -148,7 +148,10 @@ def _of_report(recorded: dict[str, Any], here: dict[str, Any], epoch: int) -> li
     else:
         without = {"profile"} if then.profile is None else set()  # from before profiles, or a null
         facts = [f.model_dump(mode="json", exclude=without) for f in (then, now)]
-    pairs = {"facts": facts, **{name: [recorded.get(name), here.get(name)] for name in ("headline_acc", "n_test")}}
+    pairs: dict[str, list[Any]] = {
+        "facts": facts,
+        **{name: [recorded.get(name), here.get(name)] for name in ("headline_acc", "n_test")},
+    }
     return [
         Difference(epoch, f"{name} of the report", "as it is", "another")
         for name, (a, b) in pairs.items()

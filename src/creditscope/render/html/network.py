@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from creditscope.measure.facts import Facts
+from creditscope.measure.facts import Facts, batch_mean
 from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.runs.groups import AuditRow, Group, alone, nulls_for
@@ -107,9 +107,9 @@ def _merged(stored: Facts, more: Facts) -> Facts:
     return stored.model_copy(update=found)
 
 
-def _round(value: Any, by: int = 1) -> float:
-    """A number of a trajectory ("NaN" and infinities stand as strings) divided by `by`."""
-    return float(f"{float(value) / by:.{DIGITS}g}")
+def _round(value: Any) -> float:
+    """A number of a trajectory ("NaN" and infinities stand as strings)."""
+    return float(f"{float(value):.{DIGITS}g}")
 
 
 def trajectory_columns(network: Network) -> dict[str, list[Any]]:
@@ -121,7 +121,7 @@ def trajectory_columns(network: Network) -> dict[str, list[Any]]:
     for name in ("accuracy", "train_loss", "gamma", "growth", "stability"):
         values = [line.get(name) for line in lines]
         columns[name] = [None if v is None else _round(v) for v in values]
-    columns["reference_128"] = [_round(line["g_per_sample"][-1], 128) for line in lines]
+    columns["reference_norm_128"] = [_round(batch_mean(line["g_per_sample"][-1])) for line in lines]
     columns["fired"] = [list(line.get("fired", ())) for line in lines]
     return columns
 

@@ -1,0 +1,41 @@
+"""creditscope audit: what it prints and writes for our own audit, and how it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+from creditscope.cli import main
+
+ROOT = Path(__file__).parents[2]
+FOLDER = str(ROOT / "audits" / "arxiv-2606.21126")
+
+
+def test_it_prints_the_tables_and_writes_every_line(tmp_path, capsys):
+    """Of one run: its claims are compared, all others are not run."""
+    (source,) = [
+        p
+        for p in sorted((ROOT / "results" / "runs").glob("*.json"))
+        if (s := json.loads(p.read_text())["spec"])["method"] == "bp" and s["seed"] == 42 and s["epochs"] == 100
+        and s["train_last"] is None and s["width"] == 256 and s["terminal_norm"] and s["arch"] == "resmlp"
+    ]  # fmt: skip
+    store = tmp_path / "results"
+    (store / "runs").mkdir(parents=True)
+    (store / "index.json").write_text(json.dumps({"schema_version": 1, "plans": [], "runs": {}}))
+    (store / "runs" / source.name).write_bytes(source.read_bytes())
+    lines, page = tmp_path / "lines.csv", tmp_path / "lines.html"
+    assert main(["audit", FOLDER, "--store", str(store), "--csv", str(lines), "--html", str(page)]) == 0
+    assert "how far each reading lies" in capsys.readouterr().out
+    rows = list(csv.DictReader(lines.open()))
+    compared = [r for r in rows if r["outcome"] not in ("not run", "not comparable")]
+    assert {(r["method"], r["setting"]) for r in compared} == {("bp", "")}
+    assert {r["runs"] for r in compared} == {source.stem[:10]}
+    assert 'type="search"' in page.read_text()
+
+
+def test_a_folder_or_store_that_cannot_be_used_is_refused_in_one_line(tmp_path, capsys):
+    assert main(["audit", str(tmp_path), "--store", str(tmp_path)]) == 2
+    assert "audit.json" in capsys.readouterr().err
+    assert main(["audit", FOLDER, "--store", str(tmp_path / "none")]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
