@@ -18,8 +18,8 @@ SMALL = ["--dataset", "quadratic", "--width", "32", "--depth", "2", "--epochs", 
 
 def of_networks(page: str) -> str:
     """The pages of networks that are packed in a page."""
-    packs = re.findall(r"<script[^>]*application/gzip[^>]*>(.*?)</script>", page, re.DOTALL)
-    return "".join(pack.get("html", "") for pack in map(unpacked, packs))
+    packs = re.findall(r"<script[^>]*data-networks=[^>]*>(.*?)</script>", page, re.DOTALL)
+    return "".join(text for pack in packs for text in unpacked(pack).values())
 
 
 def test_a_bundle_is_certified_and_its_report_shows_it(tmp_path: Path, capsys):

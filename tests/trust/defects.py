@@ -1,4 +1,4 @@
-"""Small defects, one per line of mutants.csv: in which function, which expression, what is put in its place, which behaviour
+"""Small defects, one per line of mutants*.csv: in which function, which expression, what is put in its place, which behaviour
 that breaks, which test must fail.
 
 A defect is a change of the syntax tree: layout, brackets, quotes and comments of the code do not matter. Files are below
@@ -28,8 +28,12 @@ class Mutant(NamedTuple):
     test: str
 
 
-with (Path(__file__).parent / "mutants.csv").open(newline="", encoding="utf-8") as table:
-    MUTANTS = [Mutant(**{**row, "file": row["file"] + ".py"}) for row in csv.DictReader(table)]
+def _rows(path: Path) -> list[Mutant]:
+    with path.open(newline="", encoding="utf-8") as table:
+        return [Mutant(**{**row, "file": row["file"] + ".py"}) for row in csv.DictReader(table)]
+
+
+MUTANTS = [mutant for path in sorted(Path(__file__).parent.glob("mutants*.csv")) for mutant in _rows(path)]
 
 
 class GoneError(Exception):

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, Tensor, clear, found, from_facts, unknown
-from creditscope.pitfalls.source import COSINES, Source, argument, last_name, number, words
+from creditscope.pitfalls.source import COSINES, Source, argument, last_name, method, number, words
 
 TITLE = "zero vectors scored as aligned"
 WHY = "A zero vector has no direction; setting cos(0, 0) = 1 turns dead units and vanished gradients into perfect alignment."
@@ -14,6 +14,7 @@ FIX = "Leave such samples out, count them, and report the count beside the mean 
 
 COSINE = {"cos", "cosine", "cosines", "cossim", "coss", "alignment", "alignments", "gamma", "gammas", "angle"}
 NOT_COSINE = {"lr", "schedule", "scheduler", "annealing", "decay", "weight", "weights", "pos", "sin", "freq", "freqs"}
+SET_TO_ONE = "a cosine is set to 1 where a vector is zero"
 ZERO = {"zero", "zeros", "nan", "isnan", "dead", "empty", "degenerate", "isclose", "norm", "norms", "both"}
 
 
@@ -54,27 +55,19 @@ def code(source: Source) -> Iterator[Spot]:
     for scope in source.scopes:
         cosines = {t.id for t, v in source.bindings(scope) if isinstance(t, ast.Name) and _from_cosine(source, v)}
         for node in source.within(scope):
-            if isinstance(node, ast.Call):
-                name = last_name(node.func)
-                if name in ("nan_to_num", "nan_to_num_") and _nan_to_one(source, node, cosines):
+            match node:
+                case ast.Call() if _nan_to_one(source, node, cosines):
                     yield source.spot(node, "an undefined cosine is replaced by 1")
-                elif name in ("where", "masked_fill", "masked_fill_") and _where_one(source, node, cosines):
-                    yield source.spot(node, "a cosine is set to 1 where a vector is zero")
-            elif isinstance(node, ast.Assign) and _is_one(source, node.value):
-                target = node.targets[0]
-                if (
-                    isinstance(target, ast.Subscript)
-                    and _is_cosine(source, target.value, cosines)
-                    and _about_zero(target.slice)
-                ):
-                    yield source.spot(node, "a cosine is set to 1 where a vector is zero")
-            elif isinstance(node, ast.IfExp) and _about_zero(node.test):
-                if _is_one(source, node.body) and _is_cosine(source, node.orelse, cosines):
-                    yield source.spot(node, "a cosine is set to 1 where a vector is zero")
-            elif isinstance(node, ast.If) and isinstance(scope, ast.FunctionDef) and _cosine_word(scope.name):
-                last = node.body[-1]
-                if isinstance(last, ast.Return) and _is_one(source, last.value) and _is_zero_test(node.test):
-                    yield source.spot(last, "the cosine of zero vectors is returned as 1")
+                case ast.Call() if _where_one(source, node, cosines):
+                    yield source.spot(node, SET_TO_ONE)
+                case (
+                    ast.Assign(targets=[ast.Subscript(value=x, slice=test), *_], value=one)
+                    | ast.IfExp(test=test, body=one, orelse=x)
+                ) if _is_one(one) and _is_cosine(source, x, cosines) and _about_zero(test):
+                    yield source.spot(node, SET_TO_ONE)
+                case ast.If(test=test, body=[*_, ast.Return(value=one) as last]) if _is_one(one):
+                    if isinstance(scope, ast.FunctionDef) and _cosine_word(scope.name) and _is_zero_test(test):
+                        yield source.spot(last, "the cosine of zero vectors is returned as 1")
 
 
 def _from_cosine(source: Source, value: ast.expr) -> bool:
@@ -82,18 +75,18 @@ def _from_cosine(source: Source, value: ast.expr) -> bool:
 
 
 def _is_cosine(source: Source, node: ast.expr, cosines: set[str]) -> bool:
-    if isinstance(node, ast.Call):
-        if source.is_call(node, COSINES):
+    match node:
+        case ast.Call() if source.is_call(node, COSINES):
             return True
-        name = source.dotted(node.func)
-        if name.startswith(("torch.", "math.", "numpy.")):
+        case ast.Call() if source.dotted(node.func).startswith(("torch.", "math.", "numpy.")):
             return False  # torch.cos is a function of an angle
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ("mean", "clone", "detach", "float"):
-            return _is_cosine(source, node.func.value, cosines)
-        return _cosine_word(last_name(node.func))
-    if isinstance(node, ast.Name) and node.id in cosines:
-        return True
-    return isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and _cosine_word(last_name(node))
+        case ast.Call(func=ast.Attribute(attr="mean" | "clone" | "detach" | "float", value=inner)):
+            return _is_cosine(source, inner, cosines)
+        case ast.Name(id=name) if name in cosines:
+            return True
+        case ast.Call() | ast.Name() | ast.Attribute() | ast.Subscript():
+            return _cosine_word(last_name(node))
+    return False
 
 
 def _cosine_word(name: str) -> bool:
@@ -101,37 +94,34 @@ def _cosine_word(name: str) -> bool:
     return bool(name_words & COSINE) and not name_words & NOT_COSINE
 
 
-def _is_one(source: Source, node: ast.expr | None) -> bool:
-    if number(node) == 1:
-        return True
-    return isinstance(node, ast.Call) and (
-        last_name(node.func) in ("ones_like", "ones")
-        or (last_name(node.func) == "tensor" and bool(node.args) and number(node.args[0]) == 1)
-    )
+def _is_one(node: ast.expr | None) -> bool:
+    match node:
+        case ast.Call(args=[first, *_]) if last_name(node) == "tensor":
+            return number(first) == 1
+        case ast.Call():
+            return last_name(node) in ("ones_like", "ones")
+    return number(node) == 1
 
 
 def _nan_to_one(source: Source, call: ast.Call, cosines: set[str]) -> bool:
-    method = isinstance(call.func, ast.Attribute) and not source.dotted(call.func).startswith(("torch.", "numpy."))
-    if method and isinstance(call.func, ast.Attribute):
-        value: ast.expr | None = call.func.value
-        nan = argument(call, 0, "nan")
-    else:
-        value, nan = argument(call, 0, "input", "x"), argument(call, 1, "nan")
+    if last_name(call) not in ("nan_to_num", "nan_to_num_"):
+        return False
+    value, nan = argument(call, 0, "input", "x"), argument(call, 1, "nan")
+    if method(call)[1] is not None and not source.dotted(call.func).startswith(("torch.", "numpy.")):
+        value, nan = method(call)[1], argument(call, 0, "nan")
     return value is not None and number(nan) == 1 and _is_cosine(source, value, cosines)
 
 
 def _where_one(source: Source, call: ast.Call, cosines: set[str]) -> bool:
-    if last_name(call.func) == "where":
-        if len(call.args) != 3:
+    """torch.where(zero, 1, cos), cos.masked_fill(zero, 1)."""
+    match last_name(call), call.args, method(call)[1]:
+        case "where", [test, yes, no], _:
+            pairs = [(yes, no), (no, yes)]
+        case "masked_fill" | "masked_fill_", [test, value], ast.expr() as owner:
+            pairs = [(value, owner)]
+        case _:
             return False
-        test, yes, no = call.args
-        pair = (_is_one(source, yes) and _is_cosine(source, no, cosines)) or (
-            _is_one(source, no) and _is_cosine(source, yes, cosines)
-        )
-        return pair and _about_zero(test)
-    if not isinstance(call.func, ast.Attribute) or len(call.args) != 2:
-        return False
-    return _is_cosine(source, call.func.value, cosines) and _is_one(source, call.args[1]) and _about_zero(call.args[0])
+    return _about_zero(test) and any(_is_one(one) and _is_cosine(source, x, cosines) for one, x in pairs)
 
 
 def _about_zero(node: ast.AST) -> bool:

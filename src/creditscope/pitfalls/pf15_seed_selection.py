@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from creditscope.pitfalls.base import Answer, Evidence, Reproduction, Spot, clear, found, unknown
-from creditscope.pitfalls.source import Scope, Source, last_name, number, words
+from creditscope.pitfalls.source import Scope, Source, last_name, method, number, words
 
 TITLE = "seed selection"
 WHY = "The best of many seeds is high by chance alone; differences of a few points between methods can come from the choice."
@@ -20,6 +20,7 @@ RESULT = {
 PICKED = {"best", "good", "top", "selected", "chosen", "picked", "lucky"}
 DROPPED = {"bad", "excluded", "exclude", "dropped", "unlucky", "outlier", "outliers"}
 AVERAGES = {"mean", "fmean", "std", "stdev", "pstdev", "median", "var", "variance", "average", "sem"}
+CHOOSING = {"max", "min", "sorted", "argmax", "argmin", "argsort", "topk", "nlargest", "nsmallest"}
 EXTREMES = {"max": "max", "amax": "max", "nanmax": "max", "min": "min", "amin": "min", "nanmin": "min"}
 N_SEEDS, KEPT = 20, 3
 
@@ -64,35 +65,22 @@ def code(source: Source) -> Iterator[Spot]:
         return
     for scope in source.scopes:
         over_seeds = _collected_over_seeds(source, scope)
-        averaged = {_key(c.args[0]) for c in source.calls_in(scope) if last_name(c.func) in AVERAGES and c.args}
-        averaged |= {
-            _key(c.func.value)
-            for c in source.calls_in(scope)
-            if isinstance(c.func, ast.Attribute) and c.func.attr in AVERAGES
-        }
-        extremes = {
-            (EXTREMES[last_name(c.func)], _key(c.args[0]))
-            for c in source.calls_in(scope)
-            if last_name(c.func) in EXTREMES and c.args
-        }
+        calls = [(last_name(c), [*c.args[:1], *filter(None, [method(c)[1]])], c) for c in source.calls_in(scope)]
+        averaged = {ast.dump(x) for name, given, _ in calls if name in AVERAGES for x in given}
+        extremes = {(EXTREMES[name], ast.dump(c.args[0])) for name, _, c in calls if name in EXTREMES and c.args}
         for node in source.within(scope):
-            if isinstance(node, ast.Assign | ast.AnnAssign):
-                yield from _named_choice(source, node)
-            elif isinstance(node, ast.Call) and last_name(node.func) in EXTREMES and node.args:
-                yield from _extreme(source, node, over_seeds, averaged, extremes)
-            elif (
-                isinstance(node, ast.Call) and last_name(node.func) in ("nlargest", "nsmallest") and len(node.args) >= 2
-            ):
-                if _per_seed(node.args[1], over_seeds):
-                    yield source.spot(node, "the best results over seeds are kept")
-            elif isinstance(node, ast.Subscript) and _sorted_cut(node, over_seeds):
-                yield source.spot(node, "results over seeds are sorted and cut: the rest of the seeds is left out")
-            elif isinstance(node, ast.For):
-                yield from _skipped_seeds(source, node)
-
-
-def _key(node: ast.AST) -> str:
-    return ast.dump(node)
+            match node:
+                case ast.Assign() | ast.AnnAssign():
+                    yield from _named_choice(source, node)
+                case ast.Call(args=[_, *_]) if last_name(node) in EXTREMES:
+                    yield from _extreme(source, node, over_seeds, averaged, extremes)
+                case ast.Call(args=[_, results, *_]) if last_name(node) in ("nlargest", "nsmallest"):
+                    if _per_seed(results, over_seeds):
+                        yield source.spot(node, "the best results over seeds are kept")
+                case ast.Subscript() if _sorted_cut(node, over_seeds):
+                    yield source.spot(node, "results over seeds are sorted and cut: the rest of the seeds is left out")
+                case ast.For():
+                    yield from _skipped_seeds(source, node)
 
 
 def _named_choice(source: Source, node: ast.Assign | ast.AnnAssign) -> Iterator[Spot]:
@@ -101,20 +89,17 @@ def _named_choice(source: Source, node: ast.Assign | ast.AnnAssign) -> Iterator[
         name_words = words(last_name(target)) if isinstance(target, ast.Name | ast.Attribute) else set()
         if not name_words & SEED or not name_words & (PICKED | DROPPED) or node.value is None:
             continue
-        value = node.value
-        literal = (
-            isinstance(value, ast.List | ast.Tuple | ast.Set)
-            and value.elts
-            and all(number(e) is not None for e in value.elts)
+        chosen = isinstance(node.value, ast.Call | ast.Subscript | ast.ListComp) and any(
+            last_name(n) in CHOOSING for n in ast.walk(node.value) if isinstance(n, ast.Call)
         )
-        chosen = isinstance(value, ast.Call | ast.Subscript | ast.ListComp) and any(
-            last_name(n.func)
-            in ("max", "min", "sorted", "argmax", "argmin", "argsort", "topk", "nlargest", "nsmallest")
-            for n in ast.walk(value)
-            if isinstance(n, ast.Call)
-        )
-        if literal or chosen:
+        if chosen or _literal_numbers(node.value):
             yield source.spot(node, f"{last_name(target)} picks seeds by their result")
+
+
+def _literal_numbers(node: ast.expr) -> bool:
+    """[3, 7], (3, 7), {3, 7}."""
+    items = node.elts if isinstance(node, ast.List | ast.Tuple | ast.Set) else []
+    return bool(items) and all(number(item) is not None for item in items)
 
 
 def _collected_over_seeds(source: Source, scope: Scope) -> set[str]:
@@ -181,7 +166,7 @@ def _extreme(
     """max(accs): a choice, unless the spread (min and max) or the average of the same results is told as well."""
     if (len(call.args) > 1 and last_name(call.func) in ("max", "min")) or not _per_seed(call.args[0], over_seeds):
         return
-    key = _key(call.args[0])
+    key = ast.dump(call.args[0])
     both = {("max", key), ("min", key)} <= extremes
     if both or key in averaged:
         return
@@ -195,18 +180,14 @@ def _extreme(
 
 def _sorted_cut(node: ast.Subscript, over_seeds: set[str]) -> bool:
     """sorted(accs)[-3:], sorted(accs)[-1]; not the median, nor a slice that trims both ends."""
-    call = node.value
-    if not (
-        isinstance(call, ast.Call)
-        and last_name(call.func) == "sorted"
-        and call.args
-        and _per_seed(call.args[0], over_seeds)
-    ):
-        return False
-    if isinstance(node.slice, ast.Slice):
-        cut = [edge for edge in (node.slice.lower, node.slice.upper) if edge is not None]
-        return len(cut) == 1
-    return number(node.slice) is not None
+    match node.value, node.slice:
+        case ast.Call(args=[results, *_]) as call, ast.Slice(lower=low, upper=high):
+            cut = (low is None) != (high is None)
+        case ast.Call(args=[results, *_]) as call, index:
+            cut = number(index) is not None
+        case _:
+            return False
+    return cut and last_name(call) == "sorted" and _per_seed(results, over_seeds)
 
 
 def _skipped_seeds(source: Source, loop: ast.For) -> Iterator[Spot]:
@@ -214,21 +195,11 @@ def _skipped_seeds(source: Source, loop: ast.For) -> Iterator[Spot]:
     if not isinstance(loop.target, ast.Name) or not words(loop.target.id) & SEED:
         return
     for node in loop.body:
-        if (
-            not isinstance(node, ast.If)
-            or not isinstance(node.test, ast.Compare)
-            or not isinstance(node.body[-1], ast.Continue)
-        ):
-            continue
-        test = node.test
-        if (
-            isinstance(test.left, ast.Name)
-            and test.left.id == loop.target.id
-            and isinstance(test.ops[0], ast.In | ast.Eq)
-        ):
-            values = test.comparators[0]
-            items = values.elts if isinstance(values, ast.List | ast.Tuple | ast.Set) else [values]
-            if items and all(number(item) is not None for item in items):
+        match node:
+            case ast.If(
+                test=ast.Compare(left=ast.Name(id=name), ops=[ast.In() | ast.Eq(), *_], comparators=[values, *_]),
+                body=[*_, ast.Continue()],
+            ) if name == loop.target.id and (number(values) is not None or _literal_numbers(values)):
                 yield source.spot(node, "seeds are left out by hand")
 
 
