@@ -432,7 +432,8 @@ def test_a_certificate_is_plain_data_and_text(tmp_path: Path) -> None:
     matrix = certificate_matrix(found)
     assert [len(cells) for _, cells in matrix.rows] == [DEPTH] * DEPTH
     assert [cells[k].words for k, (_, cells) in enumerate(matrix.rows)] == ["not tested"] * DEPTH
-    assert found.plot().save(tmp_path / "matrix.svg").read_bytes().startswith(b"<?xml")
+    found.plot().savefig(tmp_path / "matrix.svg")
+    assert (tmp_path / "matrix.svg").read_bytes().startswith(b"<?xml")
     assert f"LOCALITY: {GLOBAL}" in held.to_markdown()
     damaged = held.to_dict()
     damaged["certificate"]["matrix"] = [[0.0]]

@@ -153,6 +153,7 @@ def _arranged(panels: Sequence[Panel], columns: int | None) -> list[list[Panel]]
     for kind, found in groupby(panels, key=type):
         same = list(found)
         words = max((len(" ".join(p.places)) for p in same if isinstance(p, Chart)), default=0)
+        words = max([words, *(len(r.name) for p in same if isinstance(p, Dots) for r in p.rows)])
         most = 1 if kind is Matrix else columns or (2 if words > 24 or len(same) in (2, 4) else 3)
         lines += [same[k : k + most] for k in range(0, len(same), most)]
     return lines
