@@ -296,7 +296,7 @@ CREDIT = [
      EP + "test_float64_states_of_a_float32_network_are_those_of_the_network_in_float64"),
     ("ep:EP.backward", "first = max(first_trained, 1)", "pass", "block 0 learns once where h_0 is clamped",
      EP + "test_clamped_contrastive_gradient_is_the_backpropagated_one_in_the_limit"),
-    ("ep:statistics_kept", "norm.track_running_stats = False", "pass", "batch statistics see the free phase only",
+    ("bridge_net:statistics_kept", "norm.track_running_stats = False", "pass", "batch statistics see the free phase only",
      EP + "test_batch_statistics_see_the_free_phase_only"),
     ("state_bridge:normalised_error", "(predicted - target).square().mean() / (variance + 1e-12)",
      "(predicted - target).square().mean()", "error in units of the variance",
