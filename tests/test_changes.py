@@ -101,7 +101,7 @@ def test_bundles_are_compared_by_their_reports(tmp_path):
     spec = {"dataset": "quadratic", "width": 4, "depth": 1, "epochs": 1, "batch_size": 5000}
     paths = [tmp_path / name for name in ("bp", "dfa")]
     for path, more in zip(paths, ({"method": "bp"}, {"method": "dfa", "credit_norm": "rms"}), strict=True):
-        train(RunSpec(**spec, **more), path)  # type: ignore[arg-type]
+        train(RunSpec(**spec, **more), path)
     table = diff(load_bundle(paths[0]), paths[1])
     assert table.row(quantity="cosine", layer=0).value("a") == pytest.approx(1)
     assert table.to_dict() == diff(*paths).to_dict()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from creditscope import CreditBatch, CreditRule, CreditscopeError
 from creditscope.credit.registry import all_rules
-from creditscope.models import SmallCNN
+from creditscope.models import SmallCNN, ViTMini
 from creditscope.testing import check_rule
 
 BUILT_IN = [name for name, rule in all_rules().items() if rule.__module__.startswith("creditscope.")]
@@ -151,9 +151,17 @@ def test_what_does_not_hold_is_one_line(rule, says):
     assert "\n" not in str(caught.value)
 
 
-def test_a_model_of_ones_own_is_left_as_it_was():
+NETS: dict[str, Any] = {
+    "convolutions": lambda: SmallCNN(4, width=8, size=4),
+    "tokens": lambda: ViTMini(4, width=8, depth=2, patch=2, size=4),
+}
+
+
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("name", ["fa", "cb", "kp", "dfa-sublayers", "dtp", "pepita", "ff"])
+def test_a_model_of_ones_own_is_left_as_it_was(name, net):
     torch.manual_seed(0)
-    model = SmallCNN(4, width=8, size=4)
+    model = NETS[net]()
     before = {k: t.clone() for k, t in model.state_dict().items()}
-    check_rule("kp", model, (torch.randn(6, 3, 4, 4), torch.randint(0, 4, (6,))))
+    check_rule(name, model, (torch.randn(6, 3, 4, 4), torch.randint(0, 4, (6,))))
     assert all(torch.equal(t, before[k]) for k, t in model.state_dict().items())

@@ -9,6 +9,7 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from creditscope.credit.adamw import AdamW
 from creditscope.credit.base import CreditBatch
@@ -99,14 +100,29 @@ def draw_seed(generator: torch.Generator) -> int:
 
 
 @contextmanager
-def same_buffers(model: nn.Module) -> Iterator[None]:
-    """Extra forward passes in training mode leave no trace in running statistics (BatchNorm)."""
-    kept = [(b, b.clone()) for b in model.buffers()]
+def statistics_kept(model: nn.Module) -> Iterator[None]:
+    """BatchNorm in train mode goes on using the batch, and its running statistics see the free phase only."""
+    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training and m.track_running_stats]
+    for norm in norms:
+        norm.track_running_stats = False
     try:
         yield
     finally:
-        for buffer, before in kept:
-            buffer.copy_(before)
+        for norm in norms:
+            norm.track_running_stats = True
+
+
+@contextmanager
+def same_buffers(model: nn.Module) -> Iterator[None]:
+    """Extra forward passes in training mode leave no trace in running statistics (BatchNorm) or in other buffers."""
+    kept = [(buffer, buffer._version, buffer.clone()) for buffer in model.buffers()]
+    try:
+        with statistics_kept(model):  # not written at all: a graph that was built before may still need them
+            yield
+    finally:
+        for buffer, version, before in kept:
+            if buffer._version != version:
+                buffer.copy_(before)
 
 
 def read_states(batch: CreditBatch) -> list[Tensor]:

@@ -9,19 +9,18 @@ backpropagation, so how far the relaxation came is part of the result: `EP.last`
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from creditscope.credit.base import CreditBatch, CreditRule, Options
-from creditscope.credit.bridge_net import as_interface
+from creditscope.credit.bridge_net import as_interface, statistics_kept
 from creditscope.stream.interface import InterfaceStream, Stream
 from creditscope.stream.untouched import no_parameter_grads
 
@@ -362,16 +361,3 @@ def _in_double(stream: InterfaceStream, h0: Tensor) -> tuple[InterfaceStream, St
             branches.append(twin.branch(layer, free[-1]))
             free.append(branches[-1] if twin.kind == "plain" else free[-1] + branches[-1])
     return twin, free, branches
-
-
-@contextmanager
-def statistics_kept(model: nn.Module) -> Iterator[None]:
-    """BatchNorm in train mode goes on using the batch, and its running statistics see the free phase only."""
-    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training and m.track_running_stats]
-    for norm in norms:
-        norm.track_running_stats = False
-    try:
-        yield
-    finally:
-        for norm in norms:
-            norm.track_running_stats = True

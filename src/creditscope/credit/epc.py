@@ -10,7 +10,8 @@ from pydantic import Field
 from torch import Tensor
 
 from creditscope.credit.base import Options
-from creditscope.credit.ep import Point, Relaxation, States, statistics_kept
+from creditscope.credit.bridge_net import statistics_kept
+from creditscope.credit.ep import Point, Relaxation, States
 from creditscope.credit.pc import PC
 from creditscope.stream.interface import InterfaceStream
 from creditscope.stream.untouched import no_parameter_grads

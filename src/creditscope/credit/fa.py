@@ -46,7 +46,8 @@ class FA(CreditRule):
 
     def _find_twins(self, stream: Stream) -> None:
         blocks = stream.blocks if isinstance(stream, InterfaceStream) else [None] * stream.depth
-        self._twins = [block.linear_twin() if hasattr(block, "linear_twin") else None for block in blocks]  # type: ignore[union-attr,operator]
+        with torch.random.fork_rng(devices=[]):  # the values that a twin is made with are not used
+            self._twins = [block.linear_twin() if hasattr(block, "linear_twin") else None for block in blocks]  # type: ignore[union-attr,operator]
 
     def attach(self, stream: Stream) -> None:
         self._find_twins(stream)

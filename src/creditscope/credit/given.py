@@ -41,6 +41,9 @@ class GivenCredit(CreditRule):
         logits = batch.h[-1] if batch.logits is None else batch.logits
         return checked(full, CreditBatch(stream, batch.h, logits, batch.y, batch.g[-1]), self.name)
 
+    def credit(self, batch: CreditBatch) -> list[Tensor]:
+        raise CreditscopeError("credit that came as arrays cannot be asked for other states; give the rule itself")
+
     def exact_layers(self, depth: int) -> tuple[int, ...]:
         return self._exact
 

@@ -40,7 +40,7 @@ def layer_table(report: DiagnosticReport) -> tuple[list[str], list[list[float | 
     """(columns, rows): the facts of a report layer by layer; None where one is not measurable."""
     from creditscope.changes import layers
 
-    facts = {"layer": [float(k) for k in range(report.facts.stream.depth + 1)]}
+    facts: dict[str, list[float | None]] = {"layer": [float(k) for k in range(report.facts.stream.depth + 1)]}
     facts |= {name: [cell.number for cell in cells] for name, cells in layers(report.facts)}
     return list(facts), [list(row) for row in zip(*facts.values(), strict=True)]
 

@@ -13,7 +13,7 @@ from creditscope.integrations.base import require
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from creditscope.arrays import Claims
+    from creditscope.protocol.report import Claims
 
 jax: Any = require("jax", "jax")
 
