@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.trust import calibration
 
 from creditscope.protocol import estimate
+from creditscope.training.spec import make_spec
 
 
 def test_what_a_report_says_of_the_estimate_follows_from_the_points():
@@ -24,10 +25,7 @@ def test_bias_and_wrong_sides_by_hand():
 
 
 def test_one_null_serves_both_sites_and_every_network_of_the_grid_has_one():
-    by_site = [
-        calibration.make_spec({"method": "fa", "credit_norm": "none", "credit_site": site})
-        for site in ("input", "output")
-    ]
+    by_site = [make_spec({"method": "fa", "credit_norm": "none", "credit_site": site}) for site in ("input", "output")]
     assert len({calibration.null_of(spec).hash for spec in by_site}) == 1
     specs = [(spec.hash, n) for spec, n in calibration.grid()]
     assert len(set(specs)) == len(specs)
