@@ -30,6 +30,8 @@ from creditscope.stream.recorded import HALF, ArrayBatch, ArrayBatches, LossFrom
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+__all__ = ["Claims", "diagnose_arrays"]
+
 CROSS_ENTROPY = "cross-entropy"
 SAME_LOSS = 1e-3
 """Largest relative difference between losses that were given and those of `loss_from`."""

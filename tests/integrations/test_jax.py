@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,7 @@ def equinox(w: dict[str, Any]) -> Made:
         net = eqx.tree_at(where, net, jnp.asarray(value))
     parts = Blocks(
         lambda m, x: jax.vmap(m.embed)(x),
-        [lambda m, h, k=k: jax.vmap(m.blocks[k])(h) for k in range(DEPTH)],
+        [partial(lambda k, m, h: jax.vmap(m.blocks[k])(h), k) for k in range(DEPTH)],
         lambda m, h: jax.vmap(lambda z: m.out_head(m.out_ln(z)))(h),
     )
     return parts, net, lambda m, x: jax.vmap(m)(x)
@@ -169,7 +169,7 @@ def flax(w: dict[str, Any]) -> Made:
     net = Net()
     parts = Blocks(
         lambda p, x: net.apply(p, x, method="first"),
-        [lambda p, h, k=k: net.apply(p, h, k, method="step") for k in range(DEPTH)],
+        [partial(lambda k, p, h: net.apply(p, h, k, method="step"), k) for k in range(DEPTH)],
         lambda p, h: net.apply(p, h, method="last"),
     )
     return parts, {"params": tree}, net.apply

@@ -13,7 +13,7 @@ from creditscope.integrations.base import require
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from creditscope.protocol.report import Claims
+    from creditscope.arrays import Claims
 
 jax: Any = require("jax", "jax")
 
