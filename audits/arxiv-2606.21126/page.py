@@ -192,9 +192,9 @@ class Page:
             if not cells["margin_matched"].known:
                 cells["margin_matched"] = replace(get_quantity("margin_bp").over(g), note="bp null")
             p = published[g.spec.method]
-            rows.append(
-                Row({"method": Cell(g.label), "published": Cell(f"{float(p.value):.3f} ± {p.std:.3f}"), **cells})
-            )
+            length = self.paper.paper.common["epochs"]
+            told = f"{float(p.value):.3f} ± {p.std:.3f}" + (f" (at {length} epochs)" if g.spec.epochs != length else "")
+            rows.append(Row({"method": Cell(g.label), "published": Cell(told), **cells}))
         titles = {"accuracy": {"title": "ours"}, "margin_matched": {"title": "margin to null (pp)"}}
         columns = [get_quantity(name).column(**titles.get(name, {})) for name in names]
         return pipe(Table("primary", "", (Column("method"), Column("published"), *columns), tuple(rows)))
@@ -282,12 +282,9 @@ def pipe(table: Table) -> str:
 
 
 def drafts(places: Iterable[str]) -> str:
-    """The drafts that the places name, in the order of the drafts."""
-    return ", ".join(
-        name
-        for name in ("v1", "outline", "code README", "v2", "final", "public history")
-        if any(name in p for p in places)
-    )
+    """The drafts that the places name, in their order (the outline and the README of the code stand between v1 and v2)."""
+    names = ("v1", "v2", "final", "history")
+    return ", ".join(name for name in names if any(name in p for p in places))
 
 
 def between(text: str, made: str) -> str:
