@@ -194,7 +194,12 @@ def epoch_panels(
         chart("accuracy", "test accuracy", "test set", columns["accuracy"]),
         chart("growth", "growth", step, columns["growth"], log=True, levels=(Level(growth, f"D1 {growth:g}"),)),
         chart(
-            "reference", "‖g_L‖ / 128", SIZE_128, columns["reference_norm_128"], log=True, levels=(_floor(limits, dtype),)
+            "reference",
+            "‖g_L‖ / 128",
+            SIZE_128,
+            columns["reference_norm_128"],
+            log=True,
+            levels=(_floor(limits, dtype),),
         ),
     ]
 
