@@ -38,7 +38,9 @@ def rule_options(name: str) -> str:
     options = rule_class(name).Options
     if options is Options:
         return f"`{name}` has no options of its own.\n"
-    docs = attribute_docs(options)
+    docs = {}
+    for cls in reversed(options.__mro__[: options.__mro__.index(Options)]):
+        docs |= attribute_docs(cls)
     rows = []
     for key, field in options.model_fields.items():
         kind = field.annotation
