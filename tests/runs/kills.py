@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 
 DRIVER = Path(__file__).with_name("driver.py")
+PATIENCE = 900.0
+"""Seconds that a test waits for another process. It costs nothing where all is well, and a busy machine is no failure."""
 
 
 def start(store: Path, log: Path) -> subprocess.Popen[bytes]:
@@ -47,7 +49,7 @@ def disturb(store: Path, log: Path, kills: int, rng: random.Random) -> None:
         target = rng.choice(targets) if targets and rng.random() < 0.5 else driver.pid
         with contextlib.suppress(ProcessLookupError):
             os.kill(target, signal.SIGKILL)
-        ended(driver, 120, "a driver that was killed, or whose worker was, to end")
+        ended(driver, PATIENCE, "a driver that was killed, or whose worker was, to end")
 
 
 def ended(process: subprocess.Popen[bytes], limit: float, what: str) -> int:
@@ -60,7 +62,7 @@ def ended(process: subprocess.Popen[bytes], limit: float, what: str) -> int:
 
 
 def finish(store: Path, log: Path) -> int:
-    return ended(start(store, log), 200, "a driver to finish the grid of small runs")
+    return ended(start(store, log), PATIENCE, "a driver to finish the grid of small runs")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.runs.driver import tiny_specs
-from tests.runs.kills import disturb, ended, finish, result_hashes, session, start
+from tests.runs.kills import PATIENCE, disturb, ended, finish, result_hashes, session, start
 
 from creditscope.runs.store import Store
 
@@ -67,18 +67,18 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path):
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  (ignored in the background)
     )
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + PATIENCE
     while not list(tmp_path.glob("store/runs/.*.partial/resume.safetensors")):
-        assert time.monotonic() < deadline, "waited 100 s for the first run to finish its first epoch"
+        assert time.monotonic() < deadline, f"waited {PATIENCE:g} s for the first run to finish its first epoch"
         time.sleep(0.1)
     os.kill(driver.pid, signal.SIGINT)
-    _, said = driver.communicate(timeout=100)
+    _, said = driver.communicate(timeout=PATIENCE)
     assert driver.returncode not in (0, None)
     assert "run the same command again to go on" in said
     assert "Traceback" not in said
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while left := session(driver.pid):
-        assert time.monotonic() < deadline, f"waited 20 s for the workers of the driver to end; left: {left}"
+        assert time.monotonic() < deadline, f"waited {PATIENCE:g} s for the workers of the driver to end; left: {left}"
         time.sleep(0.1)
     assert Store(tmp_path / "store").running() == []
     assert list(tmp_path.glob("store/runs/.*.partial/resume.safetensors"))
