@@ -15,6 +15,14 @@ import torch  # noqa: E402  (the thread count is read when torch is loaded)
 torch.set_num_threads(1)
 
 
+def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
+    """Tests that make environments from the network run where they are asked for: `-m network`."""
+    if "network" not in config.option.markexpr:
+        asked = [item for item in items if not item.get_closest_marker("network")]
+        config.hook.pytest_deselected(items=[item for item in items if item not in asked])
+        items[:] = asked
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Each reason for which tests were skipped, in one line with how many: a skip that nobody reads is a test that is gone."""
     reasons: Counter[str] = Counter()

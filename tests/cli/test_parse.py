@@ -23,7 +23,10 @@ from .calls import one_line_error
         (["train", "--epoch", "1"], "unknown option --epoch; did you mean '--epochs'?; see creditscope train --help"),
         (["train", "--epochs", "abc"], "--epochs takes INT, not 'abc'; see creditscope train --help"),
         (["train", "--epochs", "-3"], "epochs: must be 1 or more (got -3)\n"),
-        (["diagnose"], "diagnose: missing bundle PATH (Directory of the bundle); see creditscope diagnose --help"),
+        (
+            ["diagnose"],
+            "diagnose: missing bundle PATH (Directory of the bundle, or a record",
+        ),
         (["study", "run", "audit"], "study run: missing --store PATH (Directory of the store"),
         (["runs", "lst"], "unknown command 'runs lst'; did you mean 'list'? commands are list, show"),
         (["train", "--dataset", "cifar11"], "--dataset is 'cifar11'; did you mean 'cifar10'? choose one of"),

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from creditscope.files import plain
-from creditscope.measure.facts import Facts, FreshB, LayerMeans, Nudging, Perturbation
+from creditscope.measure.facts import DepthProfile, Facts, FreshB, LayerMeans, Nudging, Paired, Perturbation, Readout
 from creditscope.protocol.report import make_report
 from creditscope.runs.record import Record
 from creditscope.studies.catalogue import get_study
@@ -34,6 +34,17 @@ def _means(value: float) -> LayerMeans:
     )
 
 
+def _profile(dice: random.Random) -> DepthProfile:
+    curve, twin = (
+        tuple(Readout(accuracy=a, low=a - 0.01, high=a + 0.01, width=8, strength=1e-3) for a in accuracies)
+        for accuracies in ([0.3 + 0.1 * dice.random() for _ in range(5)], [0.3 - 0.01 * k for k in range(5)])
+    )
+    return DepthProfile(
+        curve=curve, twin=twin, margin=Paired(pp=5.0, low_pp=4.0, high_pp=6.0), steps=(None,) * 4, first_loss=2,
+        n_fit=100, n_test=100, fit_rows=100, test_rows=100, fit_samples="x", test_samples="y", seed=0, rest="keep",
+    )  # fmt: skip
+
+
 def full(facts: Facts, dice: random.Random) -> Facts:
     """The facts with a made-up full level."""
     draws = tuple(dice.gauss(0, 0.02) for _ in range(20))
@@ -43,6 +54,7 @@ def full(facts: Facts, dice: random.Random) -> Facts:
                 credit=_means(dice.uniform(-0.1, 0.6)), reference=_means(0.99), random=_means(0.01),
                 directions=32, epsilon=1e-3, seed=0, **COMMON,
             ),
+            "profile": _profile(dice),
             "nudging": Nudging(credit=_means(-(10 ** dice.uniform(-5, -3))), step=0.01, **COMMON),
             "fresh_b": FreshB(
                 trained=dice.uniform(0.05, 0.3), mean=0.0, std=0.02, z=5.0, draws=draws, layers=(1, 2, 3), seed=0,

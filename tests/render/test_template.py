@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import re
@@ -23,7 +24,8 @@ from creditscope.render.document import Block, Heading, Items, Paragraph, Table,
 from creditscope.render.template import Entry, Null, reporting_section
 from creditscope.runs.store import Store
 from creditscope.studies.catalogue import get_study
-from creditscope.studies.shown import full_reports, stored_studies
+from creditscope.studies.shown import Stored, full_reports, stored_studies
+from creditscope.tables import Cell
 from creditscope.training.loop import train
 
 from ..protocol.factory import make_facts
@@ -252,20 +254,26 @@ def test_a_directory_that_may_not_be_read_is_told_and_left_out(store, tmp_path, 
 
 
 def test_a_store_shows_what_is_measured_and_measures_only_when_asked(store, tmp_path, monkeypatch, capsys):
-    from creditscope.studies import freshb, result
+    from creditscope.runs import record
+    from creditscope.studies import freshb
 
     root = tmp_path / "store"
     shutil.copytree(store, root)
     runs = dfa_runs(root)
-    monkeypatch.setattr(freshb, "specs", lambda preset: [b.spec for b in runs])
+    fewer = dataclasses.replace(freshb.STUDY, specs=lambda preset: [b.spec for b in runs])
+    monkeypatch.setattr(freshb, "STUDY", fewer)
     Store(root).write_plan("freshb", "smoke", [b.spec.hash for b in runs])
     Store(root).write_plan("depth", "smoke", [])
     before = stored_studies(root)
     networks = sum(not s.frozen for s in get_study("depth").specs("smoke"))
-    assert f"depth (smoke): none of {networks} networks is trained yet" in before.begun
-    assert [line for line in before.begun if line.startswith("freshb")] == [
-        "freshb (smoke): the full level is measured for 0 of 2 networks; --full measures the rest"
-    ]
+    assert f"depth (smoke): 0 of {networks} networks are trained" in before.begun
+
+    def cells(found: Stored) -> list[Cell]:
+        return [row["fresh_b"] for row in dict((t.name, t) for _, t in found.results)["freshb"].rows]
+
+    assert [(c.known, c.note) for c in cells(before)] == [
+        (False, "the full level was not measured; --full measures it")
+    ] * len(runs)
     assert not (root / "full").exists()
     calls: list[Any] = []
     fuller = make_report(make_facts(cosines=(0.4, 0.1, 0.1, 0.1, 0.1)), run=runs[0].spec.hash).to_dict()
@@ -274,13 +282,11 @@ def test_a_store_shows_what_is_measured_and_measures_only_when_asked(store, tmp_
         calls.append(bundle.spec)
         return {**fuller, "run": bundle.spec.hash}
 
-    monkeypatch.setattr(result, "measure_full", measure)
+    monkeypatch.setattr(record, "measure_full", measure)
     stored_studies(root, full=True)
     assert calls == [b.spec for b in runs]
     (root / "full" / f"{runs[1].spec.hash}.json").unlink()
-    partly = dict((r.name, r) for _, r in stored_studies(root).results)["freshb"]
-    assert "the full level is measured for 1 of 2 networks; --full measures the rest" in partly.notes
-    assert len(partly.rows) == 1
+    assert [c.note.startswith("the full level was not measured") for c in cells(stored_studies(root))] == [False, True]
     assert [r.run for r in full_reports(root)] == [runs[0].spec.hash]
     assert main(["report", str(root), "--html", str(tmp_path / "r.html")]) == 0
     assert 'id="study-freshb-smoke"' in (tmp_path / "r.html").read_text()

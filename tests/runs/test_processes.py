@@ -30,7 +30,7 @@ def quiet(tmp_path_factory) -> Path:
 
 def test_two_drivers_share_the_grid_and_train_nothing_twice(quiet, tmp_path):
     drivers = [start(tmp_path / "store", tmp_path / "log") for _ in range(2)]
-    assert [ended(d, 200, "a driver to train its share of six small runs") for d in drivers] == [0, 0]
+    assert [ended(d, PATIENCE, "a driver to train its share of six small runs") for d in drivers] == [0, 0]
     trained = Counter((tmp_path / "log").read_text().split())
     assert trained == Counter(s.hash for s in tiny_specs())
     assert result_hashes(tmp_path / "store") == result_hashes(quiet)

@@ -8,7 +8,7 @@ from creditscope.runs.groups import Group
 from creditscope.studies.field import RATE, RULES
 from creditscope.studies.grid import make
 from creditscope.studies.study import METHOD, Study
-from creditscope.tables import Statement, Table, state
+from creditscope.tables import Plot, Statement, Table, state
 from creditscope.training.spec import RunSpec, make_spec
 
 FACTORS = (1.0, 0.25, 4.0)
@@ -45,5 +45,5 @@ STUDY = Study(
     quantities=("accuracy", "growth", "reference_norm_128", "gamma"),
     order=lambda g: (g.label, g.spec.lr or 0.0),
     conclude=conclude,
-    plots=(),
+    plots=(Plot("lr", "accuracy", "method"),),
 )
