@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +24,7 @@ from tests.trust.defects import MUTANTS, GoneError, Mutant, mutated  # noqa: E40
 
 SLOTS = 2
 TIMEOUT = 120
+NEEDS_JAX = ("integrations/test_jax.py::", "test_arrays.py::test_bfloat16_")
 CAUGHT, SURVIVED, GONE, NO_TEST = "caught", "SURVIVED", "PLACE IS GONE", "TEST DOES NOT RUN"
 
 
@@ -155,6 +157,9 @@ def sound(tests: list[str], work: Path) -> str:
 def main(args: list[str]) -> int:
     words, options = [a for a in args if a[:2] != "--"], [a for a in args if a[:2] == "--"]
     chosen = [m for m in MUTANTS if all(any(w in text for text in m) for w in words)]
+    if find_spec("jax") is None and (left := [m for m in chosen if m.test.startswith(NEEDS_JAX)]):
+        print(f"{len(left)} defects need jax (make test-jax installs it) and are left out")
+        chosen = [m for m in chosen if m not in left]
     started = time.monotonic()
     preload()
     with tempfile.TemporaryDirectory(prefix="creditscope-mutate-") as directory:
