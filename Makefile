@@ -73,6 +73,9 @@ test: $(DEV_READY) ## ruff, mypy, import-linter and pytest (arguments: PYTEST_AR
 test-jax: $(JAX_READY) ## the tests of the JAX adapter (adds jax, flax and equinox to .venv, 0.5 GB)
 	$(ONE_THREAD) $(BIN)/python -m pytest tests/integrations/test_jax.py tests/test_arrays.py $(PYTEST_ARGS)
 
+# Another package to be compared with, beside .venv's own packages: it names versions of torch that are gone.
+biotorch = [ -d $(VENV)/peers/biotorch ] || $(PIP) install --no-deps --target $(VENV)/peers biotorch==0.0.16 2>/dev/null
+
 # Extras, and the reasons for which tests may be skipped where one cannot be had.
 EXTRAS := ray slurm dask query tensorboard wandb trackio lightning hf timm dev-jax
 .PHONY: test-all
@@ -81,6 +84,9 @@ test-all: $(DEV_READY) ## the tests with every extra installed and nothing skipp
 		$(PIP) install -c $(PINS) --no-build-isolation -e ".[$$extra]" || { \
 			echo "creditscope: extra $$extra could not be installed (see above); its tests are skipped"; \
 			allowed="$$allowed,extra $$extra is missing"; }; done; \
+	{ $(biotorch); } || { \
+		echo "creditscope: BioTorch could not be installed; the comparison with it is skipped"; \
+		allowed="$$allowed,BioTorch is not there"; }; \
 	command -v pdflatex > /dev/null || { \
 		echo "creditscope: no pdflatex here (a program of the system, not of pip); its tests are skipped"; \
 		allowed="$$allowed,no pdflatex here"; }; \
@@ -96,8 +102,7 @@ format: $(DEV_READY) ## settle questions of style
 
 .PHONY: bench
 bench: $(DEV_READY) ## run the benchmarks (arguments: BENCH_ARGS)
-	@[ -d $(VENV)/peers/biotorch ] || $(PIP) install --no-deps --target $(VENV)/peers biotorch==0.0.16 2>/dev/null || \
-		echo "creditscope: BioTorch could not be installed; the comparison with it is left out"
+	@$(biotorch) || echo "creditscope: BioTorch could not be installed; the comparison with it is left out"
 	$(ONE_THREAD) PYTHONPATH=$(VENV)/peers $(BIN)/python -W ignore -m benchmarks $(BENCH_ARGS)
 
 .PHONY: example-pcx example-fabricpc
