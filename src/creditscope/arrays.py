@@ -277,7 +277,7 @@ def _functional(
     stream: RecordedStream, kept: list[_Kept], rule: GivenCredit | None
 ) -> dict[str, Perturbation | Nudging | FreshB | None]:
     """The fields `perturbation`, `nudging`, `fresh_b` of the facts."""
-    fresh = FreshB(layers=(), seed=FRESH_SEED, reason="not measured: from arrays the rule cannot be drawn anew")
+    fresh = FreshB(layers=(), seed=FRESH_SEED, reason="not measured: the rule's feedback cannot be redrawn from arrays")
     found: dict[str, Perturbation | Nudging | FreshB | None] = {"fresh_b": None if rule is None else fresh}
     if not kept:
         rho, nudge = not_measured(

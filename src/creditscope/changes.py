@@ -62,7 +62,7 @@ def _report(given: Any, name: str) -> DiagnosticReport:
     if isinstance(given, str | Path):
         path = Path(given)
         if not path.exists():
-            raise CreditscopeError(f"{path} is not there; give a report (JSON) or the directory of a bundle")
+            raise CreditscopeError(f"{path} does not exist; give a report (JSON) or the directory of a bundle")
         if path.is_file():
             return DiagnosticReport.from_json(path)
         given = load_bundle(path)

@@ -169,7 +169,7 @@ def read_json(path: Path, what: str) -> Any:
             raise CreditscopeError(f"{path} has {size:,} bytes; a {what} has at most {MAX_JSON:,}")
         return json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise CreditscopeError(f"{path} is missing; {what} expected there") from None
+        raise CreditscopeError(f"{path} is missing; expected {what}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise CreditscopeError(f"cannot read {path}: {error}") from None
     except CreditscopeError:
@@ -199,7 +199,7 @@ def read_tensors(path: Path, what: str) -> dict[str, Any]:
         loaded: dict[str, Any] = safetensors.torch.load_file(path)
         return loaded
     except FileNotFoundError:
-        raise CreditscopeError(f"{path} is missing; {what} expected there") from None
+        raise CreditscopeError(f"{path} is missing; expected {what}") from None
     except (safetensors.SafetensorError, OSError, ValueError, KeyError) as error:
         if isinstance(error, CreditscopeError):
             raise

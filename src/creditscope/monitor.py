@@ -75,7 +75,7 @@ class Monitor:
         self.every = _checked_every(every)
         self.stop_on = _checked_stop(stop_on)
         if not _is_count(patience, 1):
-            raise CreditscopeError(f"patience is {patience!r}; give the number of measurements running, 1 or more")
+            raise CreditscopeError(f"patience is {patience!r}; give a number of consecutive measurements, 1 or more")
         self.patience = patience
         self.path = _checked_path(path)
         self.model = original(model)

@@ -93,7 +93,7 @@ def read_record(path: str | Path) -> Record:
     """Read a record; what is damaged, foreign or too large is one line."""
     path = Path(path)
     if path.suffix not in (NPZ, SAFETENSORS):
-        raise CreditscopeError(f"{path} is no record; a record is a {NPZ} or {SAFETENSORS} file")
+        raise CreditscopeError(f"{path} is not a record; a record is a {NPZ} or {SAFETENSORS} file")
     try:
         size = path.stat().st_size
     except OSError as error:
@@ -237,4 +237,4 @@ def _text(array: np.ndarray[Any, Any]) -> str:
         return str(array.reshape(())[()])
     if array.dtype == np.uint8 and array.ndim == 1:
         return array.tobytes().decode()
-    raise ValueError(f"the header is {array.dtype} of shape {array.shape}, no text")
+    raise ValueError(f"the header is {array.dtype} of shape {array.shape}, not text")

@@ -177,7 +177,7 @@ class Table(Shown):
         """The one row with these values."""
         found = self.where(**wanted).rows
         if len(found) != 1:
-            raise CreditscopeError(f"{len(found)} rows of table {self.name} have {wanted}; one was wanted")
+            raise CreditscopeError(f"{len(found)} rows of table {self.name} have {wanted}; expected one")
         return found[0]
 
     def to_dict(self) -> dict[str, Any]:

@@ -210,7 +210,7 @@ def test_findings_one_to_four_equal_the_files(raw):
         assert found(words) == [pytest.approx(10 ** np.sqrt(np.mean(np.square(ratios))), rel=0.06)]
     for norm in ("none", "rms"):
         fa, dfa = (last(primary(raw, m)[norm]) for m in ("fa", "dfa"))
-        told = found(rf"([\d.]+) pp (?:are left )?\({norm}\)")
+        told = found(rf"([\d.]+) pp (?:remain )?\({norm}\)")
         assert told == [pytest.approx(100 * np.mean([fa[s] - dfa[s] for s in fa]), abs=0.06)]
     means = [np.mean(list(by_seed.values())) for by_seed in frozen.values()]
     assert found(r"differ by ([\d.]+) pp") == [pytest.approx(100 * (max(means) - min(means)), abs=0.06)]

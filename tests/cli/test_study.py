@@ -86,7 +86,7 @@ def test_a_damaged_run_is_not_counted_as_done(tmp_path, capsys, study_store):
     ("args", "says"),
     [
         (["runs", "rm", "--store", "STORE"], "needs the hash of a run"),
-        (["study", "run", "early", "--store", "STORE", "--workers", "0"], "0 workers train nothing"),
+        (["study", "run", "early", "--store", "STORE", "--workers", "0"], "--workers is 0; give 1 or more"),
     ],
 )
 def test_a_wrong_call_is_one_line(study_store, args, says, capsys, tmp_path, monkeypatch):

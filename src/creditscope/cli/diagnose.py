@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Diagnose:
-    """Measure the network of a bundle again, or the arrays of a record, and judge it. Exit code 0; with --strict 0 where every
-    verdict passes, 3 where one fails, 4 otherwise.
+    """Measure the network of a bundle again, or the arrays of a record, and judge it. Exit code 0; with --strict 0
+    if every verdict passes, 3 if one fails, 4 otherwise.
 
     Example: creditscope diagnose runs/dfa --protocol four-diagnostic --json report.json --strict
     """
@@ -30,7 +30,7 @@ class Diagnose:
     protocol: str = "three-check"
     """Verdict policy: three-check, three-check/1.0 or four-diagnostic."""
     null: tuple[Path, ...] = ()
-    """Bundles of frozen-blocks nulls (default: those beside the bundle that fit it)."""
+    """Bundles of random-blocks baselines (default: those in the same directory that match)."""
     data_dir: Path | None = None
     """Where the CIFAR files are."""
     json: Path | None = None
@@ -40,7 +40,7 @@ class Diagnose:
     full: bool = False
     """Also measure perturbation correlation, nudging and the fresh-B null."""
     profile: bool = True
-    """Also fit linear readouts at every depth (the depth profile); of a null never."""
+    """Skip the depth profile (linear readouts at every depth); nulls never have one."""
     strict: bool = False
     """Exit with code 3 if the verdict fails, 4 if it neither fails nor passes."""
     github: bool = False

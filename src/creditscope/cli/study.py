@@ -50,13 +50,13 @@ class Plan:
     """Name of the study, or the path of a file that defines STUDY."""
     preset: PresetName = "smoke"
     """smoke (embedded dataset, under two minutes), quick (real data, few epochs), paper (published recipe and seeds),
-    reduced (paper, with fewer epochs or seeds where a run is costly)."""
+    reduced (paper, with fewer epochs or seeds for costly runs)."""
     seeds: tuple[int, ...] = ()
     """Only these seeds of the grid (default: all)."""
     store: Path | None = None
-    """Store to look for runs that are done already."""
+    """Store with runs that are already done."""
     archive: Path | None = None
-    """Archive of results (such as results/): the runs that it has count as done."""
+    """Archive of results (such as results/); its runs count as done."""
     workers: int | None = None
     """Runs at the same time (default: one per core)."""
     data_dir: Path | None = None
@@ -89,16 +89,16 @@ class Run:
     names: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Names of the studies, or paths of files that define STUDY; runs that they share are trained once."""
     store: Path
-    """Directory of the store; made where there is none."""
+    """Directory of the store; created if missing."""
     archive: Path | None = None
-    """Archive of results (such as results/): the runs that it has count as done."""
+    """Archive of results (such as results/); its runs count as done."""
     preset: PresetName = "smoke"
     """smoke (embedded dataset, under two minutes), quick (real data, few epochs), paper (published recipe and seeds),
-    reduced (paper, with fewer epochs or seeds where a run is costly)."""
+    reduced (paper, with fewer epochs or seeds for costly runs)."""
     seeds: tuple[int, ...] = ()
     """Only these seeds of the grid (default: all)."""
     executor: Literal["local", "ray", "slurm", "dask"] = "local"
-    """Where the runs are executed."""
+    """Where to execute the runs."""
     workers: int | None = None
     """Runs at the same time (default: one per core)."""
     address: str | None = None
@@ -132,7 +132,7 @@ class Run:
         from creditscope.studies.grid import unique
 
         if self.workers is not None and self.workers < 1:
-            raise CreditscopeError(f"{self.workers} workers train nothing; give 1 or more")
+            raise CreditscopeError(f"--workers is {self.workers}; give 1 or more")
         if not self.names:
             raise CreditscopeError("study run needs the name of a study; see `creditscope study list`")
         wanted = {name: _chosen(name, self.preset, self.seeds) for name in self.names}
@@ -162,7 +162,7 @@ class Run:
             failures = run_store(specs, store, executor, data_dir=self.data_dir, console=console)
         except KeyboardInterrupt:
             raise CreditscopeError(
-                f"stopped; finished epochs are kept in {store.root}: run the same command again to go on"
+                f"stopped; finished epochs are kept in {store.root}: run the same command again to resume"
             ) from None
         executor.shutdown()
         for failure in failures:

@@ -92,7 +92,7 @@ class CreditRule(ABC):
     site: ClassVar[str | None] = None
     """Where block l learns from, if the rule itself says so (`uses_norm` is then False); None: the run's credit_site."""
     has_feedback: ClassVar[bool] = False
-    """True if `setup` draws feedback of the rule's own: `redraw` then draws it anew."""
+    """True if `setup` draws feedback that `redraw` can draw again."""
     Options: ClassVar[type[Options]] = Options
     credit_site: str | None = None
     """`input`: block l learns from a_l; `output`: from a_{l+1}. Set by training and by a bundle; None: not stated."""
@@ -138,7 +138,7 @@ class CreditRule(ABC):
         """Called after each step of the optimiser; the gradients are still there. A rule moves its feedback here."""
 
     def redraw(self, stream: Stream, n_classes: int, generator: torch.Generator) -> CreditRule | None:
-        """The same rule with everything random drawn anew and nothing trained (fresh-B null); None: not applicable."""
+        """The same rule with everything random redrawn and nothing trained (fresh-B null); None: not applicable."""
         if not self.has_feedback:
             return None
         fresh = type(self)(**self.options.model_dump())
@@ -242,7 +242,7 @@ def _filled(rule: CreditRule, credits: Any, batch: CreditBatch) -> Any:
     if rule.uncredited is not None and missing != rule.uncredited:
         raise CreditscopeError(
             f"credit rule {_name(rule)!r} returned None at layers {sorted(missing)} in one batch and at "
-            f"{sorted(rule.uncredited)} in another; return None at the same layers always"
+            f"{sorted(rule.uncredited)} in another; always return None at the same layers"
         )
     if len(missing) == len(credits):
         raise CreditscopeError(

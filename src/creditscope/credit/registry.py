@@ -174,7 +174,7 @@ def _load_others() -> None:
             loaded = point.load()
         except Exception as error:
             raise CreditscopeError(
-                f"{where} cannot be loaded ({type(error).__name__}: {error}); repair or remove it"
+                f"{where} cannot be loaded ({type(error).__name__}: {error}); fix or remove it"
             ) from error
         register(loaded, where)
     for text in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):

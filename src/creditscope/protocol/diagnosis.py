@@ -76,7 +76,7 @@ def diagnose(
         controls only.
     forward_kwargs: given to every forward call of the model beside the inputs.
     shift_labels: token labels only. True scores token t against label t + 1, False against label t; None does as the loss
-        that the model itself computes from `labels` (as given where it has none), and asks for this where that does not tell.
+        that the model itself computes from `labels` (as given where it has none), and asks for this where that does not decide.
     training: facts of the run, where it is known (`creditscope.measure.weight_growth.training_facts`).
     fit_batches: samples that are not in eval_batches (the training data, as for evaluation): adds the depth profile
         (`depth_profile`), and where no null is given its estimate of the depth margin. The verdict stays with the trained null.

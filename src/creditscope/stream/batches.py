@@ -72,7 +72,7 @@ def _labels(y: Any) -> Tensor:
         return torch.as_tensor(y)
     except (TypeError, ValueError, RuntimeError):
         raise CreditscopeError(
-            f"the labels of a batch are a {type(y).__name__} that is no tensor of numbers; give class indices"
+            f"the labels of a batch are a {type(y).__name__} that is not a tensor of numbers; give class indices"
         ) from None
 
 

@@ -199,7 +199,7 @@ class HookedStream(Stream):
                 turned = self.logits_from(self.depth, h.flip(1 - self.batch_dim), example)
             if not same(turned, logits):
                 raise CreditscopeError(
-                    "read='mean' is not true: the logits change when the tokens of h_L change places; leave read= out"
+                    "read='mean' does not hold: the logits change when the tokens of h_L change places; leave read= out"
                 )
         return read
 
@@ -417,7 +417,7 @@ class _Run(_Calls):
             raise self.other_depth(f"{self.calls} times")
         if not self.seen_last:
             raise CreditscopeError(
-                "the model did not come by h_L on this batch; what it does must not change with the data"
+                "the model did not produce h_L on this batch; what it computes must not change with the data"
             )
 
 
@@ -486,4 +486,4 @@ class _Puts(_Calls):
         if self.calls != self.stream.depth:
             raise self.other_depth(f"{self.calls} times")
         if self.missing:
-            raise CreditscopeError(f"the model did not come by h_{min(self.missing)} when it was to be replaced")
+            raise CreditscopeError(f"the model did not produce h_{min(self.missing)} when it was to be replaced")

@@ -37,7 +37,7 @@ def frozen_blocks(
     rest: "fresh" re-initialises embedding, norms and head too, so that a trained model makes an untrained null; "keep" leaves
         them as they are (for a model that is fresh already).
     example: a batch as for `diagnose`: the blocks are looked for (`find_blocks`) and verified by running it.
-    init: how one block starts, where its constructor does not tell.
+    init: how one block starts, if its constructor does not show it.
     build: a function without arguments that makes a new model of the same architecture: every part then starts as the
         constructor starts it. Without it parts start by their `reset_parameters`, where that is what their constructors do;
         a part of which this is not known is refused by name. Buffers of your own modules stay as they are.
