@@ -124,8 +124,8 @@ def _require_known_blocks(model: nn.Module, blocks: list[str], tied: bool) -> No
     if unknown:
         named = ", ".join(map(repr, unknown[:6])) + (f" and {len(unknown) - 6} more" if len(unknown) > 6 else "")
         raise CreditscopeError(
-            f"it is not known how block{'s' if len(unknown) > 1 else ''} {named} start{'' if len(unknown) > 1 else 's'}: "
-            f"{reasons[unknown[0]]}; {INSTEAD}, or init= (how one block starts)"
+            f"cannot tell how block{'s' if len(unknown) > 1 else ''} {named} {'are' if len(unknown) > 1 else 'is'} initialised: "
+            f"{reasons[unknown[0]]}; {INSTEAD}, or init= (a function that initialises one block)"
         )
 
 
@@ -136,7 +136,7 @@ def _require_known_rest(model: nn.Module, inside: list[nn.Module], shared: list[
         if reason:
             where = f"part {name!r}" if name else "the model"
             raise CreditscopeError(
-                f"it is not known how {where} starts: {reason}; {INSTEAD}, or rest='keep' (see its help)"
+                f"cannot tell how {where} is initialised: {reason}; {INSTEAD}, or rest='keep' (see its help)"
             )
     params = dict(model.named_parameters(remove_duplicate=False))
     blocks = {id(p) for part in inside for p in part.parameters(recurse=False)}
