@@ -226,6 +226,13 @@ def test_how_far_each_reading_is(tmp_path):
     assert (row["chosen_log"].n, row["held_z"].value) == (2, pytest.approx(2.0))
 
 
+def test_a_published_zero_has_a_difference_and_no_ratio(tmp_path):
+    row = {"quantity": "cosine[1]", "value": 0.0}
+    (flat,) = compare.lines_table(lines(tmp_path, row, seeds(0.3, cosine=[0.4, 0.25])), "").records()
+    assert flat["difference"] == 0.25
+    assert flat.get("ratio") is None
+
+
 def test_a_line_for_every_claim_in_one_flat_table(tmp_path):
     found = lines(tmp_path, {"quantity": "last_h", "value": 100}, [record(0.3, h=[1.0, 200.0])])
     (flat,) = compare.lines_table(found, "").records()

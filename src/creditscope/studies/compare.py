@@ -211,7 +211,7 @@ def _cells(line: Line) -> dict[str, Cell]:
     made |= {k: getattr(line, k) for k in ("reading", "outcome", "within", "epochs")}
     if isinstance(c, Decision):
         made["quantity"] = c.check
-    elif x is not None and p:
+    elif x is not None and p is not None and (p or not c.log):
         made |= {"ratio": x / p} if c.log else {"difference": x - p}
     made |= {"reason": line.reason.value, "note": "; ".join(filter(None, (c.incomparable, c.note)))}
     made["runs"] = " ".join(key[:10] for key in line.runs)
