@@ -18,8 +18,8 @@ from creditscope.runs.groups import Outcome
 from creditscope.runs.record import Record
 from creditscope.studies import credit_norm, functional, rescue, seeds, temporal, thresholds
 from creditscope.studies.ablation import Decision
-from creditscope.studies.catalogue import NAMES, get_study
-from creditscope.studies.grid import BP, CB, CLIP, DFA, DFA_NONE, EP, FA, FA_RMS, OUTPUT, SB, make
+from creditscope.studies.catalogue import NAMES, RUNS, get_study, question
+from creditscope.studies.grid import BP, CB, CLIP, DFA, DFA_NONE, EP, FA, FA_RMS, OUTPUT, PRESETS, SB, make
 from creditscope.studies.triangulation import State
 from creditscope.tables import Table
 from creditscope.training.spec import make_spec
@@ -46,16 +46,16 @@ def unique(*pools: list[Record]) -> list[Record]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_grid_has_unique_runs_and_smoke_needs_no_file(name):
-    for preset in ("smoke", "quick", "paper"):
+    for preset, runs in zip(PRESETS, RUNS[name], strict=True):
         specs = get_study(name).specs(preset)
-        assert len({s.hash for s in specs}) == len(specs) > 0
+        assert len({s.hash for s in specs}) == len(specs) == runs > 0
         assert preset != "smoke" or {s.dataset for s in specs} == {"quadratic"}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_study_takes_no_runs_at_all_and_says_what_each_column_holds(name):
     found = table(name, [])
-    assert (found.name, found.rows) == (name, ())
+    assert (found.name, found.title, found.rows) == (name, question(name), ())
     assert paragraph((*found.conclusion, *found.convention))
     assert all(column.holds for column in found.columns)
 
