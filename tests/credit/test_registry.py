@@ -241,9 +241,9 @@ def test_a_second_rule_of_one_name_is_refused_by_every_command(text, name, comma
     registry._load_others.cache_clear()
     for _ in range(2):  # and again by the next call in the same process
         assert main(command) == 2
-        said = capsys.readouterr().err
-        assert name in said
-        assert said.count("\n") == 1
+        message = capsys.readouterr().err
+        assert name in message
+        assert message.count("\n") == 1
 
 
 def test_two_files_of_one_name_are_two_files(tmp_path, monkeypatch):
