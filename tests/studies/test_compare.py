@@ -241,7 +241,7 @@ def test_a_line_for_every_claim_in_one_flat_table(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("row", "more", "told"),
+    ("row", "more", "message"),
     [
         ({"quantity": "acuracy", "value": 1}, {}, "published.csv:2: quantity 'acuracy' is unknown; did you mean 'accuracy'"),
         ({"quantity": "accuracy", "value": "x"}, {}, "published.csv:2: could not convert string to float: 'x'"),
@@ -255,11 +255,11 @@ def test_a_line_for_every_claim_in_one_flat_table(tmp_path):
         ({}, {"paperr": 3}, "audit.json: paperr "),
     ],
 )  # fmt: skip
-def test_mistakes_are_told_with_file_and_line(tmp_path, row, more, told):
+def test_mistakes_are_told_with_file_and_line(tmp_path, row, more, message):
     write(tmp_path, {"quantity": "accuracy", "value": 1, **row} if more else row, **more)
     with pytest.raises(CreditscopeError) as error:
         read_audit(tmp_path)
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 

@@ -191,12 +191,12 @@ def by_claim(lines: Iterable[Line]) -> list[list[Line]]:
 
 def lines_table(lines: Iterable[Line], title: str) -> Table:
     """Every claim under every reading, with the runs behind it."""
-    told = {
+    abouts = {
         "reading": "of what the paper leaves open", "difference": "ours minus published", "epochs": "for which ours trained",
         "ratio": "ours / published, for orders of magnitude", "within": "what the numbers alone say, comparable or not",
     }  # fmt: skip
     rows = tuple(Row(_cells(line), line.runs) for line in lines)
-    return Table("lines", title, tuple(Column(name, about=told.get(name, "")) for name in LINE), rows)
+    return Table("lines", title, tuple(Column(name, about=abouts.get(name, "")) for name in LINE), rows)
 
 
 LINE = (
