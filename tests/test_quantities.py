@@ -86,8 +86,8 @@ def test_what_is_not_there_says_why(name, epoch, why):
 
 
 def test_the_full_level_that_was_not_measured_is_a_reason_and_no_error():
-    bare = one()
-    found = get_quantity("rho").of(Record(bare.spec, bare.trajectory, bare.report))
+    record = one()
+    found = get_quantity("rho").of(Record(record.spec, record.trajectory, record.report))
     assert (found.value, found.note) == (None, "no facts of level full were given")
 
 

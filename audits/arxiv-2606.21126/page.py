@@ -112,8 +112,8 @@ class Page:
         shared = set.intersection(*map(set, by.values()))
         means = [mean([of[s] for s in sorted(shared)]) for of in by.values()]
         low, high = min(means), max(means)
-        told = {"spread": f"{100 * (high - low):.1f}", "low": f"{low:.3f}", "high": f"{high:.3f}"}
-        return told | {"kinds": len(by), "networks": len(by) * len(shared)}
+        extent = {"spread": f"{100 * (high - low):.1f}", "low": f"{low:.3f}", "high": f"{high:.3f}"}
+        return extent | {"kinds": len(by), "networks": len(by) * len(shared)}
 
     def seeds(self) -> dict[str, Any]:
         wide = [r for r in self.records if (r.spec.dataset, r.spec.width, r.spec.depth) == ("cifar10", 512, 2)]
@@ -132,8 +132,8 @@ class Page:
         read, floor = get_quantity("reference_norm_128"), DiagnosticThresholds().g_norm_floor
         found = [(g, r, read.of(r).value) for g in self.primary() for r in g.records]
         moved = [(f"{g.label} seed {r.spec.seed}", v) for g, r, v in found if v * 128 / 1024 < floor <= v]
-        told = "; ".join(f"{name} ({num(v, 2)} and {num(v * 128 / 1024, 2)})" for name, v in moved)
-        return {"networks": len(found), "moved": told or "none"}
+        names = "; ".join(f"{name} ({num(v, 2)} and {num(v * 128 / 1024, 2)})" for name, v in moved)
+        return {"networks": len(found), "moved": names or "none"}
 
     def exact(self) -> str:
         """FA's deep cosine with layer L, which is exact by construction, and without it."""
@@ -195,8 +195,10 @@ class Page:
                 cells["margin_matched"] = replace(get_quantity("margin_bp").over(g), note="bp null")
             p = published[g.spec.method]
             length = self.paper.paper.common["epochs"]
-            told = f"{float(p.value):.3f} ± {p.std:.3f}" + (f" (at {length} epochs)" if g.spec.epochs != length else "")
-            rows.append(Row({"method": Cell(g.label), "published": Cell(told), **cells}))
+            published = f"{float(p.value):.3f} ± {p.std:.3f}" + (
+                f" (at {length} epochs)" if g.spec.epochs != length else ""
+            )
+            rows.append(Row({"method": Cell(g.label), "published": Cell(published), **cells}))
         titles = {"accuracy": {"title": "ours"}, "margin_matched": {"title": "margin to null (pp)"}}
         columns = [get_quantity(name).column(**titles.get(name, {})) for name in names]
         return pipe(Table("primary", "", (Column("method"), Column("published"), *columns), tuple(rows)))

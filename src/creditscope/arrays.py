@@ -232,13 +232,13 @@ def _proof(stream: RecordedStream, kept: list[_Kept], stated: Reduction) -> Proo
     states = [h[:n].double() for h in few.h]
     finite = all(bool(t.isfinite().all()) for t in (*states, *g))
     runs = [stream.logits_from(layer, h, y) for layer, h in enumerate(states)]
-    said = runs[-1] if few.losses is None else few.losses[:n]
-    errors = [difference(run.double(), said.double()) for run in runs]
+    losses = runs[-1] if few.losses is None else few.losses[:n]
+    errors = [difference(run.double(), losses.double()) for run in runs]
     if finite and max(errors) > SAME_LOSS:
         layer = errors.index(max(errors))
         raise CreditscopeError(
             f"loss_from({layer}, h_{layer}) gives the losses {_few(runs[layer])} where "
-            f"{'h_L gives' if few.losses is None else 'the batch has'} {_few(said)}: it is not the same network"
+            f"{'h_L gives' if few.losses is None else 'the batch has'} {_few(losses)}: it is not the same network"
         )
     alone = torch.cat([stream.logits_from(0, states[0][k : k + 1], y[k : k + 1]) for k in range(n)])
     exact = runs[-1].dtype == torch.float64

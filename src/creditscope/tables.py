@@ -228,10 +228,10 @@ class Table(Shown):
 
 def _described(column: Column) -> dict[str, Any]:
     quantity = column.quantity
-    told: dict[str, Any] = {"name": column.name, "title": column.heading, "holds": column.holds}
+    entry: dict[str, Any] = {"name": column.name, "title": column.heading, "holds": column.holds}
     if quantity is not None:
-        told |= {"symbol": quantity.symbol, "unit": quantity.unit, "scale": quantity.scale.value}
-    return told
+        entry |= {"symbol": quantity.symbol, "unit": quantity.unit, "scale": quantity.scale.value}
+    return entry
 
 
 def jsonable(value: Value) -> Any:

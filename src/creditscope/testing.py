@@ -264,8 +264,8 @@ def _counting(kit: _Kit) -> None:
             ):
                 found.append(layer)
     if rule.trained_layers(kit.stream.depth, kit.stream.kind) != tuple(found):
-        said = rule.trained_layers(kit.stream.depth, kit.stream.kind)
-        raise kit.fail(f"says that the credit of layers {said} trains something; that of {tuple(found)} does")
+        stated = rule.trained_layers(kit.stream.depth, kit.stream.kind)
+        raise kit.fail(f"says that the credit of layers {stated} trains something; that of {tuple(found)} does")
 
 
 def _resume(kit: _Kit) -> None:

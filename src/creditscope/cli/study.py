@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import tyro
 
@@ -29,13 +29,11 @@ class List:
     """
 
     def execute(self) -> int:
-        from creditscope.studies.catalogue import NAMES, get_study
-        from creditscope.studies.grid import PRESETS
+        from creditscope.studies.catalogue import RUNS, question
 
-        for name in NAMES:
-            study = get_study(name)
-            sizes = ", ".join(f"{preset} {len(study.specs(preset))}" for preset in PRESETS)
-            print(f"{name:<14}  {study.question}  (runs: {sizes})")
+        for name, runs in RUNS.items():
+            sizes = ", ".join(f"{preset} {n}" for preset, n in zip(get_args(PresetName), runs, strict=True))
+            print(f"{name:<14}  {question(name)}  (runs: {sizes})")
         return 0
 
 
@@ -237,15 +235,16 @@ class Show:
     """Where the CIFAR files are (studies of level full measure when they are shown first)."""
 
     def execute(self) -> int:
+        from creditscope.studies.catalogue import get_study
+
+        get_study(self.name)  # a name that is not known is answered before torch is loaded
         from creditscope.render.tables import FORMS, render_table
         from creditscope.runs.archive import open_source
-        from creditscope.studies.catalogue import get_study
         from creditscope.studies.shown import show
 
         chosen = [form for form in FORMS if getattr(self, form, False)]
         if len(chosen) > 1:
             raise CreditscopeError(f"choose one of {' and '.join(f'--{form}' for form in chosen)}")
-        get_study(self.name)
         table = show(self.name, self.preset, open_source(self.store), self.data_dir)
         print(render_table(table, chosen[0] if chosen else "text").rstrip("\n"))
         return 0

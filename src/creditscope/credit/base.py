@@ -109,10 +109,10 @@ class CreditRule(ABC):
             where = ".".join(map(str, first["loc"]))
             known = ", ".join(self.Options.model_fields) or "none"
             if first["type"] == "extra_forbidden":
-                said = f"no such option; {meant(where, self.Options.model_fields)}".rstrip("; ")
+                reason = f"no such option; {meant(where, self.Options.model_fields)}".rstrip("; ")
             else:
-                said = complaint(first)
-            raise CreditscopeError(f"option {where!r} of method {self.name}: {said} (options: {known})") from None
+                reason = complaint(first)
+            raise CreditscopeError(f"option {where!r} of method {self.name}: {reason} (options: {known})") from None
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
         """Draw whatever the rule owns for this stream."""
@@ -272,8 +272,8 @@ def _name(rule: CreditRule) -> str:
 
 
 def _raised(rule: CreditRule, error: Exception) -> CreditscopeError:
-    told = " ".join(f"{type(error).__name__}: {error}".split())
-    return CreditscopeError(f"credit rule {_name(rule)!r} raised {told}")
+    message = " ".join(f"{type(error).__name__}: {error}".split())
+    return CreditscopeError(f"credit rule {_name(rule)!r} raised {message}")
 
 
 def checked(credits: Any, batch: CreditBatch, name: str) -> list[Tensor]:

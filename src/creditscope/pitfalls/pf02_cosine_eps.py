@@ -31,7 +31,6 @@ FIX = (
 
 EPS = 1e-8
 """Default eps of F.cosine_similarity and nn.CosineSimilarity."""
-NEAR = 10 * EPS
 MODULES = {"torch.nn.CosineSimilarity"}
 
 

@@ -58,7 +58,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
     groups = audit(records)
     decided = {g.label: decisions(g) for g in groups}
     caught = [k for k, d in decided.items() if (d["S1"], d["S3"]) == (Decision.ACCEPT, Decision.REJECT)]
-    told = state(
+    conclusion = state(
         "ablation",
         groups=len(groups),
         caught=caught,
@@ -78,7 +78,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
     )
     drawn = Table("decisions", study.question, (METHOD.column, Column("strategy"), Column("decision")), by_strategy)
     plots = (Plot("method", "decision", "strategy", drawn),)
-    return study.made(columns, rows, told, convention=(state("strategies"), *judged(groups)), plots=plots)
+    return study.made(columns, rows, conclusion, convention=(state("strategies"), *judged(groups)), plots=plots)
 
 
 STUDY = Study(

@@ -191,12 +191,12 @@ def by_claim(lines: Iterable[Line]) -> list[list[Line]]:
 
 def lines_table(lines: Iterable[Line], title: str) -> Table:
     """Every claim under every reading, with the runs behind it."""
-    told = {
+    abouts = {
         "reading": "of what the paper leaves open", "difference": "ours minus published", "epochs": "for which ours trained",
         "ratio": "ours / published, for orders of magnitude", "within": "what the numbers alone say, comparable or not",
     }  # fmt: skip
     rows = tuple(Row(_cells(line), line.runs) for line in lines)
-    return Table("lines", title, tuple(Column(name, about=told.get(name, "")) for name in LINE), rows)
+    return Table("lines", title, tuple(Column(name, about=abouts.get(name, "")) for name in LINE), rows)
 
 
 LINE = (
@@ -211,7 +211,7 @@ def _cells(line: Line) -> dict[str, Cell]:
     made |= {k: getattr(line, k) for k in ("reading", "outcome", "within", "epochs")}
     if isinstance(c, Decision):
         made["quantity"] = c.check
-    elif x is not None and p:
+    elif x is not None and p is not None and (p or not c.log):
         made |= {"ratio": x / p} if c.log else {"difference": x - p}
     made |= {"reason": line.reason.value, "note": "; ".join(filter(None, (c.incomparable, c.note)))}
     made["runs"] = " ".join(key[:10] for key in line.runs)

@@ -35,7 +35,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
     found = [(first_mode2(r, limit), first_epoch(r, "D1", "D2"), r.facts.concentration) for r in records]
     mode2 = [(at, mode1, c) for at, mode1, c in found if at is not None]
     exact = sum(c is not None and at[1] in c.exact_layers for at, _, c in mode2)
-    told = state(
+    conclusion = state(
         "early",
         limit=limit,
         with_mode2=len(mode2),
@@ -63,7 +63,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
     ]
     drawn = course(records, ("top_share", "cosine[0]"), last=EPOCHS)
     plots = tuple(Plot("epoch", y, "method", drawn) for y in ("top_share", "cosine[0]"))
-    return study.made(columns, rows, told, plots=plots)
+    return study.made(columns, rows, conclusion, plots=plots)
 
 
 def _row(record: Record, epoch: int, fired: tuple[str, ...]) -> Row:

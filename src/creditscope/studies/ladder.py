@@ -75,9 +75,9 @@ def build(study: Study, records: Sequence[Record]) -> Table:
         accuracy.column(),
         GAIN.column(),
     ]
-    told = [best_rung(name, rungs) for name, rungs in methods.items()] or [state("no runs")]
+    statements = [best_rung(name, rungs) for name, rungs in methods.items()] or [state("no runs")]
     networks = sorted({network(r.spec) for r in records})
-    return study.made(columns, rows, *told, convention=(state("ladder convention", networks=networks),))
+    return study.made(columns, rows, *statements, convention=(state("ladder convention", networks=networks),))
 
 
 STUDY = Study(

@@ -27,7 +27,7 @@ def specs(preset: str) -> list[RunSpec]:
     return with_nulls([make(preset, m, seed) for seed in seeds_of(preset) for m in (BP, FA, FA_RMS, DFA_NONE, DFA)])
 
 
-def told(method: str, profiles: Sequence[DepthProfile]) -> Statement:
+def profile_of(method: str, profiles: Sequence[DepthProfile]) -> Statement:
     margins = [p.margin.pp for p in profiles if p.margin is not None]
     lost = sorted({p.first_loss for p in profiles if p.first_loss is not None})
     return state(
@@ -55,7 +55,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
                 for quantity, sides in ((READOUT, [p.curve for p in profiles]), (TWIN, [p.twin for p in profiles]))
             }
             rows.append(Row({"method": Cell(name), "layer": Cell(layer), **readouts}, hashes))
-        statements.append(told(name, profiles))
+        statements.append(profile_of(name, profiles))
     columns = [
         Column("method", about="credit rule and credit_norm"),
         Column("layer", "l", about="the readout is of h_l; 0 is the output of the embedding"),

@@ -47,8 +47,8 @@ def build(study: Study, records: Sequence[Record]) -> Table:
         get_quantity("last_h").column(),
         Column("fired", "checks that fire", about="D1, D2 or C at that epoch"),
     ]
-    told = state("random-target", grew=grew, rules=len(by), factor=GREW)
-    return study.made(columns, rows, told, plots=(Plot("epoch", "last_h", "method", drawn),))
+    conclusion = state("random-target", grew=grew, rules=len(by), factor=GREW)
+    return study.made(columns, rows, conclusion, plots=(Plot("epoch", "last_h", "method", drawn),))
 
 
 STUDY = Study(

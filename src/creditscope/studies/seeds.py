@@ -71,7 +71,7 @@ def selections(records: Sequence[Record], size: int = 3) -> Statement | None:
             every[reading] += all(methods.values())
             for label, yes in methods.items():
                 counts[reading][label] = counts[reading].get(label, 0) + yes
-    told = {
+    by_reading = {
         reading: tuple(state("chosen", label=label, k=k) for label, k in found.items())
         for reading, found in counts.items()
     }
@@ -80,7 +80,7 @@ def selections(records: Sequence[Record], size: int = 3) -> Statement | None:
         choices=len(choices),
         size=size,
         seeds=len(complete),
-        **told,
+        **by_reading,
         every_below=(state("all at once", k=every["below"]),) if len(groups) > 1 else (),
         every_fail=(state("all at once", k=every["fail"]),) if len(groups) > 1 else (),
     )
@@ -127,10 +127,10 @@ def build(study: Study, records: Sequence[Record]) -> Table:
         "shares", SHARE.title, (METHOD.column, SHARE.column()),
         tuple(Row({"method": Cell(label), "share": cell}) for label, cell, _ in counted),
     )  # fmt: skip
-    told = [s for _, _, s in counted] or [state("no runs")]
+    statements = [s for _, _, s in counted] or [state("no runs")]
     convention = state("seeds convention", networks=sorted({network(r.spec) for r in records}))
     plots = (Plot("method", "margin_matched"), Plot("method", "share", table=drawn), Plot("method", "status", "seed"))
-    return study.made(columns, rows, *told, *([chosen] if chosen else []), convention=(convention,), plots=plots)
+    return study.made(columns, rows, *statements, *([chosen] if chosen else []), convention=(convention,), plots=plots)
 
 
 STUDY = Study("seeds", "how often does a method fail over seeds, without choosing among them?", specs, build=build)

@@ -86,8 +86,8 @@ class Study:
             for g in groups
         )
         made = self.made([*(a.column for a in self.axes), *(q.column() for q in found)], rows)
-        told = tuple(self.conclude(made, groups)) if self.conclude else ()
-        return replace(made, conclusion=told, convention=(*made.convention, *judged(groups)))
+        conclusion = tuple(self.conclude(made, groups)) if self.conclude else ()
+        return replace(made, conclusion=conclusion, convention=(*made.convention, *judged(groups)))
 
     def made(self, columns: Iterable[Column], rows: Iterable[Row], *conclusion: Statement, **more: Any) -> Table:
         """The table with what the study says of itself, and a note for every reason why a cell is empty."""
@@ -124,8 +124,8 @@ def judged(groups: Sequence[Group]) -> tuple[Statement, ...]:
         others = tuple(state("seeds of", label=g.label, seeds=g.seeds) for g in same if g.seeds != usual)
         networks.append(state("network", network=name, seeds=usual, others=others))
     open_ = any(r.checks["D3"].answer == "not measurable" and r.facts.depth for g in groups for r in g.reports)
-    told = state("audited", protocol=groups[0].reports[0].protocol, networks=tuple(networks))
-    return (told, *([state("D3 not measurable")] if open_ else []))
+    audited = state("audited", protocol=groups[0].reports[0].protocol, networks=tuple(networks))
+    return (audited, *([state("D3 not measurable")] if open_ else []))
 
 
 # ---- what several studies ask of their groups -------------------------------------------------------------------------
@@ -139,8 +139,8 @@ def failing(groups: Iterable[Group]) -> list[Group]:
 def partly(groups: Iterable[Group]) -> tuple[Statement, ...]:
     """Groups of which some seeds fail and others do not; empty where there are none."""
     counts = [(g, sum(r.status == "fail" for r in g.reports)) for g in groups if g.outcome is Outcome.MIXED]
-    told = tuple(state("in some", label=g.label, k=k, n=len(g.reports)) for g, k in counts if k)
-    return (state("partly", groups=told),) if told else ()
+    some = tuple(state("in some", label=g.label, k=k, n=len(g.reports)) for g, k in counts if k)
+    return (state("partly", groups=some),) if some else ()
 
 
 def labels(groups: Iterable[Group]) -> tuple[str, ...]:
