@@ -82,7 +82,7 @@ def diagnose_arrays(
         `batches` (or `test_batches`, where the readouts are tested on other samples).
     thresholds, headline_acc, frozen_baseline_acc and the other claims: as for `diagnose`.
 
-    What arrays do not show is not measured, and the report says why.
+    What cannot be measured from arrays is left out, and the report says why.
     """
     if unknown := set(claims) - set(Claims.__annotations__):
         raise TypeError(f"diagnose_arrays() got an unexpected keyword argument {min(unknown)!r}")

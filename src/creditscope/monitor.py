@@ -33,7 +33,7 @@ class Writer(Protocol):
 
 
 class Monitor:
-    """Watches a network in somebody else's training loop.
+    """Measures a network inside your own training loop.
 
         monitor = Monitor(model, eval_batches, credit=rule)
         for epoch in range(1, epochs + 1):
@@ -43,9 +43,9 @@ class Monitor:
                 break
 
     model: as for `diagnose`; the very object that is trained. It is left as found at every step (RNG included).
-    eval_batches: read once, when the monitor is made; 8 disjoint batches of 128 are advised.
+    eval_batches: read once, when the monitor is made; 8 disjoint batches of 128 are best.
     every: "epoch" measures at every `step`; a number n at steps 0, n, 2n, ... only.
-    stop_on: `should_stop` turns true once one of these holds in `patience` measurements running: the id of a check (D1, D2,
+    stop_on: `should_stop` turns true once one of these holds in `patience` consecutive measurements: the id of a check (D1, D2,
         C), or several joined by "&". A network that has diverged raises D1 and D2.
     path: a directory (or a .jsonl file) for trajectory.jsonl, written whole after every measurement.
     writers: objects with write(line), see `creditscope.integrations`.

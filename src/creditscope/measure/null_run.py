@@ -78,10 +78,10 @@ def run_null(
     build: Callable[[], nn.Module] | None = None,
     progress: bool = True,
 ) -> NullRun:
-    """Train a null for each seed and hold it against the trained networks.
+    """Train a null for each seed and compare it with the trained networks.
 
     train_fn: (model, seed) -> its metric on the test set; trains the model it is given, by the recipe of the audited method. It
-        must leave parameters alone that do not require gradients: a null whose blocks have moved is refused.
+        must not change parameters that do not require gradients: a null whose blocks have moved is refused.
     model: any network of the architecture, trained or not; it is left as found. blocks, example, init, build: as for
         `frozen_blocks`. Every null starts from its own seed.
     trained: the metric of the trained networks, one per seed in the same order; gives the paired margin.

@@ -55,33 +55,33 @@ def diagnose(
     """Measure `model` on `eval_batches` and judge it by `protocol`.
 
     model: a module with the interface embed / blocks / readout, or any other module (compiled ones: the original inside).
-    eval_batches: batches (x, y), ((x, more), y) or mappings with an entry "labels"; 8 disjoint ones of 128 are advised
+    eval_batches: batches (x, y), ((x, more), y) or mappings with an entry "labels"; 8 disjoint ones of 128 are best
         (stability needs 2). Language models: logits [B, T, C] with labels [B, T], -100 where a token is not scored.
     headline_acc: the accuracy that would be published; a list has one number per seed.
-    network_acc: test accuracy of this very network, where headline_acc is of several. It has to lie in the 99.9 % interval of
-        its accuracy on eval_batches; without it the range of the list has to meet that interval, or one number with 5 pp of
+    network_acc: test accuracy of this very network, if headline_acc covers several. It must lie in the 99.9 % interval of its
+        accuracy on eval_batches. Without it, the range of the list must overlap that interval, or one number with 5 pp of
         slack. Otherwise the status is "inconsistent" and D3 is not judged.
-    headline_on: "other data" where eval_batches are no sample of the data behind these accuracies; they are then not compared.
+    headline_on: "other data" if eval_batches are not a sample of the data behind these accuracies; they are then not compared.
     frozen_baseline_acc: accuracy of the frozen-blocks null: a number or a list (kind unstated), or a mapping
         {"matched": ..., "bp": ...}. None leaves D3 unmeasured.
-    credit: a CreditRule, or a callable (hiddens, logits, y) -> [a_0, ..., a_L], None in place of an a_l that the method does not
-        have; None leaves alignment unmeasured. Of a callable every layer that it returns counts in Γ.
-    blocks: names, patterns or modules of the residual blocks, for a model without the interface; None looks for them
-        (`find_blocks`) and says what was found.
-    n_test: size of the test set behind the accuracies (gives the binomial interval for a single network); where it is not
-        given the number of evaluation samples stands in for it.
-    bp_acc: accuracy of backpropagation on the same task; where it does not beat the `bp` null, D3 is not measurable.
+    credit: a CreditRule, or a callable (hiddens, logits, y) -> [a_0, ..., a_L], with None for a layer that gets no
+        credit; None leaves alignment unmeasured. Every layer that a callable returns counts in Γ.
+    blocks: names, patterns or modules of the residual blocks, for a model without the interface; None finds them
+        (`find_blocks`) and says what it found.
+    n_test: size of the test set behind the accuracies (gives the binomial interval for a single network); if it is not
+        given, the number of evaluation samples is used.
+    bp_acc: accuracy of backpropagation on the same task; if it does not beat the `bp` null, D3 is not measurable.
     loss_fn: (logits, y) -> loss per sample; cross-entropy if None.
     level: "full" adds perturbation correlation, nudging (both with controls) and the fresh-B null; without credit, the
         controls only.
-    forward_kwargs: given to every forward call of the model beside the inputs.
-    shift_labels: token labels only. True scores token t against label t + 1, False against label t; None does as the loss
-        that the model itself computes from `labels` (as given where it has none), and asks for this where that does not decide.
-    training: facts of the run, where it is known (`creditscope.measure.weight_growth.training_facts`).
+    forward_kwargs: passed to every forward call of the model, after the inputs.
+    shift_labels: token labels only. True scores token t against label t + 1, False against label t; None follows the loss
+        that the model computes from `labels` (as given if it has none), and asks for this if the loss does not decide.
+    training: facts of the run, if known (`creditscope.measure.weight_growth.training_facts`).
     fit_batches: samples that are not in eval_batches (the training data, as for evaluation): adds the depth profile
-        (`depth_profile`), and where no null is given its estimate of the depth margin. The verdict stays with the trained null.
+        (`depth_profile`), and, without a null, its estimate of the depth margin. Only a trained null decides D3.
     test_batches: samples on which the profile's readouts are tested; eval_batches if None.
-    build: makes a new model of the same architecture, for the profile's twin where its blocks cannot be started again
+    build: makes a new model of the same architecture, for the profile's twin, if its blocks cannot be re-initialised
         otherwise (as for `frozen_blocks`).
 
     The model, its gradients, mode, hooks and every RNG are left as found.

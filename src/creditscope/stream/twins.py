@@ -33,14 +33,14 @@ def frozen_blocks(
 
     Train the copy with the recipe of the audited method and give its accuracy to `diagnose(frozen_baseline_acc=...)`.
 
-    blocks: names, patterns or modules, as for `diagnose`; not needed where the model has the interface or `example` is given.
-    rest: "fresh" re-initialises embedding, norms and head too, so that a trained model makes an untrained null; "keep" leaves
-        them as they are (for a model that is fresh already).
-    example: a batch as for `diagnose`: the blocks are looked for (`find_blocks`) and verified by running it.
-    init: how one block starts, if its constructor does not show it.
-    build: a function without arguments that makes a new model of the same architecture: every part then starts as the
-        constructor starts it. Without it parts start by their `reset_parameters`, where that is what their constructors do;
-        a part of which this is not known is refused by name. Buffers of your own modules stay as they are.
+    blocks: names, patterns or modules, as for `diagnose`; not needed if the model has the interface or `example` is given.
+    rest: "fresh" re-initialises embedding, norms and head too, so that a trained model gives an untrained null; "keep" leaves
+        them as they are (for a model that is already new).
+    example: a batch as for `diagnose`, to find the blocks (`find_blocks`) and to verify them by running it.
+    init: a function that initialises one block, if its constructor does not show how.
+    build: a function without arguments that makes a new model of the same architecture: every part is then initialised as
+        the constructor does it. Without it, parts are initialised by their `reset_parameters`, if that is what their
+        constructors do; any other part is refused by name. Buffers of your own modules stay as they are.
     The model and the global RNG are left as found.
     """
     if not isinstance(model, nn.Module):
