@@ -11,7 +11,7 @@ from typing import Literal
 @dataclass
 class Demo:
     """Train BP, FA (none), DFA (rms), DFA (none) and their frozen-blocks nulls on the embedded dataset, diagnose
-    each, and print what accuracy and Γ would have claimed next to what the protocol finds. No network is needed.
+    each, and print accuracy and Γ alone next to what the protocol finds. No network is needed.
 
     Example: creditscope demo --out runs/demo --workers 2
     """
@@ -53,7 +53,7 @@ class Demo:
         bundles = run_specs(specs, self.out / "networks", executor, console=console)
         executor.shutdown()
         groups = audit(bundles)
-        title = "What accuracy + Γ would have claimed | what the protocol finds"
+        title = "Accuracy and Γ alone | what the protocol finds"
         table = audit_table(groups, title)
         print(table_text(table, title))
         reports = self.out / "reports"

@@ -43,6 +43,8 @@ class Diagnose:
     """Also fit linear readouts at every depth (the depth profile); of a null never."""
     strict: bool = False
     """Exit with code 3 if the verdict fails, 4 if it neither fails nor passes."""
+    long: bool = False
+    """Print everything: the checks with their conventions, every aggregation of Γ, profile, margins, the argument."""
     github: bool = False
     """Also print the verdict as an annotation of a GitHub workflow."""
 
@@ -58,7 +60,7 @@ class Diagnose:
             write_atomic(self.markdown, report.to_markdown().encode())
         if self.github:
             print(annotation(report))
-        print(report)
+        print(report.to_text(long=self.long))
         return exit_code([report]) if self.strict else 0
 
     def of_record(self) -> DiagnosticReport:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from creditscope.runs.groups import AuditRow, Group
     from creditscope.tables import Table
 
-TITLE = "What accuracy + Γ would have claimed | what the protocol finds"
+TITLE = "Accuracy and Γ alone | what the protocol finds"
 
 
 @dataclass
 class Report:
-    """Group bundles over seeds, find their nulls among them, and print what accuracy and Γ would have claimed next
+    """Group bundles over seeds, find their nulls among them, and print accuracy and Γ alone next
     to what the protocol finds. Uses the facts that are stored; nothing is measured again (but see --full). Exit
     code 0; with --strict 0 where every verdict passes, 3 where one fails, 4 otherwise.
 
