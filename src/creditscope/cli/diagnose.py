@@ -51,9 +51,11 @@ class Diagnose:
     def execute(self) -> int:
         from creditscope.files import write_atomic
         from creditscope.protocol import get_policy
+        from creditscope.record import SUFFIXES
 
         get_policy(self.protocol)
-        report = self.of_record() if self.bundle.is_file() else self.of_bundle()
+        recorded = self.bundle.is_file() or (self.bundle.suffix in SUFFIXES and not self.bundle.exists())
+        report = self.of_record() if recorded else self.of_bundle()
         if self.json:
             report.to_json(self.json)
         if self.markdown:
