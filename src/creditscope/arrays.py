@@ -91,7 +91,7 @@ def diagnose_arrays(
     if unknown := set(claims) - set(Claims.__annotations__):
         raise TypeError(f"diagnose_arrays() got an unexpected keyword argument {min(unknown)!r}")
     thresholds = thresholds or DiagnosticThresholds()
-    get_policy(claims.get("protocol", "three-check"))  # a wrong name is losses before anything is measured
+    get_policy(claims.get("protocol", "three-check"))  # a wrong name is refused before anything is measured
     for name, value, known in (
         ("reduction", reduction, ("sum", "mean")),
         ("credit_reduction", credit_reduction or reduction, ("sum", "mean")),
@@ -119,7 +119,7 @@ def diagnose_arrays(
     stream, rule = arrays.stream, seen.rule
     proof = _proof(stream, seen.kept[:1], of_g)
     facts = facts_from(seen.got, stream, rule, thresholds.floor_for(arrays.dtype_name), loss, checkpoint, proof)
-    convention = {"mode": mode, "reduction": of_g.losses or facts.convention.reduction}
+    convention = {"mode": mode, "reduction": of_g.said or facts.convention.reduction}
     update: dict[str, Any] = {"convention": facts.convention.model_copy(update=convention)}
     if not seen.losses_known:
         update["loss"] = None
