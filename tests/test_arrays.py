@@ -78,7 +78,7 @@ def test_the_profile_of_recorded_states_is_that_of_the_network():
     assert without.facts.profile is not None
     assert without.facts.profile.curve == pytest.approx(theirs.facts.profile.curve)
     assert without.facts.profile.margin is None
-    assert "the states of the twin were not given" in str(without)
+    assert "the states of the twin were not given" in without.to_text(long=True)
 
 
 class Foreign:
@@ -102,7 +102,13 @@ class Dlpack:
         return self._data.__dlpack_device__()
 
 
-@pytest.mark.parametrize("wrap", [torch.from_numpy, Foreign, Dlpack, lambda t: torch.from_numpy(t).requires_grad_()])
+def sparse(array: Any) -> Any:
+    return torch.from_numpy(array).to_sparse()
+
+
+@pytest.mark.parametrize(
+    "wrap", [torch.from_numpy, Foreign, Dlpack, lambda t: torch.from_numpy(t).requires_grad_(), sparse]
+)
 def test_any_array_type_is_read(wrap):
     given = batches(torch.float32)[:1]
     wrapped = [
@@ -141,6 +147,8 @@ def test_a_gradient_of_a_mean_is_taken_back_to_one_sample(size):
     only_g = [{**b, "a": g["a"]} for b, g in zip(divided, given, strict=True)]
     report = diagnose_arrays(only_g, reduction="mean", batch_size=size, credit_reduction="sum")
     same(report, reference, 1e-12, 0, but=("convention.reduction",))
+    only_a = [{**b, "g": g["g"]} for b, g in zip(divided, given, strict=True)]
+    same(diagnose_arrays(only_a, reduction="sum", batch_size=size, credit_reduction="mean"), reference, 1e-12, 0)
 
 
 def test_a_wrong_convention_is_found_by_loss_from():
@@ -209,6 +217,46 @@ def test_nan_is_a_finding_of_the_network_and_a_mistake_of_the_credit():
         diagnose_arrays(given, reduction="sum")
 
 
+def test_losses_that_are_not_finite_are_a_finding():
+    (given,) = batches(torch.float64, (64,))
+    losses = np.where(np.arange(64) == 3, np.inf, 1.0)
+    report = diagnose_arrays({**given, "losses": losses}, reduction="sum", loss="hinge", **CLAIMS)
+    assert report.facts.non_finite == ("loss",)
+    assert report.status == "fail"
+
+
+def test_labels_of_another_loss_that_are_no_classes_give_no_accuracy():
+    given = [{**b, "losses": np.ones(len(b["labels"]))} for b in batches(torch.float64, (64, 32))]
+    assert diagnose_arrays(given, reduction="sum", loss="hinge").facts.accuracy is not None
+    for label in (-1, 10**12):
+        labels = given[1]["labels"].copy()
+        labels[7] = label
+        facts = diagnose_arrays([given[0], {**given[1], "labels": labels}], reduction="sum", loss="hinge").facts
+        assert facts.accuracy is None
+        assert facts.evaluation is None
+        assert facts.loss == 1
+
+
+def test_a_sample_that_is_not_scored_is_not_counted():
+    (given,) = batches(torch.float64, (64,))
+    right = given["logits"].argmax(1) == given["labels"]
+    labels = np.where(np.arange(64) == 3, -100, given["labels"])
+    facts = diagnose_arrays({**given, "labels": labels, "losses": np.ones(64)}, reduction="sum", loss="masked").facts
+    assert facts.accuracy == pytest.approx((right.sum() - right[3]) / 63)
+    assert facts.evaluation is not None
+    assert facts.evaluation.n == 63
+
+
+def test_layers_and_sizes_may_be_integers_of_numpy():
+    (given,) = batches(torch.float64, (64,))
+    told: list[tuple[Any, Any]] = [(64, [1, 2]), (np.int64(64), np.array([1, 2]))]
+    ours, theirs = (
+        diagnose_arrays(given, reduction="mean", batch_size=n, trained_layers=layers, exact_layers=layers)
+        for n, layers in told
+    )
+    assert ours.to_dict() == theirs.to_dict()
+
+
 Z = np.zeros((4, 3))
 OK = {"h": [Z, Z], "g": [Z, Z]}
 TOLD = {**OK, "labels": [0, 1, 0, 1]}
@@ -238,7 +286,7 @@ TOLD = {**OK, "labels": [0, 1, 0, 1]}
         ({**OK, "hidden": Z}, {}, "an entry 'hidden'"),
         ({**OK, "h": [Z]}, {}, "1 layers"),
         ({**OK, "h": 3.0}, {}, "give a list of arrays"),
-        ({**OK, "h": [Z, Z[:2]]}, {}, "one row per sample"),
+        ({**OK, "h": [Z, Z[:2]]}, {}, "with one row per sample"),
         ({**OK, "h": [Z, Z.astype(int)]}, {}, "int64"),
         ({**OK, "h": [Z, np.array(["a"])]}, {}, "no array of numbers"),
         ({**OK, "h": [Z, Z.astype(object)]}, {}, "no array of numbers"),
@@ -253,6 +301,15 @@ TOLD = {**OK, "labels": [0, 1, 0, 1]}
         ({**OK, "labels": [0, 1, 2, 3], "logits": Z}, {}, "label 3 is out of range"),
         ({**OK, "labels": [0.5, 1, 2, 3], "logits": Z}, {}, "integer class indices"),
         ({**OK, "losses": Z}, {}, "one loss per sample"),
+        ({**TOLD, "logits": Z, "losses": np.ones(4)}, {}, "name the loss"),
+        ({**TOLD, "logits": Z, "losses": np.full(4, np.nan)}, {}, "name the loss"),
+        ({**OK, "labels": [0, 1, -1, 1], "logits": Z, "losses": np.ones(4)}, {}, "label -1 is out of range"),
+        ([{**TOLD, "logits": Z}, {**TOLD, "logits": Z[:, :2]}], {}, "3 classes in one batch and 2 in another"),
+        ({**OK, "h": [Z, np.ma.masked_array(Z, mask=Z == 0)]}, {}, "masked"),
+        ({"h": [Z[:, None]] * 2, "g": [Z[:, None]] * 2}, {"read": "vector"}, "say what the head reads"),
+        ({"h": [Z[..., None, None]] * 2, "g": [Z[..., None, None]] * 2}, {"read": "cls"}, "leave it out"),
+        ({**OK, "a": [Z, Z]}, {"trained_layers": 1}, "give a list of layers"),
+        (OK, {"loss_from": lambda layer, h, y: np.full(len(h), np.nan)}, "return finite losses"),
         ([OK, TOLD], {}, "the same entries"),
         ([OK, {"h": [Z, Z, Z], "g": [Z, Z, Z]}], {}, "batches of one network"),
         (OK, {"loss_from": lambda layer, h, y: 1 / 0}, "loss_from raised ZeroDivisionError"),

@@ -51,6 +51,19 @@ def test_changes_and_their_intervals_by_hand():
     assert table.title == "one → other"
 
 
+def test_records_are_measured_and_compared(tmp_path):
+    h, g = np.ones((3, N, D)), np.ones((3, N, D))
+    header = json.dumps({"schema": "creditscope-arrays/1", "reduction": "sum"})
+    for name, scale in (("a", 1), ("b", 3)):
+        arrays = {f"h_{k}": scale**k * h[k] for k in range(3)} | {f"g_{k}": g[k] for k in range(3)}
+        np.savez(tmp_path / f"{name}.npz", header=header, **arrays)
+    table = diff(tmp_path / "a.npz", tmp_path / "b.npz")
+    assert table.row(quantity="growth").value("change") == pytest.approx(2)
+    (tmp_path / "a.npz").unlink()
+    with pytest.raises(CreditscopeError, match=r"a\.npz is not there"):
+        diff(tmp_path / "a.npz", tmp_path / "b.npz")
+
+
 def test_a_change_within_the_intervals_is_not_outside():
     table = diff(report(seed=1), report(seed=2))
     row = table.row(quantity="growth", layer=None)

@@ -34,7 +34,9 @@ __all__ = ["Claims", "diagnose_arrays"]
 
 CROSS_ENTROPY = "cross-entropy"
 SAME_LOSS = 1e-3
-"""Largest relative difference between losses that were given and those of `loss_from`."""
+"""Largest relative difference between losses that were given and those of `loss_from`, or of logits and labels."""
+SAME_LOSS_HALF = 5e-2
+"""The same where states, logits or losses are float16 or bfloat16."""
 
 
 def diagnose_arrays(
@@ -64,12 +66,14 @@ def diagnose_arrays(
         h: [h_0, ..., h_L], each [B, d], [B, T, d] or [B, C, H, W]; L >= 1.
         g: [g_0, ..., g_L], the gradient of the loss by each h_l, of the same shapes.
         a: [a_0, ..., a_L], the method's credit, of the same shapes or as it is read [B, d]; None at a layer that has none.
-        logits [B, C] and labels [B] (classes): give accuracy and loss. losses [B]: where the loss is not cross-entropy.
+        logits [B, C] and labels [B] (classes): give accuracy and loss. losses [B]: where the loss is not cross-entropy
+        (then `loss` is its name).
         x: the inputs, for the hash of the samples and the profile's readout of the raw input.
         Of these h and g are needed; every batch has the same entries.
     reduction: "sum" where g is the gradient of each sample's own loss (or of their sum), "mean" where it is that of a mean
         over samples; then batch_size is the number of samples in that mean, or "each" for the length of each batch.
-    credit_reduction: the same for a, where it differs ("sum" for a credit that was never divided by a batch size).
+    credit_reduction: the same for a, where it differs ("sum" for a credit that was never divided by a batch size, "mean" for one
+        that was while g was not).
     kind: "residual" (h_{l+1} = h_l + f_l(h_l)) or "plain". read: for states [B, T, d], what the head reads: "cls", "last",
         "mean" or "flatten". loss, mode, checkpoint: their names, for the record. dtype: of the network, where it is not g's.
     trained_layers: layers whose credit trains something; None: every layer that has one. exact_layers: those whose credit is
@@ -87,7 +91,7 @@ def diagnose_arrays(
     if unknown := set(claims) - set(Claims.__annotations__):
         raise TypeError(f"diagnose_arrays() got an unexpected keyword argument {min(unknown)!r}")
     thresholds = thresholds or DiagnosticThresholds()
-    get_policy(claims.get("protocol", "three-check"))  # a wrong name is said before anything is measured
+    get_policy(claims.get("protocol", "three-check"))  # a wrong name is refused before anything is measured
     for name, value, known in (
         ("reduction", reduction, ("sum", "mean")),
         ("credit_reduction", credit_reduction or reduction, ("sum", "mean")),
@@ -98,8 +102,8 @@ def diagnose_arrays(
             raise CreditscopeError(f"{name} is {value!r}; give {' or '.join(map(repr, known))}")
     if fit_batches is None and test_batches is not None:
         raise CreditscopeError("test_batches is given without fit_batches; the readouts of the profile need both")
-    of_g = Reduction(reduction, batch_size)
     of_a = Reduction(credit_reduction or reduction, None if credit_reduction == "sum" else batch_size)
+    of_g = Reduction(reduction, None if reduction == "sum" and credit_reduction == "mean" else batch_size)
     arrays = ArrayBatches(kind, read, dtype, loss_from)
     seen = _Seen(arrays, loss, holds=fit_batches is not None and test_batches is None)
     for batch in arrays.read(batches, "batches", ("h", "g")):
@@ -176,6 +180,8 @@ class _Seen:
                 got.add_credit(layer, each, read[layer])
         if batch.logits is not None and batch.labels is not None:
             got.add_logits(batch.logits, batch.labels)
+        if batch.losses is not None and "logits" not in got.non_finite:
+            got.note("loss", batch.losses)
         self.losses_known = self.losses_known and losses is not None
         got.add_samples(batch.n, torch.zeros(1) if losses is None else losses)
         got.digest.add(batch.h[0] if batch.x is None else batch.x, batch.y)
@@ -193,7 +199,7 @@ class _Seen:
 
 def _losses(batch: ArrayBatch, loss: str) -> Tensor | None:
     """[B], as far as they are known."""
-    if batch.losses is not None or loss != CROSS_ENTROPY or batch.logits is None or batch.labels is None:
+    if loss != CROSS_ENTROPY or batch.logits is None or batch.labels is None:
         return batch.losses
     if batch.labels.shape != batch.logits.shape[:-1]:
         raise CreditscopeError(
@@ -201,7 +207,15 @@ def _losses(batch: ArrayBatch, loss: str) -> Tensor | None:
             "token), or name another loss and give losses"
         )
     check_labels(batch.labels, batch.logits.shape[-1])
-    return cross_entropy(batch.logits, batch.labels)
+    own = cross_entropy(batch.logits, batch.labels)
+    if batch.losses is None:
+        return own
+    if difference(batch.losses, own) > _same_loss(batch.logits, batch.losses):
+        raise CreditscopeError(
+            f"losses are {_few(batch.losses[:SAMPLES])} where logits and labels give a cross-entropy of {_few(own[:SAMPLES])}; "
+            "name the loss (loss='...') if it is another one"
+        )
+    return batch.losses
 
 
 # ---- by loss_from --------------------------------------------------------------------------------------------------
@@ -234,7 +248,11 @@ def _proof(stream: RecordedStream, kept: list[_Kept], stated: Reduction) -> Proo
     runs = [stream.logits_from(layer, h, y) for layer, h in enumerate(states)]
     losses = runs[-1] if few.losses is None else few.losses[:n]
     errors = [difference(run.double(), losses.double()) for run in runs]
-    if finite and max(errors) > SAME_LOSS:
+    if finite and (wild := [layer for layer, run in enumerate(runs) if not bool(run.isfinite().all())]):
+        raise CreditscopeError(
+            f"loss_from({wild[0]}, h_{wild[0]}) gives the losses {_few(runs[wild[0]])} of finite states; return finite losses"
+        )
+    if finite and max(errors) > _same_loss(losses, *few.h):
         layer = errors.index(max(errors))
         raise CreditscopeError(
             f"loss_from({layer}, h_{layer}) gives the losses {_few(runs[layer])} where "
@@ -267,6 +285,10 @@ def _proof(stream: RecordedStream, kept: list[_Kept], stated: Reduction) -> Proo
         gradient_dtype=str(runs[-1].dtype).removeprefix("torch."),
         gradient_reason=why,
     )
+
+
+def _same_loss(*given: Tensor) -> float:
+    return SAME_LOSS_HALF if any(t.dtype in HALF for t in given) else SAME_LOSS
 
 
 def _few(losses: Tensor) -> str:

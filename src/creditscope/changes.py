@@ -13,6 +13,7 @@ from creditscope.measure.facts import Facts, LayerMeans, Readout
 from creditscope.measure.student_t import t_975
 from creditscope.protocol.intervals import t_interval
 from creditscope.protocol.report import DiagnosticReport
+from creditscope.record import SUFFIXES, read_record
 from creditscope.tables import Cell, Column, Row, Spread, Table, state
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ Key = tuple[str, int | None]
 
 
 def diff(a: DiagnosticReport | Bundle | str | Path, b: DiagnosticReport | Bundle | str | Path) -> Table:
-    """Compare two reports: reports, bundles, or paths of either.
+    """Compare two reports: reports, bundles, or paths of either or of a record (measured on the spot).
 
     One row per quantity (and layer): its value in `a` and in `b` with their 95 % intervals, the change b - a, and whether it is
     outside the intervals (None where neither has one). What only one of the two has is a row with the other side not measured.
@@ -62,7 +63,9 @@ def _report(given: Any, name: str) -> DiagnosticReport:
     if isinstance(given, str | Path):
         path = Path(given)
         if not path.exists():
-            raise CreditscopeError(f"{path} does not exist; give a report (JSON) or the directory of a bundle")
+            raise CreditscopeError(f"{path} does not exist; give a report (JSON), a record or the directory of a bundle")
+        if path.suffix in SUFFIXES:
+            return read_record(path).diagnose()
         if path.is_file():
             return DiagnosticReport.from_json(path)
         given = load_bundle(path)

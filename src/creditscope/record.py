@@ -31,7 +31,7 @@ MAX_BYTES = 2 * 2**30
 MAX_HEADER = 2**20
 MAX_ARRAYS = 10_000
 MAX_DIMENSIONS = 5
-NPZ, SAFETENSORS = ".npz", ".safetensors"
+NPZ, SAFETENSORS = SUFFIXES = ".npz", ".safetensors"
 PER_LAYER = re.compile(r"(fit_)?(h|g|a|twin)_(0|[1-9][0-9]{0,3})")
 PER_SAMPLE = ("logits", "labels", "losses", "x", "fit_labels", "fit_x")
 NAMES = ("h_0", "g_0", "a_0", "twin_0", "fit_h_0", "fit_twin_0", *PER_SAMPLE)
@@ -92,7 +92,7 @@ class Record:
 def read_record(path: str | Path) -> Record:
     """Read a record; what is damaged, foreign or too large is one line."""
     path = Path(path)
-    if path.suffix not in (NPZ, SAFETENSORS):
+    if path.suffix not in SUFFIXES:
         raise CreditscopeError(f"{path} is not a record; a record is a {NPZ} or {SAFETENSORS} file")
     try:
         size = path.stat().st_size

@@ -37,6 +37,7 @@ from .calls import one_line_error
         (["train", "--lr", "-1"], "lr: must be more than 0 (got -1.0)"),
         (["train", "--arch", "vit-mini"], "needs images"),
         (["diagnose", "nowhere"], "nowhere is not a directory"),
+        (["diagnose", "nowhere.npz"], "cannot read nowhere.npz: No such file"),
         (["report", "nowhere"], "nowhere is neither a directory nor a file"),
         (["diagnose", ".", "--protocol", "two-check"], "two-check"),
     ],

@@ -238,6 +238,17 @@ def test_what_does_not_fit_is_one_line():
             lambda: diagnose_jax(parts, params, batches, fit_batches=batches, twin={"w": np.zeros(3)}),
             "the structure of params",
         ),
+        (
+            lambda: diagnose_jax(
+                parts, params, batches, fit_batches=batches, twin=jax.tree.map(lambda t: t[..., :1], params)
+            ),
+            "twin has an array of shape",
+        ),
+        (lambda: diagnose_jax(parts, params, batches, credit=lambda h, z, y, x: None), "credit returned None"),  # type: ignore[arg-type, return-value]
+        (lambda: diagnose_jax(parts, params, [(x, y.astype(float)) for x, y in batches]), "integer class indices [B]"),
+        (lambda: diagnose_jax(parts, params, [(x, y[:, None]) for x, y in batches]), "integer class indices [B]"),
+        (lambda: diagnose_jax(parts, params, [(x, y[:5]) for x, y in batches]), "one row per sample"),
+        (lambda: diagnose_jax(parts, params, [(x, y - 1) for x, y in batches]), "label -1 is out of range"),
     ]
     for call, said in wrong:
         with pytest.raises(CreditscopeError) as caught:
@@ -269,6 +280,17 @@ def test_a_network_that_stays_in_float32_is_proved_as_far_as_float32_goes():
     known = [m for m in report.facts.perturbation.reference.mean if m is not None]
     assert known
     assert min(known) > 0.98
+
+
+def test_a_network_in_bfloat16_is_measured_as_far_as_it_is_resolved():
+    parts, params, _ = plain(weights(network(torch.float32)))
+    half = jax.tree.map(lambda t: jnp.asarray(t, jnp.bfloat16), params)
+    batches = [(x.astype(jnp.bfloat16), y) for x, y in numpy_batches((128,), 1, torch.float32)]
+    facts = diagnose_jax(parts, half, batches, level="full").facts
+    assert facts.convention.dtype == "bfloat16"
+    exact = diagnose_jax(parts, params, numpy_batches((128,), 1, torch.float32)).facts
+    assert facts.scale.mean == pytest.approx(exact.scale.mean, rel=0.02)
+    assert facts.reference.per_sample == pytest.approx(exact.reference.per_sample, rel=0.05)
 
 
 def test_jax_is_left_as_found():

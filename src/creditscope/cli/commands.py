@@ -77,7 +77,9 @@ ROOT = Group(
         "diagnose": Command(
             "diagnose.Diagnose", "measure and judge the network of a bundle, or the arrays of a record"
         ),
-        "diff": Command("diff.Diff", "compare two reports or bundles: what changed, and is it outside the intervals"),
+        "diff": Command(
+            "diff.Diff", "compare two reports, bundles or records: what changed, and is it outside the intervals"
+        ),
         "certify": Command(
             "certify.Certify", "what the updates of a bundle's network depend on: a certificate of locality"
         ),

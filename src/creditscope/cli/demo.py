@@ -53,7 +53,7 @@ class Demo:
         bundles = run_specs(specs, self.out / "networks", executor, console=console)
         executor.shutdown()
         groups = audit(bundles)
-        title = "What accuracy + Γ would have claimed | what the protocol finds"
+        title = "Accuracy and Γ alone | what the protocol finds"
         table = audit_table(groups, title)
         print(table_text(table, title))
         reports = self.out / "reports"

@@ -43,22 +43,26 @@ class Diagnose:
     """Skip the depth profile (linear readouts at every depth); nulls never have one."""
     strict: bool = False
     """Exit with code 3 if the verdict fails, 4 if it neither fails nor passes."""
+    long: bool = False
+    """Print everything: the checks with their conventions, every aggregation of Γ, profile, margins, the argument."""
     github: bool = False
     """Also print the verdict as an annotation of a GitHub workflow."""
 
     def execute(self) -> int:
         from creditscope.files import write_atomic
         from creditscope.protocol import get_policy
+        from creditscope.record import SUFFIXES
 
         get_policy(self.protocol)
-        report = self.of_record() if self.bundle.is_file() else self.of_bundle()
+        recorded = self.bundle.is_file() or (self.bundle.suffix in SUFFIXES and not self.bundle.exists())
+        report = self.of_record() if recorded else self.of_bundle()
         if self.json:
             report.to_json(self.json)
         if self.markdown:
             write_atomic(self.markdown, report.to_markdown().encode())
         if self.github:
             print(annotation(report))
-        print(report)
+        print(report.to_text(long=self.long))
         return exit_code([report]) if self.strict else 0
 
     def of_record(self) -> DiagnosticReport:

@@ -11,13 +11,13 @@ import tyro
 
 @dataclass
 class Diff:
-    """Compare two reports or bundles: what changed, by how much, and whether it lies outside the intervals.
+    """Compare two reports, bundles or records: what changed, by how much, and whether it lies outside the intervals.
 
     Example: creditscope diff runs/fa runs/dfa
     """
 
     a: Annotated[Path, tyro.conf.Positional]
-    """A report (JSON) or the directory of a bundle."""
+    """A report (JSON), a record (.npz, .safetensors) or the directory of a bundle."""
     b: Annotated[Path, tyro.conf.Positional]
     """What to compare it with."""
     all: bool = False

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from creditscope.runs.groups import AuditRow, Group
     from creditscope.tables import Table
 
-TITLE = "What accuracy + Γ would have claimed | what the protocol finds"
+TITLE = "Accuracy and Γ alone | what the protocol finds"
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 
 import torch
 from torch import Tensor
@@ -10,6 +11,16 @@ from torch import Tensor
 from creditscope.credit.base import CreditBatch, CreditRule, checked, idle_note
 from creditscope.errors import CreditscopeError
 from creditscope.stream.recorded import ArrayBatch, RecordedStream
+
+
+def _layers(name: str, given: Sequence[int], depth: int) -> set[int]:
+    try:
+        layers = {index(layer) for layer in given}
+    except TypeError:
+        raise CreditscopeError(f"{name} is {given!r}; give a list of layers, 0 to {depth}") from None
+    if wrong := sorted(layers - {*range(depth + 1)}):
+        raise CreditscopeError(f"{name} names layer {wrong[0]!r}; layers are 0 to {depth}")
+    return layers
 
 
 class GivenCredit(CreditRule):
@@ -22,12 +33,10 @@ class GivenCredit(CreditRule):
     ) -> None:
         super().__init__()
         self.missing = frozenset(layer for layer, each in enumerate(a) if each is None)
-        for name, layers in (("trained_layers", trained or ()), ("exact_layers", exact)):
-            wrong = [k for k in layers if type(k) is not int or not 0 <= k <= depth]
-            if wrong:
-                raise CreditscopeError(f"{name} names layer {wrong[0]!r}; layers are 0 to {depth}")
-        self._trained = None if trained is None else tuple(sorted({*trained} - self.missing))
-        self._exact = tuple(sorted({*exact}))
+        self._trained = None
+        if trained is not None:
+            self._trained = tuple(sorted(_layers("trained_layers", trained, depth) - self.missing))
+        self._exact = tuple(sorted(_layers("exact_layers", exact, depth)))
 
     def filled(self, a: Sequence[Tensor | None], batch: ArrayBatch, stream: RecordedStream) -> list[Tensor]:
         """Zero credit where there is none; what does not fit the states, or is not finite without cause, is refused."""

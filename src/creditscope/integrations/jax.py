@@ -125,7 +125,14 @@ class _Network:
             raise CreditscopeError(
                 "twin does not have the structure of params; give the same pytree with redrawn blocks"
             )
-        return self._arrays(leaves)
+        arrays = self._arrays(leaves)
+        for ours, theirs in zip(self.arrays, arrays, strict=True):
+            if np.shape(ours) != np.shape(theirs):
+                raise CreditscopeError(
+                    f"twin has an array of shape {list(np.shape(theirs))} where params has {list(np.shape(ours))}; give the same "
+                    "network with blocks drawn anew"
+                )
+        return arrays
 
     def _params(self, arrays: list[Any]) -> Any:
         """Leaves that are no arrays (the activation functions of Equinox) stay as they are."""
@@ -176,6 +183,10 @@ class _Network:
 
     def batches(self, batches: Iterable[tuple[Any, Any]], twin: list[Any] | None) -> Iterator[dict[str, Any]]:
         for x, y in _pairs(batches, "batches"):
+            if self.loss_fn is cross_entropy and (y.ndim != 1 or y.dtype.kind not in "iu"):
+                raise CreditscopeError(
+                    f"labels are {y.dtype} of shape {list(y.shape)}; give integer class indices [B], or pass loss_fn"
+                )
             states, g, logits, losses = self._all(self.arrays, x, y)
             self._compare(x, logits)
             if losses.shape != (len(y),):
@@ -185,6 +196,10 @@ class _Network:
             batch = {"h": states, "g": g, "logits": logits, "labels": y, "losses": losses}
             if self.credit is not None:
                 batch["a"] = self.credit(states, logits, y, x)
+                if batch["a"] is None:
+                    raise CreditscopeError(
+                        "credit returned None; return [a_0, ..., a_L], None at a layer that has none"
+                    )
             yield self._with(batch, x, twin)
 
     def states_of(self, batches: Iterable[tuple[Any, Any]], twin: list[Any] | None) -> Iterator[dict[str, Any]]:
@@ -228,5 +243,9 @@ def _pairs(batches: Any, name: str) -> Iterator[tuple[Any, Any]]:
     for item in items:
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise CreditscopeError(f"a batch of {name} is a {type(item).__name__}; give pairs (x, y) of arrays")
-        x, y = item
-        yield jax.tree_util.tree_map(np.asarray, x), np.asarray(y)
+        x, y = jax.tree_util.tree_map(np.asarray, item[0]), np.asarray(item[1])
+        if not y.ndim or (isinstance(x, np.ndarray) and x.shape[:1] != y.shape[:1]):
+            raise CreditscopeError(
+                f"a batch of {name} has labels of shape {list(y.shape)} for inputs {list(np.shape(x))}; give one row per sample"
+            )
+        yield x, y

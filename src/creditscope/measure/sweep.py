@@ -82,6 +82,8 @@ class Collected:
     """Scored labels of each class."""
     scored: int = 0
     """Labels that `correct` counts over: one per sample, or one per scored token; 0 where labels are no classes."""
+    classless: bool = False
+    """A label was none of the classes of the logits."""
     n: int = 0
     loss: float = 0.0
     batch_sizes: set[int] = field(default_factory=set)
@@ -136,10 +138,19 @@ class Collected:
     def score(self, logits: Tensor, y: Tensor) -> None:
         if y.is_floating_point() or y.shape != logits.shape[:-1]:
             return
-        self.correct += int((logits.argmax(-1) == y).sum())
-        self.scored += int((y != IGNORED).sum()) if y.dim() > 1 else len(y)
+        if self.classes not in (0, logits.shape[-1]):
+            raise CreditscopeError(
+                f"logits have {self.classes} classes in one batch and {logits.shape[-1]} in another; give batches of one network"
+            )
         self.classes = logits.shape[-1]
-        seen = torch.bincount(y[y != IGNORED].flatten().cpu(), minlength=self.classes)
+        known = y[y != IGNORED].flatten().cpu()
+        self.classless |= bool(((known < 0) | (known >= self.classes)).any())
+        if self.classless:  # labels of another loss
+            self.scored = 0
+            return
+        self.correct += int((logits.argmax(-1) == y).sum())
+        self.scored += len(known)
+        seen = torch.bincount(known, minlength=self.classes)
         self.labels = seen + (self.labels if len(self.labels) else 0)
 
     @property
@@ -147,7 +158,10 @@ class Collected:
         if not self.scored:
             return None
         return evaluation(
-            self.correct / self.scored, self.n, self.classes, int(self.labels.max()) / int(self.labels.sum())
+            self.correct / self.scored,
+            min(self.n, self.scored),
+            self.classes,
+            int(self.labels.max()) / int(self.labels.sum()),
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,9 @@ def as_tensor(value: Any, what: str) -> Tensor:
 
 def _converted(value: Any) -> Tensor:
     if isinstance(value, Tensor):
-        return value.detach().cpu()
+        return value.detach().cpu().to_dense()
+    if np.ma.is_masked(value):
+        raise TypeError("entries are masked")
     if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray) and _on_cpu(value):
         return torch.utils.dlpack.from_dlpack(value)
     array = np.asarray(value)
@@ -95,11 +98,13 @@ class RecordedStream(Stream):
             if read not in (None, "vector"):
                 raise CreditscopeError(f"read is {read!r} and every h_l is a vector per sample; leave it out")
             return "vector"
-        if 2 in dims and read is None:
+        if 2 in dims and read in (None, "vector"):
             raise CreditscopeError(
                 f"h_{[len(s) for s in self.shapes].index(2)} has shape [B, tokens, d]; say what the head reads: read='cls', "
                 "'last', 'mean' or 'flatten'"
             )
+        if 2 not in dims and read not in (None, "flatten"):
+            raise CreditscopeError(f"read is {read!r} and no h_l has shape [B, tokens, d]; leave it out")
         return read or "flatten"
 
     def forward(self, inputs: Any, tap: Tap) -> Tensor:
@@ -222,8 +227,8 @@ class ArrayBatches:
         for k, t in enumerate(layers):
             if not t.is_floating_point() or t.dim() < 2 or len(t) != len(layers[0]) or (not t[:1].numel() and len(t)):
                 raise CreditscopeError(
-                    f"entry {k} of {what} is {t.dtype} of shape {list(t.shape)}; give numbers with one row per sample, "
-                    f"[{len(layers[0]) if layers[0].dim() else 'B'}, ...]"
+                    f"entry {k} of {what} is {t.dtype} of shape {list(t.shape)}; give floating-point numbers with one row per "
+                    f"sample, [{len(layers[0]) if layers[0].dim() else 'B'}, ...]"
                 )
         return layers
 
@@ -298,6 +303,8 @@ class Reduction:
     """Undoes the mean over samples that a gradient was taken of."""
 
     def __init__(self, reduction: str, batch_size: int | str | None) -> None:
+        if hasattr(batch_size, "__index__") and not isinstance(batch_size, bool):
+            batch_size = index(batch_size)  # an integer of numpy, too
         self.reduction, self.size = reduction, batch_size
         self.said = ""
         if reduction == "sum":

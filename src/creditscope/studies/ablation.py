@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 
 from creditscope.protocol.checks import Answer
 from creditscope.protocol.strategies import STRATEGIES, V1_COLUMNS, Case, answers_of, decide
-from creditscope.runs.groups import Group, audit, n_classes
+from creditscope.runs.groups import Group, audit
 from creditscope.runs.record import Record
 from creditscope.studies.audit import specs
 from creditscope.studies.study import METHOD, Study, judged
-from creditscope.tables import Cell, Column, Plot, Row, Table, mean, state
+from creditscope.tables import Cell, Column, Plot, Row, Table, state
 
 
 class Decision(Enum):
@@ -40,13 +41,7 @@ def over_seeds(group: Group) -> dict[str, Answer]:
 
 
 def case_of(group: Group) -> Case:
-    return Case(
-        accuracy=group.accuracies,
-        chance=1 / n_classes(group.spec),
-        gamma=mean(group.gammas) if group.gammas else None,
-        answers=over_seeds(group),
-        n_test=group.records[0].n_test,
-    )
+    return replace(group.case, answers=over_seeds(group))
 
 
 def decisions(group: Group) -> dict[str, Decision]:

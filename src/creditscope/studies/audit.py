@@ -1,4 +1,4 @@
-"""The audit: what accuracy and Γ would have claimed, next to what the protocol finds, over seeds."""
+"""The audit: accuracy and Γ alone, next to what the protocol finds, over seeds."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
         groups=len(groups),
         failed=labels(failed),
         partly=partly(groups),
-        praised=labels(g for g in failed if g.aligned),
+        accepted=labels(g for g in failed if g.s1 == "accept"),
     )
 
 
-CLAIM = Column("claim", "accuracy + Γ would claim", about="what a reader of accuracy and Γ alone would conclude")
+S1 = Column("s1", "by accuracy + Γ alone (S1)", about="what strategy S1 decides: accuracy above chance, and Γ > 0")
 REPORTED = (
     *("accuracy", "gamma", "gamma_all_layers", "growth", "reference_norm_128"),
     *("margin_matched", "margin_bp", "margin_unstated", "finding"),
@@ -35,21 +35,21 @@ REPORTED = (
 
 
 def audit_table(rows: Sequence[AuditRow], title: str) -> Table:
-    """Groups of seeds and reports that were given: what accuracy and Γ would have claimed, and what the protocol finds.
+    """Groups of seeds and reports that were given: accuracy and Γ, what S1 decides by them, and what the protocol finds.
 
     Of the margins only those that some row has are shown.
     """
     found = [get_quantity(name) for name in REPORTED]
     made = tuple(
         Row(
-            {"method": Cell(row.label), "claim": Cell(row.claim), **{q.name: q.over(row) for q in found}},
+            {"method": Cell(row.label), "s1": Cell(row.s1), **{q.name: q.over(row) for q in found}},
             tuple(r.run for r in row.reports if r.run),
         )
         for row in rows
     )
     used = [q for q in found if not q.name.startswith("margin") or any(r[q.name].known for r in made)]
     columns = [METHOD.column, *(q.column() for q in used)]
-    columns.insert(1 + [c.name for c in columns].index("gamma_all_layers"), CLAIM)
+    columns.insert(1 + [c.name for c in columns].index("gamma_all_layers"), S1)
     return Table("audit", title, tuple(columns), made, convention=_convention(rows), plots=AUDITED)
 
 
@@ -77,6 +77,4 @@ def _convention(rows: Sequence[AuditRow]) -> tuple[Statement, ...]:
     )
 
 
-STUDY = Study(
-    "audit", "what accuracy and Γ would have claimed, next to what the protocol finds", specs, conclude=conclude
-)
+STUDY = Study("audit", "accuracy and Γ alone, next to what the protocol finds", specs, conclude=conclude)

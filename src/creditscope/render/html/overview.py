@@ -15,7 +15,7 @@ def summary(rows: Sequence[AuditRow]) -> list[dict[str, Any]]:
     """What is claimed and what holds, in numbers: (count, words, status)."""
     statuses = [row.status for row in rows]
     noun = "method" if any(isinstance(row, Group) for row in rows) else "network"
-    claims = sum(row.aligned for row in rows)
+    accepted = sum(row.s1 == "accept" for row in rows)
     words = {
         "pass": "no audited failure found",
         "fail": "needs walk-back",
@@ -26,8 +26,8 @@ def summary(rows: Sequence[AuditRow]) -> list[dict[str, Any]]:
     }
     total = len(statuses)
     first = {
-        "count": f"{claims} of {total}",
-        "words": f"{noun}s that accuracy and Γ > 0 alone would accept (S1)",
+        "count": f"{accepted} of {total}",
+        "words": f"{noun}s accepted by accuracy above chance and Γ > 0 alone (S1)",
         "status": "claim",
     }
     return [
