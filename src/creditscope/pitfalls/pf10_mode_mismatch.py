@@ -10,7 +10,7 @@ from creditscope.pitfalls.source import AUTOGRAD, COSINES, Scope, Source, is_lit
 
 TITLE = "train/eval mode mismatch"
 WHY = (
-    "Dropout and batch norm make another network of train mode: a and g of two modes are gradients of two functions, "
+    "With dropout or batch norm, train mode is a different network: a and g from two modes are gradients of two functions, "
     "and their cosine does not measure alignment."
 )
 FIX = "Call model.eval() before both a and g are taken (and restore the mode afterwards); record the mode with the number."
