@@ -179,7 +179,7 @@ print(json.dumps(history))
 def test_trackio(tmp_path):
     pytest.importorskip("trackio", reason="extra trackio is missing: its writer is NOT tested")
     # a process of its own: trackio looks up its directory when it is imported, and finishes its runs at exit
-    environment = {**os.environ, "TRACKIO_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "TRACKIO_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     done = subprocess.run(
         [sys.executable, "-c", TRACKIO_RUN], env=environment, capture_output=True, text=True, timeout=300, check=False
     )

@@ -7,17 +7,18 @@ from typing import Any
 
 from torch import nn
 
-from creditscope.credit.base import as_rule
+from creditscope.credit.base import CreditRule, as_rule
 from creditscope.errors import CreditscopeError
-from creditscope.measure.facts import Training
+from creditscope.measure.facts import Facts, Training
 from creditscope.measure.full import Full
 from creditscope.measure.profile import depth_profile
-from creditscope.measure.sweep import LossFn, dtype_of, sweep
+from creditscope.measure.sweep import LossFn, dtype_of, facts_of_ranks, sweep
 from creditscope.protocol import DiagnosticThresholds, get_policy
 from creditscope.protocol.consistency import SAME_DATA
 from creditscope.protocol.report import DiagnosticReport, make_report
 from creditscope.stream.batches import as_batches
 from creditscope.stream.eager import original
+from creditscope.stream.ranks import ranks_of
 from creditscope.stream.untouched import untouched
 
 LEVELS = ("basic", "full")
@@ -84,6 +85,9 @@ def diagnose(
     build: makes a new model of the same architecture, for the profile's twin, if its blocks cannot be re-initialised
         otherwise (as for `frozen_blocks`).
 
+    Under DistributedDataParallel and `fully_shard` every rank calls, each with its own share of the batches; every rank gets the
+    report of the whole model and of all batches, the first rank's first.
+
     The model, its gradients, mode, hooks and every RNG are left as found.
     """
     thresholds = thresholds or DiagnosticThresholds()
@@ -97,7 +101,67 @@ def diagnose(
     if fit_batches is None and test_batches is not None:
         raise CreditscopeError("test_batches is given without fit_batches; the readouts of the profile need both")
     rule = as_rule(credit)
+    ranks = ranks_of(model)
     model = original(model)
+    if ranks is not None:
+        eval_batches = ranks.whole(eval_batches)
+        fit_batches = None if fit_batches is None else ranks.whole(fit_batches)
+        test_batches = None if test_batches is None else ranks.whole(test_batches)
+
+    def measured() -> Facts:
+        return _measured(
+            model,
+            eval_batches,
+            rule,
+            blocks=blocks,
+            read=read,
+            loss_fn=loss_fn,
+            floor=thresholds.floor_for(dtype_of(model)),
+            checkpoint=checkpoint,
+            level=level,
+            forward_kwargs=forward_kwargs,
+            shift_labels=shift_labels,
+            fit_batches=fit_batches,
+            test_batches=test_batches,
+            build=build,
+        ).model_copy(update={"training": training})
+
+    facts = facts_of_ranks(ranks, measured)
+    return make_report(
+        facts,
+        headline_acc=headline_acc,
+        network_acc=network_acc,
+        headline_on=headline_on,
+        frozen_baseline_acc=frozen_baseline_acc,
+        bp_acc=bp_acc,
+        n_test=n_test,
+        method_name=method_name,
+        notes=notes,
+        run=run,
+        thresholds=thresholds,
+        protocol=protocol,
+        evidence=evidence,
+    )
+
+
+def _measured(
+    model: nn.Module,
+    eval_batches: Iterable[Any],
+    rule: CreditRule | None,
+    *,
+    blocks: Any,
+    read: str | None,
+    loss_fn: LossFn | None,
+    floor: float,
+    checkpoint: str,
+    level: str,
+    forward_kwargs: Mapping[str, Any] | None,
+    shift_labels: bool | None,
+    fit_batches: Iterable[Any] | None,
+    test_batches: Iterable[Any] | None,
+    build: Callable[[], nn.Module] | None,
+) -> Facts:
+    """Everything that is measured on the network, before it is judged."""
     with untouched(model, reads=eval_batches):  # a loader draws random numbers even where it does not shuffle
         batches = as_batches(model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
     full = Full(rule) if level == "full" else None
@@ -108,10 +172,10 @@ def diagnose(
         blocks=blocks,
         read=read,
         loss_fn=loss_fn,
-        floor=thresholds.floor_for(dtype_of(model)),
+        floor=floor,
         checkpoint=checkpoint,
         watch=None if full is None else full.watch,
-    ).model_copy(update={"training": training})
+    )
     if blocks is None and facts.stream.blocks:
         blocks = list(dict.fromkeys(facts.stream.blocks))  # those that were found
     if fit_batches is not None:
@@ -130,18 +194,4 @@ def diagnose(
         facts = facts.model_copy(
             update=full.facts(model, batches, blocks=blocks, read=facts.stream.read, loss_fn=loss_fn)
         )
-    return make_report(
-        facts,
-        headline_acc=headline_acc,
-        network_acc=network_acc,
-        headline_on=headline_on,
-        frozen_baseline_acc=frozen_baseline_acc,
-        bp_acc=bp_acc,
-        n_test=n_test,
-        method_name=method_name,
-        notes=notes,
-        run=run,
-        thresholds=thresholds,
-        protocol=protocol,
-        evidence=evidence,
-    )
+    return facts

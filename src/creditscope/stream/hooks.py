@@ -18,6 +18,7 @@ from creditscope.stream.blocks import arguments_of, at, replaced, resolve_blocks
 from creditscope.stream.graph import Edge, edge_of, has_skip
 from creditscope.stream.interface import Stream, Tap, same
 from creditscope.stream.probe import MIXING, Operation, Probe, Watch, distinct, hooks_on, pooled_by_mean, with_input
+from creditscope.stream.ranks import recover, reshard
 from creditscope.stream.untouched import parameters_as
 
 
@@ -92,6 +93,7 @@ class HookedStream(Stream):
 
     @contextmanager
     def graph(self) -> Iterator[None]:
+        reshard(self.model)
         inside = {id(p) for _, module in self._blocks for p in module.parameters()}
         begins = self._source == "parameters"
         flags = [(p, begins and id(p) not in inside and p.is_floating_point()) for p in self.model.parameters()]
@@ -235,6 +237,7 @@ class HookedStream(Stream):
             try:
                 return bool(self.logits_from(self.depth, h, example).isfinite().all())
             except (RuntimeError, ValueError):  # a model that refuses NaN reads them
+                recover(self.model)
                 return False
 
     def _after_last(self, example: Any) -> tuple[Tensor, list[Operation], Tensor]:
