@@ -193,10 +193,10 @@ class Page:
                 cells["margin_matched"] = replace(get_quantity("margin_bp").over(g), note="bp null")
             p = published[g.spec.method]
             length = self.paper.paper.common["epochs"]
-            published = f"{float(p.value):.3f} ± {p.std:.3f}" + (
+            theirs = f"{float(p.value):.3f} ± {p.std:.3f}" + (
                 f" (at {length} epochs)" if g.spec.epochs != length else ""
             )
-            rows.append(Row({"method": Cell(g.label), "published": Cell(published), **cells}))
+            rows.append(Row({"method": Cell(g.label), "published": Cell(theirs), **cells}))
         titles = {"accuracy": {"title": "ours"}, "margin_matched": {"title": "margin to null (pp)"}}
         columns = [get_quantity(name).column(**titles.get(name, {})) for name in names]
         return pipe(Table("primary", "", (Column("method"), Column("published"), *columns), tuple(rows)))
