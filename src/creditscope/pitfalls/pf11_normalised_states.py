@@ -5,19 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, Tensor, clear, found, from_facts
+from creditscope.pitfalls.base import Answer, Facts, Numbers, Spot, Tensor, clear, found, from_facts
 from creditscope.pitfalls.source import HIDDEN, Scope, Source, last_name, words
-
-TITLE = "post-hoc normalisation erases the scale"
-WHY = "After h / ‖h‖ (or a layer norm) every state has the same size, and an exploding stream looks stable."
-FIX = "Measure ‖h_l‖ on the raw states of the stream; normalise only copies, afterwards."
 
 NORMALISERS = {
     "normalize", "normalise", "l2_normalize", "l2_normalise", "l2norm", "unit_norm", "layer_norm", "rms_norm",
 }  # fmt: skip
 
 
-def reproduce() -> Reproduction:
+def reproduce() -> Numbers:
     import torch.nn.functional as F
 
     from creditscope.pitfalls.tiny import generator, randn
@@ -29,8 +25,7 @@ def reproduce() -> Reproduction:
     raw = [float(x.norm(dim=1).mean()) for x in h]
     unit = [float(F.normalize(x, dim=1).norm(dim=1).mean()) for x in h]  # creditscope: ignore[PF11]
     wrong, right = unit[-1] / unit[0], raw[-1] / raw[0]
-    sentence = f"the stream grows {right:.3g} times; after normalising each state the same measurement says {wrong:.3g}"
-    return Reproduction("total growth ‖h_3‖ / ‖h_0‖", wrong, right, sentence)
+    return {"wrong": wrong, "right": right}
 
 
 def tensors(hiddens: Sequence[Tensor]) -> str | None:

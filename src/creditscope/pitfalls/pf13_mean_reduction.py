@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, clear, found, from_facts
+from creditscope.pitfalls.base import Answer, Facts, Numbers, Spot, clear, found, from_facts
 from creditscope.pitfalls.source import (
     AUTOGRAD,
     HIDDEN,
@@ -21,15 +21,6 @@ from creditscope.pitfalls.source import (
     words,
 )
 
-TITLE = "mean-reduced loss moves the floor"
-WHY = (
-    "The gradient of a mean over B samples is 1/B of each sample's own: ‖g‖ and every fixed floor change places when "
-    "the evaluation batch does."
-)
-FIX = (
-    "Take g from the summed loss and divide by the floor's own batch (128), or multiply ‖g‖ by B; print the convention."
-)
-
 LOSSES = {"cross_entropy", "mse_loss", "nll_loss", "binary_cross_entropy_with_logits", "smooth_l1_loss", "l1_loss"}
 LOSS_MODULES = {"CrossEntropyLoss", "MSELoss", "NLLLoss", "BCEWithLogitsLoss", "L1Loss", "SmoothL1Loss"}
 FLOOR = {"floor", "eps", "epsilon", "tiny", "threshold", "thresh", "tol"}
@@ -38,7 +29,7 @@ BATCH = {"len", "shape", "size", "batch", "bs", "B", "n"}
 FLOOR_VALUE, FLOOR_BATCH = 1e-7, 128
 
 
-def reproduce() -> Reproduction:
+def reproduce() -> Numbers:
     import torch
     import torch.nn.functional as F
 
@@ -58,11 +49,7 @@ def reproduce() -> Reproduction:
     wrong, right = size("mean"), size("sum") / FLOOR_BATCH
     side = "above" if right > FLOOR_VALUE else "under"
     other = "above" if wrong > FLOOR_VALUE else "under"
-    sentence = (
-        f"mean loss over 1,024 samples: {wrong:.2g}, {other} the floor; in the floor's own convention {right:.2g}, "
-        f"{side} it"
-    )
-    return Reproduction("mean ‖g‖ to be compared with the floor 1e-7 (stated for B = 128)", wrong, right, sentence)
+    return {"wrong": wrong, "right": right, "other": other, "side": side}
 
 
 def tensors(norms: dict[int, float]) -> str | None:
