@@ -21,7 +21,6 @@ from creditscope.pitfalls.source import COSINES, Source, argument, last_name, nu
 
 EPS = 1e-8
 """Default eps of F.cosine_similarity and nn.CosineSimilarity."""
-NEAR = 10 * EPS
 MODULES = {"torch.nn.CosineSimilarity"}
 
 

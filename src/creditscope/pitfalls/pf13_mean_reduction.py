@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from creditscope.pitfalls.base import Answer, Facts, Numbers, Spot, clear, found, from_facts
 from creditscope.pitfalls.source import (
     AUTOGRAD,
-    HIDDEN,
     Scope,
     Source,
     argument,
+    is_hidden,
     is_literal,
     keyword,
     last_name,
@@ -115,7 +115,7 @@ def _hidden_gradients(source: Source, scope: Scope, losses: set[str]) -> set[str
         call = value.value if isinstance(value, ast.Subscript) else value
         if isinstance(call, ast.Call) and source.is_call(call, AUTOGRAD):
             loss, at = argument(call, 0, "outputs"), argument(call, 1, "inputs")
-            if loss is not None and last_name(loss) in losses and at is not None and _is_hidden(at):
+            if loss is not None and last_name(loss) in losses and at is not None and is_hidden(at):
                 names |= names_in(target)
     for target, value in source.bindings(scope):  # for g in grads
         if isinstance(target, ast.Name) and isinstance(value, ast.Name | ast.Subscript) and last_name(value) in names:
@@ -125,15 +125,9 @@ def _hidden_gradients(source: Source, scope: Scope, losses: set[str]) -> set[str
         names |= {
             f"{last_name(n.value)}.grad"
             for n in source.within(scope)
-            if isinstance(n, ast.Attribute) and n.attr == "grad" and _is_hidden(n.value)
+            if isinstance(n, ast.Attribute) and n.attr == "grad" and is_hidden(n.value)
         }
     return names
-
-
-def _is_hidden(node: ast.expr) -> bool:
-    if isinstance(node, ast.List | ast.Tuple):
-        return any(_is_hidden(item) for item in node.elts)
-    return bool(words(last_name(node)) & HIDDEN)
 
 
 def _size_of(source: Source, node: ast.expr, gradients: set[str]) -> bool:
