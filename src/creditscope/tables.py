@@ -8,11 +8,11 @@ Cell    one value; `value` None means not measured, and `note` says why
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from creditscope.display import Shown
 from creditscope.errors import CreditscopeError, unknown
@@ -21,6 +21,8 @@ from creditscope.files import plain
 if TYPE_CHECKING:
     from creditscope.quantities import Quantity
 
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 Value = Any
 """float, int, str, bool, an Enum, an outcome with fields (a frozen dataclass), a tuple of these, or None."""
 
@@ -255,6 +257,14 @@ def simple(value: Value) -> Any:
     if isinstance(value, dict):
         return value.get("outcome")
     return " ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def grouped_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """The items with one key together, in the order in which the keys come."""
+    found: dict[K, list[T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 # ---- arithmetic over networks, each once ------------------------------------------------------------------------------

@@ -68,6 +68,27 @@ PITFALLS = Group(
     },
     "Example: creditscope pitfalls scan my_experiment/",
 )
+CLAIM = Group(
+    "make, check and seal a claim for the board, and draw its badge",
+    "a claim on a method with the reports that audit it, each named by its hash",
+    {
+        "new": Command("claim.New", "make an entry from a bundle or a report (asks for what it cannot find there)"),
+        "add": Command("claim.Add", "add an external evaluation, or a newer audit, to an entry"),
+        "check": Command("claim.Check", "schema, seal, hashes, and that every verdict follows from the facts"),
+        "seal": Command("claim.Seal", "seal a claim anew after its file was edited by hand"),
+        "badge": Command("claim.Badge", "an SVG with the verdict and the protocol version"),
+    },
+    "Example: creditscope claim check board/entries/dfa-rms-embedded",
+)
+BOARD = Group(
+    "list a board of claims, and build its page",
+    "claims of the field next to what their reports show",
+    {
+        "list": Command("board.List", "one line per entry: claimed, audited, margin, verdict"),
+        "build": Command("board.Build", "a static page from a directory of entries"),
+    },
+    "Example: creditscope board build board --out site",
+)
 ROOT = Group(
     "",
     "did a local learning rule really train your network, or does it only look that way?",
@@ -96,6 +117,8 @@ ROOT = Group(
         "study": STUDY,
         "runs": RUNS,
         "pitfalls": PITFALLS,
+        "claim": CLAIM,
+        "board": BOARD,
     },
     "  --version   print the version\n  --help      show this text\n\n"
     "A bundle is the directory of one trained network, a store holds many bundles, a record is one file of arrays.\n"

@@ -143,6 +143,28 @@ SENTENCES = {
 """By the name of the statement; a name that is not here is its own template."""
 
 
+LOCALITY = {
+    "no weight transport between blocks, global error": "global error, no transport",
+    "no weight transport between blocks, later states": "later states, no transport",
+}
+"""Labels of certificates that are too long for a column of the board."""
+REACHES = {
+    "above": "above the interval of the audited accuracy",
+    "below": "below the interval of the audited accuracy",
+    "within": "within the interval of the audited accuracy",
+}
+"""The claimed accuracy against the audited one."""
+STATUSES = {
+    "pass": "no audited failure found",
+    "fail": "needs walk-back",
+    "inconsistent": "inconsistent: the stated accuracy is not the network's",
+    "inconclusive": "inconclusive",
+    "mixed": "seeds disagree",
+    "incomplete": "incomplete: a check was not measured or not measurable",
+}
+"""Verdicts, as the head of a page counts them."""
+
+
 def names(labels: Iterable[Any]) -> str:
     """ "a, b and c", "none"."""
     found = list(dict.fromkeys(map(words, labels)))

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from creditscope.quantities import get_quantity
 from creditscope.runs.groups import AuditRow, Group
-from creditscope.studies.grid import SIX, make, seeds_of, with_nulls
+from creditscope.studies.grid import SIX, grid, with_nulls
 from creditscope.studies.study import AUDITED, METHOD, Study, failing, labels, partly
-from creditscope.tables import Cell, Column, Row, Statement, Table, state
+from creditscope.tables import Cell, Column, Row, Statement, Table, grouped_by, state
 from creditscope.training.spec import RunSpec
 
 
 def specs(preset: str) -> list[RunSpec]:
-    return with_nulls(make(preset, method, seed) for seed in seeds_of(preset) for method in SIX)
+    return with_nulls(grid(preset, SIX))
 
 
 def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
@@ -56,9 +56,7 @@ def audit_table(rows: Sequence[AuditRow], title: str) -> Table:
 def _convention(rows: Sequence[AuditRow]) -> tuple[Statement, ...]:
     if not rows:
         return (state("no runs"),)
-    by: dict[str, list[str]] = {}
-    for row in rows:
-        by.setdefault(row.reports[0].protocol, []).append(row.label)
+    by = grouped_by(rows, lambda row: row.reports[0].protocol)
     first, *others = by
     convention = rows[0].reports[0].facts.convention
     return (
@@ -66,7 +64,7 @@ def _convention(rows: Sequence[AuditRow]) -> tuple[Statement, ...]:
             "reported",
             protocols=(
                 state("judged by", policy=first),
-                *(state("judged by another", policy=p, labels=by[p]) for p in others),
+                *(state("judged by another", policy=p, labels=[row.label for row in by[p]]) for p in others),
             ),
             seeds=sorted({seed for row in rows if isinstance(row, Group) for seed in row.seeds}),
             cosine=convention.cosine_dtype,

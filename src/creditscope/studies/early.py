@@ -8,7 +8,7 @@ from dataclasses import replace
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.quantities import first_epoch, get_quantity, top_layer
 from creditscope.runs.record import Record
-from creditscope.studies.grid import DFA, DFA_NONE, FA, FA_RMS, make, seeds_of
+from creditscope.studies.grid import DFA, DFA_NONE, FA, FA_RMS, grid
 from creditscope.studies.study import METHOD, SEED, Study, course, record_row
 from creditscope.tables import Cell, Column, Plot, Row, Table, state
 from creditscope.training.spec import RunSpec
@@ -18,7 +18,7 @@ QUANTITIES = ("cosine[0]", "deep_cosine", "top_share")
 
 
 def specs(preset: str) -> list[RunSpec]:
-    return [make(preset, method, seed) for seed in seeds_of(preset) for method in (FA, FA_RMS, DFA, DFA_NONE)]
+    return grid(preset, (FA, FA_RMS, DFA, DFA_NONE))
 
 
 def first_mode2(record: Record, limit: float) -> tuple[int, int] | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from creditscope.measure.facts import FreshB
 from creditscope.quantities import get_quantity
 from creditscope.runs.record import NotMeasured, Record
-from creditscope.studies.grid import DFA, FA, make, seeds_of
+from creditscope.studies.grid import DFA, FA, grid
 from creditscope.studies.study import METHOD, SEED, Axis, Study, record_row
 from creditscope.tables import Plot, Table, state
 from creditscope.training.spec import RunSpec
@@ -19,11 +19,7 @@ QUANTITIES = ("fresh_b", "fresh_b_mean", "fresh_b_z")
 
 
 def specs(preset: str) -> list[RunSpec]:
-    return [
-        make(preset, method, seed, penalty=PENALTY, intervention=True)
-        for seed in seeds_of(preset)
-        for method in (FA, DFA)
-    ]
+    return grid(preset, (FA, DFA), penalty=PENALTY, intervention=True)
 
 
 def _fact(record: Record) -> FreshB | None:

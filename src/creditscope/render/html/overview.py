@@ -8,6 +8,7 @@ from typing import Any
 from creditscope.render import audit as audit_table
 from creditscope.render.html.network import Network
 from creditscope.render.numbers import mark
+from creditscope.render.words import STATUSES
 from creditscope.runs.groups import AuditRow, Group
 
 
@@ -16,14 +17,6 @@ def summary(rows: Sequence[AuditRow]) -> list[dict[str, Any]]:
     statuses = [row.status for row in rows]
     noun = "method" if any(isinstance(row, Group) for row in rows) else "network"
     accepted = sum(row.s1 == "accept" for row in rows)
-    words = {
-        "pass": "no audited failure found",
-        "fail": "needs walk-back",
-        "inconsistent": "inconsistent: the stated accuracy is not the network's",
-        "inconclusive": "inconclusive",
-        "mixed": "seeds disagree",
-        "incomplete": "incomplete: a check was not measured or not measurable",
-    }
     total = len(statuses)
     first = {
         "count": f"{accepted} of {total}",
@@ -34,7 +27,7 @@ def summary(rows: Sequence[AuditRow]) -> list[dict[str, Any]]:
         first,
         *(
             {"count": f"{statuses.count(s)} of {total}", "words": w, "status": s}
-            for s, w in words.items()
+            for s, w in STATUSES.items()
             if s in statuses or s in ("pass", "fail")
         ),
     ]
