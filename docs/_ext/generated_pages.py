@@ -22,7 +22,7 @@ from generated_studies import (
 )
 
 MARK = re.compile(r"^<!-- generated: (?P<call>.+?) -->$", re.MULTILINE)
-RESULTS = ("audit", "trust", "performance")
+RESULTS = ("audit", "field", "trust", "performance")
 """Pages of measured results; they join the index where they exist."""
 
 
