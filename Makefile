@@ -28,7 +28,7 @@ JAX_READY := $(VENV)/.ready-jax
 # Exists while .venv is being changed, and names the make that does it. Found with that make gone, it betrays an
 # interrupted set-up, and .venv is made anew.
 BUSY := $(VENV)/.busy
-ifneq ($(filter demo test test-jax test-all format bench mutate fuzz faults starts properties docs audit-docs setup,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test test-jax test-all format bench mutate fuzz faults starts properties docs figures audit-docs setup,$(MAKECMDGOALS)),)
 OTHER := $(shell [ -e $(BUSY) ] || exit 0; other=$$(cat $(BUSY)); \
 	if [ -n "$$other" ] && kill -0 "$$other" 2>/dev/null; then echo "$$other"; else rm -rf $(VENV); fi)
 ifneq ($(OTHER),)
@@ -135,6 +135,10 @@ starts: $(DEV_READY) ## 200 times 2, 4 and 8 drivers at once on a new store; all
 docs: $(DOCS_READY) ## build the documentation in docs/_build/html
 	$(BIN)/sphinx-build -q -W --keep-going -E -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
+
+.PHONY: figures
+figures: $(RUNTIME_READY) ## draw the figures of the documentation from results/ and docs/images/profiles.json
+	@$(BIN)/python docs/figures.py
 
 .PHONY: audit-docs
 audit-docs: $(RUNTIME_READY) ## docs/audit.md, docs/field.md, their CSV and figures from results/; every network in docs/_build/audit.html

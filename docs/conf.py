@@ -11,7 +11,7 @@ author = "The creditscope developers"
 project_copyright = author
 version = release = version_of("creditscope")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "generated_pages", "mathml", "plain_docstrings"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "generated_pages", "glossary_links", "mathml", "plain_docstrings"]
 exclude_patterns = ["_build"]
 
 myst_enable_extensions = ["dollarmath"]

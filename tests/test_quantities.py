@@ -86,8 +86,8 @@ def test_what_is_not_there_says_why(name, epoch, why):
 
 
 def test_the_full_level_that_was_not_measured_is_a_reason_and_no_error():
-    bare = one()
-    found = get_quantity("rho").of(Record(bare.spec, bare.trajectory, bare.report))
+    record = one()
+    found = get_quantity("rho").of(Record(record.spec, record.trajectory, record.report))
     assert (found.value, found.note) == (None, "no facts of level full were given")
 
 
@@ -103,7 +103,7 @@ def test_over_seeds_orders_of_magnitude_have_a_geometric_mean():
 def test_names_are_unique_and_known_and_thresholds_exist():
     with pytest.raises(CreditscopeError, match="quantity 'gama' is unknown; did you mean 'gamma'"):
         get_quantity("gama")
-    with pytest.raises(CreditscopeError, match="there already"):
+    with pytest.raises(CreditscopeError, match="already exists"):
         register(QUANTITIES["gamma"])
     assert all(q.convention for q in QUANTITIES.values())
     assert all(hasattr(DiagnosticThresholds(), q.threshold) for q in QUANTITIES.values() if q.threshold)

@@ -138,7 +138,7 @@ TEXT = saved(np.array(header()))
         ({"header.npy": saved(np.array(header(reduction="average")))}, "reduction: must be 'sum' or 'mean'"),
         ({"header.npy": saved(np.array(header(batchsize=3)))}, "batchsize: no such entry; did you mean 'batch_size'?"),
         ({"header.npy": saved(np.array(header(n_test=0)))}, "n_test: must be more than 0"),
-        ({"header.npy": saved(np.zeros(3))}, "no text"),
+        ({"header.npy": saved(np.zeros(3))}, "not text"),
         ({"header.npy": TEXT, "header.npy!": TEXT}, "two arrays 'header'"),
         ({"header.npy": TEXT, "h_0.npy": GOOD, "h_0.npy!": GOOD}, "two arrays 'h_0'"),
         ({"header.npy": TEXT, "h_0.npy": huge()}, "0 bytes of data"),

@@ -19,13 +19,15 @@ import jinja2
 from creditscope.files import write_atomic
 from creditscope.protocol import DiagnosticThresholds, get_policy
 from creditscope.quantities import Compare, Quantity, Scale, get_quantity
-from creditscope.render.draw import draw, svg
+from creditscope.render.draw import draw
 from creditscope.render.markdown import escape
 from creditscope.render.markdown import table as pipe_table
 from creditscope.render.numbers import num, signed
+from creditscope.render.svg import standalone
 from creditscope.render.tables import table_csv, texts
 from creditscope.runs.archive import Archive
 from creditscope.runs.groups import ORDER, Group, audit
+from creditscope.runs.groups import Outcome as Verdict
 from creditscope.runs.record import Record
 from creditscope.studies import compare
 from creditscope.studies.compare import Audit
@@ -110,8 +112,8 @@ class Page:
         shared = set.intersection(*map(set, by.values()))
         means = [mean([of[s] for s in sorted(shared)]) for of in by.values()]
         low, high = min(means), max(means)
-        told = {"spread": f"{100 * (high - low):.1f}", "low": f"{low:.3f}", "high": f"{high:.3f}"}
-        return told | {"kinds": len(by), "networks": len(by) * len(shared)}
+        extent = {"spread": f"{100 * (high - low):.1f}", "low": f"{low:.3f}", "high": f"{high:.3f}"}
+        return extent | {"kinds": len(by), "networks": len(by) * len(shared)}
 
     def seeds(self) -> dict[str, Any]:
         wide = [r for r in self.records if (r.spec.dataset, r.spec.width, r.spec.depth) == ("cifar10", 512, 2)]
@@ -130,8 +132,8 @@ class Page:
         read, floor = get_quantity("reference_norm_128"), DiagnosticThresholds().g_norm_floor
         found = [(g, r, read.of(r).value) for g in self.primary() for r in g.records]
         moved = [(f"{g.label} seed {r.spec.seed}", v) for g, r, v in found if v * 128 / 1024 < floor <= v]
-        told = "; ".join(f"{name} ({num(v, 2)} and {num(v * 128 / 1024, 2)})" for name, v in moved)
-        return {"networks": len(found), "moved": told or "none"}
+        names = "; ".join(f"{name} ({num(v, 2)} and {num(v * 128 / 1024, 2)})" for name, v in moved)
+        return {"networks": len(found), "moved": names or "none"}
 
     def exact(self) -> str:
         """FA's deep cosine with layer L, which is exact by construction, and without it."""
@@ -193,11 +195,25 @@ class Page:
                 cells["margin_matched"] = replace(get_quantity("margin_bp").over(g), note="bp null")
             p = published[g.spec.method]
             length = self.paper.paper.common["epochs"]
-            told = f"{float(p.value):.3f} ± {p.std:.3f}" + (f" (at {length} epochs)" if g.spec.epochs != length else "")
-            rows.append(Row({"method": Cell(g.label), "published": Cell(told), **cells}))
+            stated = f"{float(p.value):.3f} ± {p.std:.3f}" + (
+                f" (at {length} epochs)" if g.spec.epochs != length else ""
+            )
+            rows.append(Row({"method": Cell(g.label), "published": Cell(stated), **cells}))
         titles = {"accuracy": {"title": "ours"}, "margin_matched": {"title": "margin to null (pp)"}}
         columns = [get_quantity(name).column(**titles.get(name, {})) for name in names]
         return pipe(Table("primary", "", (Column("method"), Column("published"), *columns), tuple(rows)))
+
+    def front(self) -> str:
+        """The README's table: five columns of the audit table."""
+        rows = []
+        for g in self.primary():
+            cells = {name: get_quantity(name).over(g) for name in ("accuracy", "gamma", "margin_matched")}
+            if not cells["margin_matched"].known:
+                cells["margin_matched"] = get_quantity("margin_bp").over(g)
+            rows.append(Row({"method": Cell(g.label), **cells, "verdict": Cell(verdict(g))}))
+        titles = {"margin_matched": "over null (pp)"}
+        columns = [get_quantity(n).column(**({"title": titles[n]} if n in titles else {})) for n in cells]
+        return pipe(Table("front", "", (Column("method"), *columns, Column("verdict")), tuple(rows)))
 
     def summary(self) -> str:
         """The tables of the paper, with the sum of each column and the places where their values stand."""
@@ -260,7 +276,7 @@ class Page:
                 rows.append(Row({"epoch": Cell(c.epoch), "ratio": cell, "reading": Cell(line.reading)}, line.runs))
         drawn = Table("dfa", "", (Column("epoch"), ratio.column(), Column("reading")), tuple(rows))
         title = "‖g_L‖ of DFA, ours / published, in three readings of the recipe"
-        return svg(draw(drawn, "epoch", "ratio", "reading", title=title)).encode()
+        return standalone(draw(drawn, "epoch", "ratio", "reading", title=title)).encode()
 
     def text(self) -> str:
         template = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
@@ -279,6 +295,22 @@ class Page:
 def pipe(table: Table) -> str:
     header, rows = texts(table)
     return "\n".join(pipe_table([escape(h) for h in header], [[escape(cell) for cell in row] for row in rows]))
+
+
+def verdict(g: Group) -> str:
+    """In a few words: what the protocol finds, and by which checks."""
+
+    def checks(answer: str) -> str:
+        return ", ".join(c for c in ("D1", "D2", "D3") if g.answer(c) == answer)
+
+    if g.outcome is Verdict.FAIL:
+        return f"not supported: {checks('fail')}"
+    if g.outcome is Verdict.INCONCLUSIVE:
+        return f"inconclusive: {checks('inconclusive')}"
+    if g.outcome is Verdict.MIXED:
+        counts = Counter("not supported" if r.status == "fail" else r.status for r in g.reports)
+        return f"of {len(g.reports)} seeds " + ", ".join(f"{k} {told}" for told, k in counts.most_common())
+    return {Verdict.PASS: "trustworthy"}.get(g.outcome, g.status)
 
 
 def drafts(places: Iterable[str]) -> str:
@@ -306,7 +338,7 @@ def main() -> None:
         root / "docs/audit.md": page.text().encode(),
         root / "docs/audit.csv": page.csv(),
         root / "docs/images/audit.svg": page.figure(),
-        readme: between((ROOT / "README.md").read_text(encoding="utf-8"), page.headline()).encode(),
+        readme: between((ROOT / "README.md").read_text(encoding="utf-8"), page.front()).encode(),
     }
     for path, content in made.items():
         path.parent.mkdir(parents=True, exist_ok=True)

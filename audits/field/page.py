@@ -26,6 +26,7 @@ from creditscope.runs.archive import Archive
 from creditscope.runs.groups import Group, Outcome, audit
 from creditscope.runs.record import Record
 from creditscope.studies import field, learning_rates
+from creditscope.studies.study import method_and_norm
 from creditscope.tables import Cell, Column, Row, Table
 from creditscope.training.spec import RunSpec
 
@@ -193,7 +194,7 @@ class Page:
         rows = []
         for entry, cells, best in self.search():
             named = {f"x{factor:g}": cell for factor, cell in cells.items()}
-            used = Cell(field.FACTORS.get(field.rule_name(entry.method), 1.0))
+            used = Cell(field.FACTORS.get(method_and_norm(entry.networks[0]), 1.0))
             rows.append(Row({"method": Cell(entry.label), **named, "best": Cell(best), "used": used}))
         factors = [
             accuracy.column(name=f"x{factor:g}", title=f"lr × {factor:g}") for factor in sorted(learning_rates.FACTORS)
@@ -206,7 +207,7 @@ class Page:
         return [
             entry.label
             for entry, _, best in self.search()
-            if best is not None and best != field.FACTORS.get(field.rule_name(entry.method), 1.0)
+            if best is not None and best != field.FACTORS.get(method_and_norm(entry.networks[0]), 1.0)
         ]
 
     def left(self, entries: Sequence[Entry]) -> int | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from generated_commands import cli
@@ -22,15 +21,6 @@ from generated_studies import (
 )
 
 MARK = re.compile(r"^<!-- generated: (?P<call>.+?) -->$", re.MULTILINE)
-RESULTS = ("audit", "field", "trust", "performance")
-"""Pages of measured results; they join the index where they exist."""
-
-
-def results() -> str:
-    there = [name for name in RESULTS if (Path(__file__).parents[1] / f"{name}.md").is_file()]
-    listed = "\n".join(there)
-    return f"```{{toctree}}\n:hidden:\n:caption: What was measured\n\n{listed}\n```\n" if there else ""
-
 
 MAKERS: dict[str, Callable[..., str]] = {
     "cli": cli,
@@ -38,7 +28,6 @@ MAKERS: dict[str, Callable[..., str]] = {
     "pitfall-table": pitfall_table,
     "policies": policies,
     "threshold": threshold,
-    "results": results,
     "rooms": rooms,
     "rule-facts": rule_facts,
     "rule-options": rule_options,

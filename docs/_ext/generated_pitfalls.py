@@ -44,7 +44,7 @@ def _found_by(p: Pitfall) -> str:
     if p.code:
         ways.insert(0, "in code: `creditscope pitfalls scan`")
     if p.tensors:
-        module = inspect.getmodule(p.reproduce)
+        module = inspect.getmodule(p.numbers)
         assert module is not None
         names = ", ".join(inspect.signature(p.tensors).parameters)
         ways.append(f"in your own values: `{module.__name__}.tensors({names})`")

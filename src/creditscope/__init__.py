@@ -1,4 +1,4 @@
-"""creditscope: has a local-credit method really trained the network, or does it only look so?"""
+"""creditscope: did a local learning rule really train your network, or does it only look that way?"""
 
 from __future__ import annotations
 

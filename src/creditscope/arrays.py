@@ -86,12 +86,12 @@ def diagnose_arrays(
         `batches` (or `test_batches`, where the readouts are tested on other samples).
     thresholds, headline_acc, frozen_baseline_acc and the other claims: as for `diagnose`.
 
-    What arrays do not show is not measured, and the report says why.
+    What cannot be measured from arrays is left out, and the report says why.
     """
     if unknown := set(claims) - set(Claims.__annotations__):
         raise TypeError(f"diagnose_arrays() got an unexpected keyword argument {min(unknown)!r}")
     thresholds = thresholds or DiagnosticThresholds()
-    get_policy(claims.get("protocol", "three-check"))  # a wrong name is said before anything is measured
+    get_policy(claims.get("protocol", "three-check"))  # a wrong name is refused before anything is measured
     for name, value, known in (
         ("reduction", reduction, ("sum", "mean")),
         ("credit_reduction", credit_reduction or reduction, ("sum", "mean")),
@@ -246,17 +246,17 @@ def _proof(stream: RecordedStream, kept: list[_Kept], stated: Reduction) -> Proo
     states = [h[:n].double() for h in few.h]
     finite = all(bool(t.isfinite().all()) for t in (*states, *g))
     runs = [stream.logits_from(layer, h, y) for layer, h in enumerate(states)]
-    said = runs[-1] if few.losses is None else few.losses[:n]
-    errors = [difference(run.double(), said.double()) for run in runs]
+    losses = runs[-1] if few.losses is None else few.losses[:n]
+    errors = [difference(run.double(), losses.double()) for run in runs]
     if finite and (wild := [layer for layer, run in enumerate(runs) if not bool(run.isfinite().all())]):
         raise CreditscopeError(
             f"loss_from({wild[0]}, h_{wild[0]}) gives the losses {_few(runs[wild[0]])} of finite states; return finite losses"
         )
-    if finite and max(errors) > _same_loss(said, *few.h):
+    if finite and max(errors) > _same_loss(losses, *few.h):
         layer = errors.index(max(errors))
         raise CreditscopeError(
             f"loss_from({layer}, h_{layer}) gives the losses {_few(runs[layer])} where "
-            f"{'h_L gives' if few.losses is None else 'the batch has'} {_few(said)}: it is not the same network"
+            f"{'h_L gives' if few.losses is None else 'the batch has'} {_few(losses)}: it is not the same network"
         )
     alone = torch.cat([stream.logits_from(0, states[0][k : k + 1], y[k : k + 1]) for k in range(n)])
     exact = runs[-1].dtype == torch.float64
@@ -299,7 +299,7 @@ def _functional(
     stream: RecordedStream, kept: list[_Kept], rule: GivenCredit | None
 ) -> dict[str, Perturbation | Nudging | FreshB | None]:
     """The fields `perturbation`, `nudging`, `fresh_b` of the facts."""
-    fresh = FreshB(layers=(), seed=FRESH_SEED, reason="not measured: from arrays the rule cannot be drawn anew")
+    fresh = FreshB(layers=(), seed=FRESH_SEED, reason="not measured: the rule's feedback cannot be redrawn from arrays")
     found: dict[str, Perturbation | Nudging | FreshB | None] = {"fresh_b": None if rule is None else fresh}
     if not kept:
         rho, nudge = not_measured(

@@ -63,7 +63,9 @@ def _report(given: Any, name: str) -> DiagnosticReport:
     if isinstance(given, str | Path):
         path = Path(given)
         if not path.exists():
-            raise CreditscopeError(f"{path} is not there; give a report (JSON), a record or the directory of a bundle")
+            raise CreditscopeError(
+                f"{path} does not exist; give a report (JSON), a record or the directory of a bundle"
+            )
         if path.suffix in SUFFIXES:
             return read_record(path).diagnose()
         if path.is_file():

@@ -23,9 +23,9 @@ def wire(**modules: str) -> None:
 class Shown:
     """Mixed into a class, it gives it every form of output."""
 
-    def _shown(self, form: str) -> Any:
+    def _shown(self, form: str, **options: Any) -> Any:
         module = next(_modules[c.__name__] for c in type(self).__mro__ if c.__name__ in _modules)
-        return getattr(import_module(module), form)(self)
+        return getattr(import_module(module), form)(self, **options)
 
     def __str__(self) -> str:
         text: str = self._shown("text")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import json
@@ -169,7 +170,7 @@ def read_json(path: Path, what: str) -> Any:
             raise CreditscopeError(f"{path} has {size:,} bytes; a {what} has at most {MAX_JSON:,}")
         return json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise CreditscopeError(f"{path} is missing; {what} expected there") from None
+        raise CreditscopeError(f"{path} is missing; expected {what}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise CreditscopeError(f"cannot read {path}: {error}") from None
     except CreditscopeError:
@@ -199,7 +200,7 @@ def read_tensors(path: Path, what: str) -> dict[str, Any]:
         loaded: dict[str, Any] = safetensors.torch.load_file(path)
         return loaded
     except FileNotFoundError:
-        raise CreditscopeError(f"{path} is missing; {what} expected there") from None
+        raise CreditscopeError(f"{path} is missing; expected {what}") from None
     except (safetensors.SafetensorError, OSError, ValueError, KeyError) as error:
         if isinstance(error, CreditscopeError):
             raise
@@ -211,3 +212,8 @@ def read_metadata(path: Path) -> dict[str, str]:
 
     with safetensors.safe_open(path, framework="pt") as file:
         return dict(file.metadata() or {})
+
+
+def own_source(*place: str) -> ast.Module:
+    """A module of the library as a syntax tree: what it says of itself, without importing it."""
+    return ast.parse(Path(__file__).parent.joinpath(*place).with_suffix(".py").read_text("utf-8"))

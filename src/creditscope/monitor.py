@@ -12,12 +12,13 @@ from creditscope.credit.base import as_rule
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_line, write_atomic, write_new
 from creditscope.measure.facts import Facts
-from creditscope.measure.sweep import LossFn, cross_entropy, dtype_of, facts_from, measured
+from creditscope.measure.sweep import LossFn, cross_entropy, dtype_of, facts_from, facts_of_ranks, measured
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.trajectory import trajectory_line
 from creditscope.stream.batches import as_batches, device_of
 from creditscope.stream.eager import original
 from creditscope.stream.interface import make_stream
+from creditscope.stream.ranks import ranks_of
 from creditscope.stream.untouched import untouched
 
 TRAJECTORY = "trajectory.jsonl"
@@ -33,7 +34,7 @@ class Writer(Protocol):
 
 
 class Monitor:
-    """Watches a network in somebody else's training loop.
+    """Measures a network inside your own training loop.
 
         monitor = Monitor(model, eval_batches, credit=rule)
         for epoch in range(1, epochs + 1):
@@ -43,12 +44,14 @@ class Monitor:
                 break
 
     model: as for `diagnose`; the very object that is trained. It is left as found at every step (RNG included).
-    eval_batches: read once, when the monitor is made; 8 disjoint batches of 128 are advised.
+    eval_batches: read once, when the monitor is made; 8 disjoint batches of 128 are best.
     every: "epoch" measures at every `step`; a number n at steps 0, n, 2n, ... only.
-    stop_on: `should_stop` turns true once one of these holds in `patience` measurements running: the id of a check (D1, D2,
+    stop_on: `should_stop` turns true once one of these holds in `patience` consecutive measurements: the id of a check (D1, D2,
         C), or several joined by "&". A network that has diverged raises D1 and D2.
     path: a directory (or a .jsonl file) for trajectory.jsonl, written whole after every measurement.
     writers: objects with write(line), see `creditscope.integrations`.
+    Under DistributedDataParallel and `fully_shard` every rank makes a Monitor with its own share of the batches and calls `step`;
+    history, checks and should_stop are the same on all, files and writers are the first rank's.
     blocks, read, loss_fn, forward_kwargs, shift_labels, thresholds: as for `diagnose`.
     """
 
@@ -75,9 +78,11 @@ class Monitor:
         self.every = _checked_every(every)
         self.stop_on = _checked_stop(stop_on)
         if not _is_count(patience, 1):
-            raise CreditscopeError(f"patience is {patience!r}; give the number of measurements running, 1 or more")
+            raise CreditscopeError(f"patience is {patience!r}; give a number of consecutive measurements, 1 or more")
         self.patience = patience
-        self.path = _checked_path(path)
+        self.ranks = ranks_of(model)
+        """The processes that hold the model; None: this one alone."""
+        self.path = self._agreed_path(path)
         self.model = original(model)
         self.credit = as_rule(credit)
         self.thresholds = thresholds or DiagnosticThresholds()
@@ -90,18 +95,37 @@ class Monitor:
         self._blocks, self._read = blocks, read
         self._parts: tuple[str, ...] | None = None
         """The model's parts, where its blocks were found: in another model they have to be found again."""
+        if self.ranks is not None:
+            eval_batches = self.ranks.whole(eval_batches)
+        self._given = eval_batches, forward_kwargs, loss_fn is not None, shift_labels
+        if self.ranks is None:
+            self._seen()
+        else:
+            self.ranks.told(self._seen)
+
+    def _seen(self) -> str:
+        """Reads the batches and sees the model once: what cannot be seen is said before training."""
+        eval_batches, forward_kwargs, own_loss, shift_labels = self._given
         with untouched(self.model, reads=eval_batches):
-            self._batches = as_batches(self.model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
+            self._batches = as_batches(self.model, eval_batches, forward_kwargs, own_loss, shift_labels)
         with untouched(self.model):
             inputs, y = self._batches[0]
-            stream = make_stream(
-                self.model, inputs, len(y), blocks, read
-            )  # what cannot be seen is said before training
-            if blocks is None and stream.names:
+            stream = make_stream(self.model, inputs, len(y), self._blocks, self._read)
+            if self._blocks is None and stream.names:
                 self._blocks = list(dict.fromkeys(stream.names))  # found once, and said once
                 self._parts = _parts(self.model)
             if self.credit is not None:
                 self.credit.attach(stream)
+        return ""
+
+    def _agreed_path(self, path: str | Path | None) -> Path | None:
+        """Of several processes the first one writes."""
+        if self.ranks is None:
+            return _checked_path(path)
+        found: Path | None = None
+        with self.ranks.agreed():
+            found = _checked_path(path) if self.ranks.first else None
+        return found
 
     def _facts(self) -> Facts:
         """Training changes what the network shows, so it is seen and proved anew at every measurement."""
@@ -126,14 +150,14 @@ class Monitor:
             raise CreditscopeError(
                 f"the Monitor was made for a model on {self._place} and the model is now on {now}; make a new Monitor"
             )
-        facts = self._facts()
+        facts = facts_of_ranks(self.ranks, self._facts)
         line: dict[str, Any] = {"epoch": epoch, "eval_accuracy": facts.accuracy, "eval_loss": facts.loss}
         line |= trajectory_line(facts, self.thresholds)
         self.history.append(line)
         if self.path is not None:
             write = write_atomic if len(self.history) > 1 else write_new  # never over what another Monitor wrote
             write(self.path, b"".join(map(dump_line, self.history)))
-        for writer in self.writers:
+        for writer in self.writers if self.ranks is None or self.ranks.first else ():
             writer.write(line)
         fired = tuple(line["fired"])
         for rule, ids in self.stop_on.items():

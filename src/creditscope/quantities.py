@@ -136,7 +136,7 @@ QUANTITIES: dict[str, Quantity] = {}
 
 def register(quantity: Quantity) -> Quantity:
     if quantity.name in QUANTITIES:
-        raise CreditscopeError(f"quantity {quantity.name!r} is there already; choose another name")
+        raise CreditscopeError(f"quantity {quantity.name!r} already exists; choose another name")
     QUANTITIES[quantity.name] = quantity
     return quantity
 

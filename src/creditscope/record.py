@@ -85,15 +85,15 @@ class Record:
 
     def diagnose(self, **options: Any) -> DiagnosticReport:
         """The report; options as for `diagnose_arrays`, before what the header says."""
-        said = self.header.model_dump(exclude={"schema_"})
-        return diagnose_arrays(self.batch, **{**said, "fit_batches": self.fit, **options})
+        header = self.header.model_dump(exclude={"schema_"})
+        return diagnose_arrays(self.batch, **{**header, "fit_batches": self.fit, **options})
 
 
 def read_record(path: str | Path) -> Record:
     """Read a record; what is damaged, foreign or too large is one line."""
     path = Path(path)
     if path.suffix not in SUFFIXES:
-        raise CreditscopeError(f"{path} is no record; a record is a {NPZ} or {SAFETENSORS} file")
+        raise CreditscopeError(f"{path} is not a record; a record is a {NPZ} or {SAFETENSORS} file")
     try:
         size = path.stat().st_size
     except OSError as error:
@@ -119,9 +119,11 @@ def _header(path: Path, text: str) -> Header:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CreditscopeError(f"the header of {path} is not valid JSON ({error})") from None
-    said = content.get("schema") if isinstance(content, dict) else None
-    if said != SCHEMA:
-        raise CreditscopeError(f"the header of {path} has schema {str(said)[:80]!r}; this creditscope reads {SCHEMA!r}")
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if schema != SCHEMA:
+        raise CreditscopeError(
+            f"the header of {path} has schema {str(schema)[:80]!r}; this creditscope reads {SCHEMA!r}"
+        )
     try:
         return Header.model_validate_json(text)
     except (ValidationError, RecursionError) as error:
@@ -156,8 +158,8 @@ def _entries(path: Path, arrays: dict[str, Any]) -> tuple[dict[str, Any], dict[s
         missing = [k for k in range(depth + 1) if k not in found_layers]
         if (missing and kind != "a") or max(found_layers) > depth:
             what = f"{'fit_' if fitted else ''}{kind}"
-            told = f"{what}_{max(found_layers)}" if max(found_layers) > depth else f"no {what}_{missing[0]}"
-            raise CreditscopeError(f"{path} has h_0 to h_{depth} and {told}; give one array for each layer")
+            gap = f"{what}_{max(found_layers)}" if max(found_layers) > depth else f"no {what}_{missing[0]}"
+            raise CreditscopeError(f"{path} has h_0 to h_{depth} and {gap}; give one array for each layer")
         parts[fitted][kind] = [found_layers.get(k) for k in range(depth + 1)]
     return parts[0], parts[1] or None
 
@@ -237,4 +239,4 @@ def _text(array: np.ndarray[Any, Any]) -> str:
         return str(array.reshape(())[()])
     if array.dtype == np.uint8 and array.ndim == 1:
         return array.tobytes().decode()
-    raise ValueError(f"the header is {array.dtype} of shape {array.shape}, no text")
+    raise ValueError(f"the header is {array.dtype} of shape {array.shape}, not text")

@@ -8,11 +8,11 @@ Cell    one value; `value` None means not measured, and `note` says why
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from creditscope.display import Shown
 from creditscope.errors import CreditscopeError, unknown
@@ -21,6 +21,8 @@ from creditscope.files import plain
 if TYPE_CHECKING:
     from creditscope.quantities import Quantity
 
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 Value = Any
 """float, int, str, bool, an Enum, an outcome with fields (a frozen dataclass), a tuple of these, or None."""
 
@@ -177,7 +179,7 @@ class Table(Shown):
         """The one row with these values."""
         found = self.where(**wanted).rows
         if len(found) != 1:
-            raise CreditscopeError(f"{len(found)} rows of table {self.name} have {wanted}; one was wanted")
+            raise CreditscopeError(f"{len(found)} rows of table {self.name} have {wanted}; expected one")
         return found[0]
 
     def to_dict(self) -> dict[str, Any]:
@@ -228,10 +230,10 @@ class Table(Shown):
 
 def _described(column: Column) -> dict[str, Any]:
     quantity = column.quantity
-    told: dict[str, Any] = {"name": column.name, "title": column.heading, "holds": column.holds}
+    entry: dict[str, Any] = {"name": column.name, "title": column.heading, "holds": column.holds}
     if quantity is not None:
-        told |= {"symbol": quantity.symbol, "unit": quantity.unit, "scale": quantity.scale.value}
-    return told
+        entry |= {"symbol": quantity.symbol, "unit": quantity.unit, "scale": quantity.scale.value}
+    return entry
 
 
 def jsonable(value: Value) -> Any:
@@ -255,6 +257,14 @@ def simple(value: Value) -> Any:
     if isinstance(value, dict):
         return value.get("outcome")
     return " ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def grouped_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """The items with one key together, in the order in which the keys come."""
+    found: dict[K, list[T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 # ---- arithmetic over networks, each once ------------------------------------------------------------------------------

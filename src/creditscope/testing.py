@@ -156,14 +156,14 @@ def _options(kit: _Kit) -> None:
     if not rule.name or not rule.summary:
         raise kit.fail("needs a name and a summary of one line")
     if type(rule)(**rule.options.model_dump()).options != rule.options:
-        raise kit.fail("does not take back its own options")
+        raise kit.fail("does not accept its own options")
 
 
 def _setup(kit: _Kit) -> None:
     """Everything random comes from the generator."""
     one, two = kit.rule(1).state(), kit.rule(1).state()
     if one.keys() != two.keys() or not all(torch.equal(one[k], two[k]) for k in one):
-        raise kit.fail("is set up otherwise by the same generator; draw from the generator that setup() is given")
+        raise kit.fail("is set up differently by the same generator; draw from the generator that setup() is given")
 
 
 def _round_trip(kit: _Kit) -> None:
@@ -183,7 +183,7 @@ def _credit(kit: _Kit) -> None:
         if [t._version for t in given] != versions:
             raise kit.fail("writes into the tensors that it is given; let it work on a copy (clone())")
     if not all(torch.equal(a, b) for a, b in zip(first, second, strict=True)):
-        raise kit.fail("gives other credit when it is asked again: a measurement would change training")
+        raise kit.fail("gives different credit when asked again: a measurement would change training")
 
 
 def _exact(kit: _Kit) -> None:
@@ -213,7 +213,7 @@ def _redraw(kit: _Kit) -> None:
     other = kit.credit(fresh)
     exact = rule.exact_layers(kit.stream.depth)
     if all(torch.equal(a, b) for k, (a, b) in enumerate(zip(before, other, strict=True)) if k not in exact):
-        raise kit.fail("gives the same credit after redraw(); draw everything anew or return None")
+        raise kit.fail("gives the same credit after redraw(); redraw everything or return None")
     if not all(torch.equal(t, state[name]) for name, t in rule.state().items()):
         raise kit.fail("is changed by its own redraw()")
 
@@ -264,8 +264,8 @@ def _counting(kit: _Kit) -> None:
             ):
                 found.append(layer)
     if rule.trained_layers(kit.stream.depth, kit.stream.kind) != tuple(found):
-        said = rule.trained_layers(kit.stream.depth, kit.stream.kind)
-        raise kit.fail(f"says that the credit of layers {said} trains something; that of {tuple(found)} does")
+        stated = rule.trained_layers(kit.stream.depth, kit.stream.kind)
+        raise kit.fail(f"says that the credit of layers {stated} trains something; that of {tuple(found)} does")
 
 
 def _resume(kit: _Kit) -> None:

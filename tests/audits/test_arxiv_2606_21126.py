@@ -165,14 +165,14 @@ def test_margins_equal_those_of_the_files(raw, label, method, norm, page):
     ]
     margins = [100 * (accuracy[0][seed] - accuracy[1][seed]) for seed in accuracy[0]]
     interval = stats.ttest_1samp(margins, 0).confidence_interval(0.95)
-    told = f"{np.mean(margins):+.1f} [{interval.low:+.1f}, {interval.high:+.1f}]"
+    margin = f"{np.mean(margins):+.1f} [{interval.low:+.1f}, {interval.high:+.1f}]"
     text = (
         (ROOT / page)
         .read_text()
         .partition("primary audit, from results/" if page == "README.md" else "## The audit table")[2]
     )
     row = next(x for x in text.splitlines() if x.startswith(f"| {label} |"))
-    assert told in row.replace("\\", "")
+    assert margin in row.replace("\\", "")
 
 
 def found(pattern: str) -> list[float]:
@@ -210,8 +210,8 @@ def test_findings_one_to_four_equal_the_files(raw):
         assert found(words) == [pytest.approx(10 ** np.sqrt(np.mean(np.square(ratios))), rel=0.06)]
     for norm in ("none", "rms"):
         fa, dfa = (last(primary(raw, m)[norm]) for m in ("fa", "dfa"))
-        told = found(rf"([\d.]+) pp (?:are left )?\({norm}\)")
-        assert told == [pytest.approx(100 * np.mean([fa[s] - dfa[s] for s in fa]), abs=0.06)]
+        gaps = found(rf"([\d.]+) pp (?:remain )?\({norm}\)")
+        assert gaps == [pytest.approx(100 * np.mean([fa[s] - dfa[s] for s in fa]), abs=0.06)]
     means = [np.mean(list(by_seed.values())) for by_seed in frozen.values()]
     assert found(r"differ by ([\d.]+) pp") == [pytest.approx(100 * (max(means) - min(means)), abs=0.06)]
 

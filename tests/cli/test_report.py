@@ -73,12 +73,12 @@ def test_reports_alone_and_a_directory_of_them_make_a_table(mine, tmp_path, caps
     other.to_json(reports / "b.json")
     (reports / "notes.json").write_text('{"todo": "write the paper"}')
     assert main(["report", str(reports), "--html", str(tmp_path / "page.html")]) == 0
-    said = capsys.readouterr()
-    assert "my network" in words(said.out)
-    assert "their network" in words(said.out)
-    assert "0.510 ± 0.014" in words(said.out)
-    assert "left out" in said.err
-    assert "notes.json" in said.err
+    printed = capsys.readouterr()
+    assert "my network" in words(printed.out)
+    assert "their network" in words(printed.out)
+    assert "0.510 ± 0.014" in words(printed.out)
+    assert "left out" in printed.err
+    assert "notes.json" in printed.err
     # what `report --json` wrote is read back as the same rows
     assert main(["report", str(reports), "--json", str(tmp_path / "all.json")]) == 0
     first = capsys.readouterr().out
@@ -105,10 +105,10 @@ def test_stored_facts_need_no_rule_file(tmp_path, capsys, monkeypatch):
         train(spec(method="on-my-laptop", credit_norm="none", train_last=last), tmp_path / "runs" / f"{last}")
     del registry._rules["on-my-laptop"]
     assert main(["report", str(tmp_path / "runs"), "--html", str(tmp_path / "page.html")]) == 0
-    said = capsys.readouterr()
-    assert "left out" not in said.err
-    assert "on-my-laptop" in words(said.out)
-    assert "matched" in said.out  # its null was found
+    printed = capsys.readouterr()
+    assert "left out" not in printed.err
+    assert "on-my-laptop" in words(printed.out)
+    assert "matched" in printed.out  # its null was found
     assert main(["diagnose", str(tmp_path / "runs" / "None")]) == 2  # to measure it, the rule is needed
     assert "method 'on-my-laptop' is unknown" in capsys.readouterr().err
 

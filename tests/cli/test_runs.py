@@ -59,9 +59,9 @@ def test_runs_measure_refuses_weights_that_do_not_give_the_recorded_report(study
     path = Store(study_store).root / "full" / f"{key}.json"
     path.unlink(missing_ok=True)
     assert main(["runs", "measure", study_store, "--run", key]) == 3
-    told = capsys.readouterr()
-    assert "1 not measured" in told.out
-    assert told.err.startswith(f"{key[:10]}  not measured: the weights of run {key[:10]} give growth")
+    printed = capsys.readouterr()
+    assert "1 not measured" in printed.out
+    assert printed.err.startswith(f"{key[:10]}  not measured: the weights of run {key[:10]} give growth")
     assert not path.exists()
 
 

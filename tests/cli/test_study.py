@@ -77,16 +77,16 @@ def test_a_damaged_run_is_not_counted_as_done(tmp_path, capsys, study_store):
     assert f"creditscope runs rm {victim.name[:10]}" in text
     names = [p["study"] for p in json.loads(json.dumps(Store(copy).plans()))]
     assert main(["study", "run", *names, "--preset", "smoke", "--store", str(copy)]) == 1
-    told = capsys.readouterr().out.splitlines()[0]
+    first = capsys.readouterr().out.splitlines()[0]
     whole = len([p for p in (copy / "runs").iterdir() if not p.name.startswith(".")])
-    assert told.startswith(f"{whole - 1} of {whole} runs are in")
+    assert first.startswith(f"{whole - 1} of {whole} runs are in")
 
 
 @pytest.mark.parametrize(
     ("args", "says"),
     [
         (["runs", "rm", "--store", "STORE"], "needs the hash of a run"),
-        (["study", "run", "early", "--store", "STORE", "--workers", "0"], "0 workers train nothing"),
+        (["study", "run", "early", "--store", "STORE", "--workers", "0"], "--workers is 0; give 1 or more"),
     ],
 )
 def test_a_wrong_call_is_one_line(study_store, args, says, capsys, tmp_path, monkeypatch):

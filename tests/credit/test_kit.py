@@ -133,9 +133,9 @@ def test_a_good_rule_of_ones_own_passes():
     ("rule", "says"),
     [
         (Summaryless, "needs a name and a summary"),
-        (Global, "is set up otherwise by the same generator"),
+        (Global, "is set up differently by the same generator"),
         (Forgetful, "cannot be saved"),
-        (Restless, "gives other credit"),
+        (Restless, "gives different credit"),
         (Writing, "writes into the tensors that it is given"),
         (Boastful, "says that a_3 is the exact gradient, and it is not"),
         (Stale, r"gives the same credit after redraw\(\)"),

@@ -38,6 +38,9 @@ def test_every_rule_of_the_papers_is_listed_with_one_line(capsys):
     names = [line.split()[0] for line in lines]
     assert names[:6] == ["bp", "fa", "dfa", "ep", "sb", "cb"]
     assert all(len(line.split(maxsplit=1)[1]) > 20 for line in lines)
+    # read from the source; the classes say the same
+    assert registry.summaries() == {name: rule.summary for name, rule in registry.all_rules().items()}
+    assert all(rule.name == name for name, rule in registry.all_rules().items())
 
 
 def test_a_decorated_function_trains_like_any_rule(tmp_path):
@@ -238,9 +241,9 @@ def test_a_second_rule_of_one_name_is_refused_by_every_command(text, name, comma
     registry._load_others.cache_clear()
     for _ in range(2):  # and again by the next call in the same process
         assert main(command) == 2
-        said = capsys.readouterr().err
-        assert name in said
-        assert said.count("\n") == 1
+        message = capsys.readouterr().err
+        assert name in message
+        assert message.count("\n") == 1
 
 
 def test_two_files_of_one_name_are_two_files(tmp_path, monkeypatch):

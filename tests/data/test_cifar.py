@@ -366,7 +366,7 @@ def test_member_that_is_no_file_is_refused(kind, tmp_path):
     info = tarfile.TarInfo(f"{spec.binary_dir}/data_batch_1.bin")
     info.type, info.linkname = kind, "/etc/passwd"
     write_archive(spec, tmp_path, [(info, b"")])
-    refuse_archive(spec, tmp_path, "data_batch_1.bin' is no file of")
+    refuse_archive(spec, tmp_path, "data_batch_1.bin' is not a file of")
 
 
 def test_member_outside_the_directory_is_never_written(tmp_path):
@@ -397,7 +397,7 @@ def test_damaged_archive_is_refused(tmp_path):
     body = archive.read_bytes()
     for damaged in (b"", b"garbage" * 100, body[: len(body) // 2], body[:5000] + b"\xff" * 200 + body[5200:]):
         archive.write_bytes(damaged)
-        refuse_archive(spec, root, "is damaged|is no file of|lacks")
+        refuse_archive(spec, root, "is damaged|is not a file of|lacks")
 
 
 def test_the_official_sizes():

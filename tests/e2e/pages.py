@@ -17,6 +17,10 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md",
 BLOCK = re.compile(r"(?:^<!-- (?P<note>[^\n]+?) -->\n)?^```(?P<kind>\S*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+NUMBER = re.compile(r"(?<![A-Z\d])[-+\\]*\d+(?:\\?\.\d+)?(?:e[-+\\]*\d+)?")
+"""A number as it is printed or escaped in a pattern; not the 3 of D3."""
+
+
 @dataclass(frozen=True)
 class Block:
     kind: str
@@ -69,9 +73,14 @@ def anchors(page: Path) -> set[str]:
     return {*headings, *re.findall(r"^\(([\w-]+)\)=$", text, re.M)}
 
 
-def matches(expected: str, printed: str) -> bool:
-    """Whether the output is the documented one; a line `...` stands for any number of lines."""
+def matches(expected: str, printed: str, any_numbers: bool = False) -> bool:
+    """Whether the output is the documented one; a line `...` stands for any number of lines, a number for any number."""
     lines = [re.escape(line.rstrip()) for line in expected.strip("\n").splitlines()]
+    if any_numbers:
+        lines = [
+            re.sub(r"(?:\\ )+", lambda _: r"\s+", NUMBER.sub(lambda _: r"[-+]?\d[\d.]*(?:e[-+]?\d+)?", line))
+            for line in lines
+        ]
     pattern = "\n".join(lines).replace(re.escape("...") + "\n", "(?:.*\n)*?")
     actual = "\n".join(line.rstrip() for line in printed.strip("\n").splitlines())
     return re.fullmatch(pattern, actual) is not None

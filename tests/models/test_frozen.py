@@ -174,7 +174,7 @@ def one_line(call) -> str:
 )
 def test_blocks_whose_start_is_not_known_are_named(part, why):
     message = one_line(lambda: frozen_blocks(stack(nn.Linear(D, D), part(), part()), ["1", "2", "3"]))
-    assert message.startswith("it is not known how blocks '2', '3' start: ")
+    assert message.startswith("cannot tell how blocks '2', '3' are initialised: ")
     assert why in message
     assert "init=" in message
     assert "build=" in message
@@ -299,7 +299,7 @@ def test_rest_is_fresh_unless_it_is_to_be_kept():
 
 def test_unknown_rest_is_named():
     message = one_line(lambda: frozen_blocks(EncoderClassifier(), "encoder.layers.*"))
-    assert message.startswith("it is not known how the model starts: EncoderClassifier owns 'cls'")
+    assert message.startswith("cannot tell how the model is initialised: EncoderClassifier owns 'cls'")
     assert "build=" in message
 
 

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 
 from creditscope.models import ResMLP, SmallCNN, StudentNet, ViTMini
-from creditscope.models.parts import tanh_mix
 
 from ..stream.nets import shaken
 
@@ -118,10 +117,3 @@ def test_linear_twin_has_the_shapes_of_its_stage_and_is_linear():
     h, k = torch.randn(2, 32, 8, 8), torch.randn(2, 32, 8, 8)
     assert twin(h).shape == stage(h).shape
     torch.testing.assert_close(twin(2 * h - k), 2 * twin(h) - twin(k), rtol=1e-3, atol=1e-4)
-
-
-def test_tanh_mix_goes_from_linear_to_tanh():
-    z = torch.linspace(-3, 3, 7)
-    assert torch.equal(tanh_mix(z, 0.0), z)
-    torch.testing.assert_close(tanh_mix(z, 1.0), torch.tanh(z))
-    torch.testing.assert_close(tanh_mix(z, 0.25), 0.75 * z + 0.25 * torch.tanh(z))

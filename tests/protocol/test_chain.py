@@ -3,12 +3,21 @@
 import pytest
 
 from creditscope.errors import CreditscopeError
-from creditscope.measure.facts import Depth
+from creditscope.measure.binomial import evaluation
+from creditscope.measure.facts import Depth, Facts
 from creditscope.protocol import DiagnosticThresholds, judge, walk_back_chain
+from creditscope.protocol.chain import s1
 
 from .factory import make_aggregate, make_facts, margin
 
 T = DiagnosticThresholds()
+
+
+def seen(facts: Facts, accuracy: float) -> Facts:
+    """The facts with ten classes behind the evaluation samples, so that chance is .1."""
+    return facts.model_copy(update={"evaluation": evaluation(accuracy, 1024, 10, None)})
+
+
 DFA = make_facts(
     growth=2043.0,
     g_128=4.2e-9,
@@ -19,9 +28,9 @@ DFA = make_facts(
 
 def test_chain_of_a_degenerate_network():
     verdict = judge(DFA, T)
-    claim, reference, blocks, mode = walk_back_chain(DFA, verdict, headline_acc=0.306)
-    assert claim.answer == "credit aligned"
-    assert claim.sentence.startswith("accuracy 0.306 and Γ = +0.081: ")
+    claim, reference, blocks, mode = walk_back_chain(seen(DFA, 0.306), verdict, headline_acc=[0.306])
+    assert claim.answer == "S1 accepts"
+    assert claim.sentence == "accuracy 0.306 and Γ = +0.081: strategy S1 (accuracy above chance and Γ > 0) accepts"
     assert reference.answer == "no"
     assert "4.2e-09 < 1e-07" in reference.sentence
     assert reference.sentence.endswith("Γ is not interpretable here")
@@ -32,9 +41,9 @@ def test_chain_of_a_degenerate_network():
 
 
 def test_chain_of_a_healthy_network():
-    facts = make_facts(cosines=(0.9,) * 5)
+    facts = seen(make_facts(cosines=(0.9,) * 5), 0.4)
     steps = walk_back_chain(facts, judge(facts, T))
-    assert [step.answer for step in steps] == ["credit aligned", "yes", "yes", "no audited failure found"]
+    assert [step.answer for step in steps] == ["S1 accepts", "yes", "yes", "no audited failure found"]
     assert steps[1].sentence.endswith("; Γ can be read")
     assert steps[0].sentence.startswith("accuracy 0.4 and Γ = +0.900")  # accuracy of the depth margin
 
@@ -42,19 +51,30 @@ def test_chain_of_a_healthy_network():
 def test_chain_without_credit_null_or_decision():
     facts = make_facts(depth=None, accuracy=0.5, g_128=1e-7, g_128_by_group=(0.9e-7, 1.1e-7))
     steps = walk_back_chain(facts, judge(facts, T))
-    assert [step.answer for step in steps[:3]] == ["no claim on credit", "inconclusive", "not measured"]
+    assert [step.answer for step in steps[:3]] == ["S1 cannot decide", "inconclusive", "not measured"]
     assert steps[1].sentence.endswith("; Γ needs care")
-    assert steps[0].sentence.startswith("accuracy 0.5: ")
+    assert steps[0].sentence.startswith("accuracy 0.5 and Γ was not measured: ")
     nothing = make_facts(depth=None)
     assert walk_back_chain(nothing, judge(nothing, T))[0].sentence.startswith("Γ was not measured")
 
 
 def test_chain_of_gamma_that_is_not_positive():
     zero = make_facts(aggregate=make_aggregate(0.0))
-    assert walk_back_chain(zero, judge(zero, T))[0].answer == "credit not aligned"
+    assert walk_back_chain(zero, judge(zero, T))[0].answer == "S1 rejects"
     for cosines in ((-0.1,) * 5, (float("nan"),) * 5):
         facts = make_facts(cosines=cosines)
-        assert walk_back_chain(facts, judge(facts, T))[0].answer == "credit not aligned"
+        assert walk_back_chain(facts, judge(facts, T))[0].answer == "S1 rejects"
+
+
+def test_s1_needs_an_accuracy_interval_above_chance():
+    """Of 1,024 samples Wilson's interval of .115 reaches .1 (low end .0968), that of .125 does not (.1062)."""
+    facts = seen(make_facts(cosines=(0.5,) * 5), 0.12)
+    assert [s1(facts, [acc]) for acc in (0.115, 0.125)] == ["reject", "accept"]
+    assert s1(facts, [0.115], n_test=100_000) == "accept"
+    assert s1(facts, [0.30, 0.11, 0.20]) == "reject"  # t over seeds: .203 ± .236
+    unknown = make_facts(cosines=(0.5,) * 5)  # the labels say nothing about chance
+    assert s1(unknown, [0.9]) == "not decidable"
+    assert s1(make_facts(cosines=(-0.5,) * 5), [0.9]) == "reject"
 
 
 def test_evidence_is_rendered_in_order():

@@ -124,8 +124,8 @@ def test_seven_columns_of_v1():
 
 
 def test_missing_answers_are_not_decidable():
-    bare = Case(accuracy=0.3, chance=0.1, gamma=0.1)
-    assert list(decide(bare).values()) == ["accept", "accept", "not decidable", "not decidable"]
+    unjudged = Case(accuracy=0.3, chance=0.1, gamma=0.1)
+    assert list(decide(unjudged).values()) == ["accept", "accept", "not decidable", "not decidable"]
 
 
 def test_answers_come_from_checks():

@@ -16,16 +16,20 @@ from markdown_it import MarkdownIt
 
 from creditscope import CreditscopeError, DiagnosticReport, diagnose
 from creditscope.credit import BP, DFA
+from creditscope.measure.binomial import evaluation
+from creditscope.measure.facts import Depth, Facts
 from creditscope.models import ResMLP
-from creditscope.protocol import DiagnosticThresholds
+from creditscope.protocol import DiagnosticThresholds, judge
 from creditscope.protocol.report import make_report
 from creditscope.render.html.network import Network
 from creditscope.render.html.page import network_html
 from creditscope.render.markdown import escape
-from creditscope.render.numbers import accuracy, num, signed
+from creditscope.render.numbers import accuracy, mark, num, signed
+from creditscope.render.report import renderable
+from creditscope.render.text import to_text
 from creditscope.stream.interface import InterfaceStream
 
-from ..protocol.factory import make_aggregate, make_facts
+from ..protocol.factory import make_aggregate, make_facts, margin
 from ..stream.nets import D_IN, C, D, batch, shaken
 
 ESC = "\x1b"
@@ -62,17 +66,83 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_text_ends_with_the_verdict_line_and_is_plain_when_piped(name, capsys):
+def test_text_begins_and_ends_with_the_verdict_line_and_is_plain_when_piped(name, long, capsys):
     made = report(**CASES[name])
-    print(made)
+    print(made.to_text(long=True) if long else made)
     printed = capsys.readouterr().out
-    assert printed.rstrip("\n").splitlines()[-1] == made.verdict.line
+    lines = printed.rstrip("\n").splitlines()
+    assert (lines[0], lines[-1]) == (made.verdict.line, made.verdict.line)
     assert re.fullmatch(
         r"VERDICT: (trustworthy|needs walk-back|inconsistent|inconclusive|incomplete).*", made.verdict.line
     )
     assert ESC not in printed
     assert made.protocol in printed
+
+
+MODE_1: dict[str, Any] = {
+    "growth": 2043.0,
+    "g_128": 4.2e-9,
+    "cosines": (0.42, 0.006, -0.015, -0.004, -0.004),
+    "depth": Depth(margins=(margin(-4.3, interval=(-6.0, -3.0)),)),
+}
+
+
+def short(made: DiagnosticReport, width: int = 100) -> list[str]:
+    return to_text(renderable(made), width).splitlines()
+
+
+@pytest.mark.parametrize("facts", [{}, {"cosines": (0.3,) * 5}, MODE_1, {**MODE_1, "growth": 2.0}, {"stability": None}])
+def test_the_short_report_of_four_blocks_is_25_lines_at_width_100_a_line_per_check_and_per_layer(facts):
+    made = judged(make_facts(**facts))
+    lines = short(made)
+    assert len(lines) <= 25
+    assert max(map(len, lines[1:-1])) <= 100
+    for check in made.verdict.checks:
+        (line,) = [line for line in lines if line.startswith(f"{check.id} ")]
+        assert f"{check.name}: " in line
+        assert mark(check.answer) in line
+    assert [line.split()[0] for line in lines if line[:1].isdigit()] == ["0", "1", "2", "3", "4"]
+    between = [line for line in lines[1:-1] if line]
+    assert len(between) == len(set(between))
+    words = [f"{a} {b} {c} {d}" for line in between if not line[0].isdigit() for a, b, c, d in fours(line.split())]
+    assert len(words) == len(set(words)), [w for w in words if words.count(w) > 1]  # nothing is said twice
+
+
+def fours(words: list[str]) -> list[tuple[str, ...]]:
+    return list(zip(words, words[1:], words[2:], words[3:], strict=False))
+
+
+def judged(facts: Facts, **options: Any) -> DiagnosticReport:
+    """Judged as it is, with ten classes and the accuracy of its margin."""
+    seen = facts.model_copy(update={"evaluation": evaluation(0.3, 1024, 10, None)})
+    verdict = judge(seen, DiagnosticThresholds())
+    return DiagnosticReport(headline_acc=(0.30, 0.31), facts=seen, verdict=verdict, method_name="dfa", **options)
+
+
+def test_the_short_report_tells_numbers_thresholds_and_what_s1_decides():
+    lines = short(judged(make_facts(**MODE_1)))
+    assert "accuracy 0.305 ± 0.007 (n=2), Γ +0.081: S1 (above chance, Γ > 0) accepts" in lines
+    assert "D1  ✗ fail  scale stability: growth 2,043 > 50; the stream explodes within one block" in lines
+    assert "D2  ✗ fail  reference validity: ‖g_L‖/128 4.2e-09 < 1e-07; at the numerical floor" in lines
+    assert "D3  ✗ fail  depth utility: -4.3 [-6.0, -3.0] pp over random blocks, 2 needed (matched, n=3)" in lines
+    assert "Γ is withheld: clamped or not, it is an angle to a gradient that has all but vanished (D2)" in lines
+    assert (
+        short(judged(make_facts()))[2]
+        == "accuracy 0.305 ± 0.007 (n=2), Γ not measured: S1 (above chance, Γ > 0) cannot decide"
+    )
+    undecided = short(judged(make_facts(growth=49.0, growth_by_group=(40.0, 58.0))))
+    assert any(line.startswith("D1  ? inconclusive  scale stability: growth 49 [") for line in undecided)
+
+
+def test_d2_says_why_gamma_is_withheld_where_clamp_and_no_clamp_agree():
+    made = judged(make_facts(**MODE_1))
+    assert made.facts.aggregate is not None
+    assert made.facts.aggregate.clamped_128 == made.facts.aggregate.headline
+    assert (
+        "Γ is withheld even where a clamped and an unclamped cosine print the same number" in made.checks["D2"].sentence
+    )
 
 
 def test_text_is_coloured_in_a_terminal_and_says_the_same(monkeypatch):
@@ -165,8 +235,9 @@ def test_hostile_strings_bring_no_control_codes_or_markup_into_the_text():
 
 def test_a_verdict_smuggled_in_by_a_name_is_never_a_line_of_its_own():
     made = report(method_name="good\nVERDICT: trustworthy", notes="n\nVERDICT: trustworthy", frozen_baseline_acc=0.5)
-    verdicts = [line for line in str(made).splitlines() if line.startswith("VERDICT:")]
-    assert verdicts == [made.verdict.line]
+    for text in (str(made), made.to_text(long=True)):
+        verdicts = [line for line in text.splitlines() if line.startswith("VERDICT:")]
+        assert verdicts == [made.verdict.line] * 2  # the first line and the last
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -252,14 +323,14 @@ def test_gamma_over_fewer_layers_says_so_everywhere():
     )
     whole, part = (make_report(f, headline_acc=[0.5]) for f in (made, made.model_copy(update={"alignment": half})))
     page, other = (network_html(Network(r), DiagnosticThresholds()) for r in (part, whole))
-    for text in (str(part), part.to_markdown().replace("\\", ""), page):
+    for text in (str(part), part.to_text(long=True), part.to_markdown().replace("\\", ""), page):
         lines = [line for line in text.splitlines() if "+1.000" in line and ("Γ" in line or "headline" in line)]
         assert lines
         assert all("+1.000 (3 of 5 layers)" in line for line in lines)
     for text in (str(whole), whole.to_markdown(), other):
         assert "of 5 layers" not in text
     withheld = make_report(make_facts(cosines=(1.0,) * 5, g_128=1e-12).model_copy(update={"alignment": half}))
-    assert "(raw +1.000 (3 of 5 layers))" in " ".join(str(withheld).split())
+    assert "(raw +1.000 (3 of 5 layers))" in " ".join(withheld.to_text(long=True).split())
 
 
 def test_a_report_shows_itself_in_a_notebook_as_a_figure_and_as_a_frame():

@@ -42,8 +42,10 @@ def test_the_audit_table_and_the_checks_of_a_report_break_no_word(width, monkeyp
     report = make_report(make_facts(), headline_acc=[0.5, 0.52], n_test=1000, method_name="feedback-alignment")
     table = audit_table(reported([("x.json", report)]), "title")
     assert not broken(table_text(table), {word for row in texts(table)[1] for cell in row for word in cell.split()})
-    text = to_text(renderable(report), width)
+    text = to_text(renderable(report, long=True), width)
     assert not broken(text, {word for check in report.verdict.checks for word in check.sentence.split()})
+    wide = to_text(renderable(report), 200).splitlines()
+    assert not broken(to_text(renderable(report), width), {w for line in wide for w in line.split() if w != "l"})
 
 
 def test_columns_are_no_narrower_than_their_longest_word_and_take_the_room_there_is():

@@ -9,7 +9,7 @@ import pytest
 
 from creditscope.render.charts import Band, Cell, Chart, Dots, Level, Matrix, Panel, Row, Series, missing
 from creditscope.render.plots import COLOURS, MARKERS, figure
-from creditscope.render.svg import svg
+from creditscope.render.svg import GROUNDS, standalone, svg
 
 from .pages import HOSTILE
 
@@ -114,3 +114,15 @@ def test_four_panels_take_few_bytes():
     """matplotlib's own SVG of the same figure has about 30 kB."""
     panels = [chart(Series(f"s{k}", [1.0, 2.0, 3.0]), levels=(Level(2, "limit"),)) for k in range(4)]
     assert len(svg(figure(panels, columns=4, quick=True))) < 9000
+
+
+def test_a_figure_of_its_own_brings_ground_and_colours_for_both_schemes():
+    drawn = standalone(figure([chart(Series("s", [1.0, 2.0, 3.0]), levels=(Level(2.0, "half"),))]))
+    root = ElementTree.fromstring(drawn)
+    style, ground, *_ = root
+    light, dark = (style.text or "").split("@media (prefers-color-scheme: dark)")
+    assert (ground.tag, ground.get("class")) == (f"{NS}rect", "ground")
+    used = {name for e in root.iter() for name in (e.get("class") or "").split()} - {"drawing", "m"}
+    for sheet, name in ((light, "light"), (dark, "dark")):
+        assert all(f".{used_class} {{" in sheet for used_class in used)
+        assert f".ground {{ fill: {GROUNDS[name]['bg']} }}" in sheet

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import random
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,12 +16,15 @@ import pytest
 
 from creditscope.cli import main
 from creditscope.cli.sources import find_sources
+from creditscope.cli.train import Train
 from creditscope.measure.facts import LayerMeans
 from creditscope.pitfalls.base import unknown
 from creditscope.pitfalls.registry import PITFALLS
 from creditscope.protocol.report import make_report
+from creditscope.render.artifact import artifact_description
 from creditscope.render.checklist import QUESTIONS, Audited, checklist, checklist_document
 from creditscope.render.document import Block, Heading, Items, Paragraph, Table, to_latex, to_markdown
+from creditscope.render.numbers import num
 from creditscope.render.template import Entry, Null, reporting_section
 from creditscope.runs.store import Store
 from creditscope.studies.catalogue import get_study
@@ -133,6 +137,47 @@ def test_a_report_alone_says_what_the_author_has_to_add(store, tmp_path, capsys)
     assert "### dfa(rms)" in out(capsys, "template", tmp_path / "all.json")
 
 
+def test_the_artifact_says_what_is_claimed_how_to_run_it_how_long_and_what_to_expect(store, capsys, monkeypatch):
+    from creditscope.cli.parse import parse
+
+    use(monkeypatch, small_quadratic())
+    text = out(capsys, "template", store, "--artifact", "--time")
+    for heading in ("What is claimed", "What you need", "How to run it", "How long it takes", "What to expect"):
+        assert f"### {heading}\n" in text
+    claims, commands, times, expected, _ = tables(text)
+    runs = {b.spec.hash: b for b in find_sources([store]).bundles}
+    told = {command for _, command in commands if command.startswith("creditscope train ")}
+    parsed = [parse(shlex.split(command)[1:]) for command in told]
+    specs = {p.spec().hash for p in parsed if isinstance(p, Train)}
+    assert specs == {h for h, b in runs.items() if b.spec.seed == SEEDS[0]}  # every command is the exact recipe
+    assert [row for row in commands if "--seed 123," in row[1]]
+    by_claim = {row[0]: row for row in expected[1:]}
+    for claim, network, shown in claims[1:]:
+        mine = [b for b in runs.values() if not b.spec.frozen and network.startswith(b.spec.label + " on ")]
+        mean = sum(b.accuracy for b in mine) / len(mine)
+        assert len(mine) == len(SEEDS)
+        assert f"accuracy {mean:.3f} ± " in shown
+        assert by_claim[claim][1].startswith(f"{mean:.3f} ± ")
+        growth = sorted(b.report["facts"]["scale"]["growth"] for b in mine)
+        assert by_claim[claim][3] == " to ".join(dict.fromkeys(map(num, growth)))
+    assert sorted(row[1:3] for row in times[1:]) == [["4", "2"], ["8", "2"]]  # with nulls, and BP beside DFA
+    assert all(row[3].endswith((" min", " hours")) for row in times[1:])
+    assert len(text.split()) < 1000  # two pages
+    assert "torch " in text
+    assert "to be answered by the author" not in " ".join(row[3] for row in times)
+
+
+def test_the_artifact_of_reports_marks_what_only_the_author_knows(store, tmp_path, capsys):
+    made = make_report(make_facts(accuracy=0.4), headline_acc=0.4, method_name="mine")
+    made.to_json(tmp_path / "mine.json")
+    text = out(capsys, "template", tmp_path / "mine.json", "--artifact")
+    assert "command: to be answered by the author" in text
+    assert "the files do not hold it" in text
+    assert out(capsys, "template", store, "--artifact", "--latex").count(r"\begin{longtable}") == 5
+    assert main(["template", str(store), "--time"]) == 2
+    assert "--time belongs to --artifact" in capsys.readouterr().err
+
+
 def test_every_pitfall_is_a_question_and_the_files_answer_what_they_can(store, capsys):
     assert set(QUESTIONS) == {p.number for p in PITFALLS}
     made = json.loads(out(capsys, "checklist", store, "--json"))
@@ -167,7 +212,9 @@ def test_hostile_text_is_inert_in_section_and_checklist(hostile):
     entry = Entry(hostile, [report], [0.5], [1], None, [Null("matched", 1, hostile, 0.4)], [hostile], [hostile])
     answers = [(p, unknown(hostile)) for p in PITFALLS]
     audited = [Audited(hostile[:10], hostile, answers)]
-    for blocks in (reporting_section([entry]), checklist_document(checklist(audited), audited)):
+    versions = {hostile: [hostile]}
+    described = artifact_description([entry, dataclasses.replace(entry, spec=None)], versions, [1.5])
+    for blocks in (reporting_section([entry]), described, checklist_document(checklist(audited), audited)):
         told, tex = to_markdown(blocks), to_latex(blocks, standalone=True)
         assert "<script" not in told
         assert "<img" not in told

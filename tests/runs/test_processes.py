@@ -74,7 +74,7 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path):
     os.kill(driver.pid, signal.SIGINT)
     _, said = driver.communicate(timeout=PATIENCE)
     assert driver.returncode not in (0, None)
-    assert "run the same command again to go on" in said
+    assert "run the same command again to resume" in said
     assert "Traceback" not in said
     deadline = time.monotonic() + PATIENCE
     while left := session(driver.pid):

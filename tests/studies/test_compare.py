@@ -226,6 +226,13 @@ def test_how_far_each_reading_is(tmp_path):
     assert (row["chosen_log"].n, row["held_z"].value) == (2, pytest.approx(2.0))
 
 
+def test_a_published_zero_has_a_difference_and_no_ratio(tmp_path):
+    row = {"quantity": "cosine[1]", "value": 0.0}
+    (flat,) = compare.lines_table(lines(tmp_path, row, seeds(0.3, cosine=[0.4, 0.25])), "").records()
+    assert flat["difference"] == 0.25
+    assert flat.get("ratio") is None
+
+
 def test_a_line_for_every_claim_in_one_flat_table(tmp_path):
     found = lines(tmp_path, {"quantity": "last_h", "value": 100}, [record(0.3, h=[1.0, 200.0])])
     (flat,) = compare.lines_table(found, "").records()
@@ -234,7 +241,7 @@ def test_a_line_for_every_claim_in_one_flat_table(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("row", "more", "told"),
+    ("row", "more", "message"),
     [
         ({"quantity": "acuracy", "value": 1}, {}, "published.csv:2: quantity 'acuracy' is unknown; did you mean 'accuracy'"),
         ({"quantity": "accuracy", "value": "x"}, {}, "published.csv:2: could not convert string to float: 'x'"),
@@ -248,11 +255,11 @@ def test_a_line_for_every_claim_in_one_flat_table(tmp_path):
         ({}, {"paperr": 3}, "audit.json: paperr "),
     ],
 )  # fmt: skip
-def test_mistakes_are_told_with_file_and_line(tmp_path, row, more, told):
+def test_mistakes_are_told_with_file_and_line(tmp_path, row, more, message):
     write(tmp_path, {"quantity": "accuracy", "value": 1, **row} if more else row, **more)
     with pytest.raises(CreditscopeError) as error:
         read_audit(tmp_path)
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 

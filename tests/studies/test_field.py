@@ -31,9 +31,9 @@ def test_the_rate_that_was_found_is_the_rate_of_all_runs_of_a_rule(monkeypatch):
 def test_the_field_counts_what_passes_and_what_reaches_bp():
     broken = {"growth": 2000.0, "g_128": 4e-9}
     records = pool((BP, 0.615, 0.35, {}), (FA, 0.401, 0.35, {}), (DFA, 0.306, 0.35, broken))
-    said = paragraph(get_study("field").table(records).conclusion)
-    assert said.startswith("2 of 3 rules pass the protocol (bp and fa(none)); 1 fail it (dfa(rms))")
-    assert "of 2 rules beside BP, 0 reach its accuracy in every seed" in said
+    conclusion = paragraph(get_study("field").table(records).conclusion)
+    assert conclusion.startswith("2 of 3 rules pass the protocol (bp and fa(none)); 1 fail it (dfa(rms))")
+    assert "of 2 rules beside BP, 0 reach its accuracy in every seed" in conclusion
     better = pool((BP, 0.615, 0.35, {}), (FA, 0.7, 0.35, {}))
     assert "of 1 rules beside BP, 1 reach its accuracy in every seed" in paragraph(
         get_study("field").table(better).conclusion

@@ -18,8 +18,8 @@ from creditscope.runs.groups import Outcome
 from creditscope.runs.record import Record
 from creditscope.studies import credit_norm, functional, rescue, seeds, temporal, thresholds
 from creditscope.studies.ablation import Decision
-from creditscope.studies.catalogue import NAMES, get_study
-from creditscope.studies.grid import BP, CB, CLIP, DFA, DFA_NONE, EP, FA, FA_RMS, OUTPUT, SB, make
+from creditscope.studies.catalogue import NAMES, RUNS, get_study, question
+from creditscope.studies.grid import BP, CB, CLIP, DFA, DFA_NONE, EP, FA, FA_RMS, OUTPUT, PRESETS, SB, make
 from creditscope.studies.triangulation import State
 from creditscope.tables import Table
 from creditscope.training.spec import make_spec
@@ -36,7 +36,7 @@ def table(name: str, records: list[Record]) -> Table:
     return get_study(name).table(records)
 
 
-def said(found: Table) -> str:
+def conclusion(found: Table) -> str:
     return paragraph(found.conclusion)
 
 
@@ -46,16 +46,16 @@ def unique(*pools: list[Record]) -> list[Record]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_grid_has_unique_runs_and_smoke_needs_no_file(name):
-    for preset in ("smoke", "quick", "paper"):
+    for preset, runs in zip(PRESETS, RUNS[name], strict=True):
         specs = get_study(name).specs(preset)
-        assert len({s.hash for s in specs}) == len(specs) > 0
+        assert len({s.hash for s in specs}) == len(specs) == runs > 0
         assert preset != "smoke" or {s.dataset for s in specs} == {"quadratic"}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_study_takes_no_runs_at_all_and_says_what_each_column_holds(name):
     found = table(name, [])
-    assert (found.name, found.rows) == (name, ())
+    assert (found.name, found.title, found.rows) == (name, question(name), ())
     assert paragraph((*found.conclusion, *found.convention))
     assert all(column.holds for column in found.columns)
 
@@ -72,25 +72,25 @@ def test_audit_shows_every_number_of_a_group_and_counts_failures():
     assert row.value("reference_norm_128") == pytest.approx(4e-9)
     assert row.value("finding").outcome is Outcome.FAIL
     assert len(row.runs) == row.value("seeds") == 3
-    assert said(found).startswith(
-        "1 of 3 methods fail the protocol (dfa(rms)); accuracy and Γ alone would have praised 1"
+    assert conclusion(found).startswith(
+        "1 of 3 methods fail the protocol (dfa(rms)); by accuracy and Γ alone S1 accepts 1"
     )
-    assert said(table("audit", pool(*CLASSIC[:2], (DFA, 0.5, 0.35, {})))).startswith("0 of 3 methods fail")
+    assert conclusion(table("audit", pool(*CLASSIC[:2], (DFA, 0.5, 0.35, {})))).startswith("0 of 3 methods fail")
 
 
 def test_a_margin_beside_an_unmeasurable_d3_is_explained():
     """BP .40 over a null of .39 does not show depth utility; .61 does."""
-    told = "D3 not measurable: there BP itself does not beat its null by the threshold"
-    assert told in paragraph(table("audit", pool((BP, 0.40, 0.39, {}), (DFA, 0.30, 0.35, {}))).convention)
-    assert told not in paragraph(table("audit", pool((BP, 0.61, 0.39, {}), (DFA, 0.30, 0.35, {}))).convention)
+    sentence = "D3 not measurable: there BP itself does not beat its null by the threshold"
+    assert sentence in paragraph(table("audit", pool((BP, 0.40, 0.39, {}), (DFA, 0.30, 0.35, {}))).convention)
+    assert sentence not in paragraph(table("audit", pool((BP, 0.61, 0.39, {}), (DFA, 0.30, 0.35, {}))).convention)
 
 
 def test_ablation_finds_what_s1_accepts_and_s3_rejects():
     found = table("ablation", pool(*CLASSIC, (DFA_NONE, 0.351, 0.35, {})))
     row, accept, reject = found.row(method="dfa(rms)"), Decision.ACCEPT, Decision.REJECT
     assert [row.value(s) for s in ("S0", "S1", "S2", "S3", "+(c)")] == [accept, accept, reject, reject, accept]
-    assert "accepts 2 that the whole protocol (S3) rejects (dfa(rms) and dfa(none))" in said(found)
-    assert "1 of them only by D3 (dfa(none)); all four strategies accept bp and fa(none)." in said(found)
+    assert "accepts 2 that the whole protocol (S3) rejects (dfa(rms) and dfa(none))" in conclusion(found)
+    assert "1 of them only by D3 (dfa(none)); all four strategies accept bp and fa(none)." in conclusion(found)
 
 
 def test_temporal_first_epoch_saving_and_false_stop():
@@ -104,8 +104,9 @@ def test_temporal_first_epoch_saving_and_false_stop():
     records = [record(make("paper", DFA, s), 0.4, trajectory=x) for s, x in ((42, lines), (123, late))]
     found = table("temporal", [*records, record(make("paper", BP, 42), 0.6)])
     assert found.values("false_stop") == (True, False, None)
-    assert "fires in 2 of 3 runs, at epoch 2.5 in the median (dfa(rms) 2 to 3); stopping there saves 38 %" in said(
-        found
+    assert (
+        "fires in 2 of 3 runs, at epoch 2.5 in the median (dfa(rms) 2 to 3); stopping there saves 38 %"
+        in conclusion(found)
     )
     drawn = found.plots[0].table
     assert drawn is not None
@@ -122,10 +123,10 @@ def test_early_counts_mode_2_before_mode_1():
     first = found.row(method="dfa(rms)", epoch=1)
     assert first.value("top_share") == pytest.approx(0.4 / 0.43)
     assert first.value("deep_cosine") == pytest.approx(0.01)
-    assert "appears in 1 of 2 runs, and in 1 of them before Mode 1 or without it." in said(found)
+    assert "appears in 1 of 2 runs, and in 1 of them before Mode 1 or without it." in conclusion(found)
     top = [line(0, 0.1), line(1, 0.2, cosine=(0.1, 0.01, 0.01, 0.01, 1.0))]
     exact = record(make("paper", FA | OUTPUT, 42), 0.3, trajectory=top, exact_layers=(4,))
-    assert said(table("early", [exact])).endswith(
+    assert conclusion(table("early", [exact])).endswith(
         "; in 1 of them the layer is one whose credit is exact by construction (FA: L)."
     )
 
@@ -138,15 +139,15 @@ def test_triangulation_reads_the_checkpoint():
     found = table("triangulation", records)
     assert found.values("state") == tuple(State)
     assert found.values("rho") == (0.9, 0.002, 0.08, pytest.approx(0.99), pytest.approx(0.01))
-    assert "best in the early state" in said(found)
+    assert "best in the early state" in conclusion(found)
 
 
 def test_penalty_gain_and_the_fragile_threshold():
     change: dict[str, Any] = {"intervention": True}
     records = unique(*(pool((DFA, acc, 0.35, {}), penalty=lam, **change) for lam, acc in ((0.0, 0.301), (1e-2, 0.365))))
     found = table("penalty", records)
-    assert "dfa(rms) +6.4 pp at λ=0.01" in said(found)
-    assert "1 of 2 rows" in said(found)  # a margin of 1.5 pp
+    assert "dfa(rms) +6.4 pp at λ=0.01" in conclusion(found)
+    assert "1 of 2 rows" in conclusion(found)  # a margin of 1.5 pp
     assert list(zip(found.values("point_1"), found.values("point_2"), strict=True)) == [
         ("fail", "fail"),
         ("pass", "fail"),
@@ -162,15 +163,15 @@ def test_a_penalty_of_one_seed_is_not_held_against_means():
         last = {**made.trajectory[-1], "h": [1.0] * 4 + [(1e4 if seed == 42 else 1e2) if lam == 0 else 10.0]}
         records.append(dataclasses.replace(made, trajectory=[*made.trajectory[:-1], last]))
     found = table("penalty", records)
-    assert "dfa(rms) +3.0 pp at λ=0.0001 (n=2, ‖h_L‖ 1e+03 → 10)" in said(found)
+    assert "dfa(rms) +3.0 pp at λ=0.0001 (n=2, ‖h_L‖ 1e+03 → 10)" in conclusion(found)
     assert found.rows[0].value("last_h") == pytest.approx(1000)
 
 
 def test_capacity_compares_the_four_cells():
     cells = ((0.0, 0.585, 0.301), (1e-2, 0.532, 0.360))
     pools = (pool((BP, b, 0.35, {}), (DFA, d, 0.35, {}), penalty=lam, intervention=True) for lam, b, d in cells)
-    told = "changes BP by -5.3 pp and dfa(rms) by +5.9 pp; the gap between them goes from +28.4 to +17.2"
-    assert told in said(table("capacity", unique(*pools)))
+    sentence = "changes BP by -5.3 pp and dfa(rms) by +5.9 pp; the gap between them goes from +28.4 to +17.2"
+    assert sentence in conclusion(table("capacity", unique(*pools)))
 
 
 def test_functional_rank_correlation_by_hand():
@@ -186,11 +187,11 @@ def test_functional_rank_correlation_by_hand():
     # ranks of the cosine (sb 2, fa 3, cb 4, dfa 1), of accuracy (4, 3, 2, 1): 1 - 6·(4 + 0 + 4 + 0)/60
     assert ranks["accuracy"] == pytest.approx(0.2)
     assert ranks["rho"] == pytest.approx(1.0)
-    assert "cb(rms, λ=0.01) has the highest cosine, while sb(rms, λ=0.01) has the highest accuracy" in said(found)
-    assert "dfa(rms, λ=0.01); means over 3 seeds) with" in said(found)
+    assert "cb(rms, λ=0.01) has the highest cosine, while sb(rms, λ=0.01) has the highest accuracy" in conclusion(found)
+    assert "dfa(rms, λ=0.01); means over 3 seeds) with" in conclusion(found)
     orders = [abs(stats.spearmanr(range(4), order).statistic) for order in itertools.permutations(range(4))]
     assert functional.chance_of_perfect_order(4) == pytest.approx(np.mean(np.isclose(orders, 1.0)))
-    assert "With 4 points, a rank correlation of +1 or -1 arises by chance with p = 0.083." in said(found)
+    assert "With 4 points, a rank correlation of +1 or -1 arises by chance with p = 0.083." in conclusion(found)
     # FA exact at h_L: .05 without that layer (ranks fa 1, dfa 2, sb 3, cb 4), .2875 with it (dfa 1, fa 2, sb 3, cb 4)
     exact = {"cosines": (0.5, 0.05, 0.05, 0.05, 1.0), "exact_layers": (4,)}
     with_exact = table("functional", pool(items[0], (FA, 0.37, 0.34, exact), *items[2:], **change))
@@ -198,8 +199,8 @@ def test_functional_rank_correlation_by_hand():
     every = functional.rank_correlations(with_exact, "deep_cosine_all_layers")
     assert every["accuracy"] == pytest.approx(0.4)  # 1 - 6·(0 + 1 + 1 + 4)/60
     alone = table("functional", pool(*items, seeds=(42,), **change))
-    assert "dfa(rms, λ=0.01); one seed each) with" in said(alone)
-    two = said(table("functional", pool(*items[:2], **change)))
+    assert "dfa(rms, λ=0.01); one seed each) with" in conclusion(alone)
+    two = conclusion(table("functional", pool(*items[:2], **change)))
     assert two.endswith("the highest accuracy."), "two points have no rank correlation"
 
 
@@ -210,7 +211,7 @@ def test_freshb_counts_runs_beyond_three_deviations():
     near, far = (FreshB(z=z, layers=(1,), seed=0, n_samples=256, **shared) for z in (1.0, 8.0))
     chosen = ((42, far), (123, near), (456, None))
     found = table("freshb", [record(make("paper", DFA, s, penalty=1e-2), 0.36, fresh=f) for s, f in chosen])
-    assert said(found).startswith("in 1 of 2 runs (dfa(rms, λ=0.01) s42)")
+    assert conclusion(found).startswith("in 1 of 2 runs (dfa(rms, λ=0.01) s42)")
     redrawn = found.rows[0]["fresh_b_mean"]
     assert (redrawn.value, redrawn.std) == pytest.approx((np.mean(draws), np.std(draws, ddof=1)))
     assert found.rows[2]["fresh_b"].note == "not measured"
@@ -222,16 +223,16 @@ def test_depth_compares_the_deepest_with_the_shallowest():
     pools = (pool((FA, a, 0.3, {}), depth=d, width=512) for d, a in ((4, 0.42), (2, 0.35)))
     found = table("depth", unique(*pools))
     assert found.values("L") == (2, 4)
-    assert "fa +7.0 pp from L=2 to L=4" in said(found)
+    assert "fa +7.0 pp from L=2 to L=4" in conclusion(found)
 
 
 def test_ladder_gains_are_paired():
     rungs = [record(make("paper", BP, 42, train_last=k), a) for k, a in ((0, 0.39), (2, 0.55), (4, 0.61))]
     found = table("ladder", rungs)
     assert found.values("gain") == (None, pytest.approx(16.0), pytest.approx(6.0))
-    assert said(found) == "bp is best with 4 trained blocks (of 0, 2, 4; +22.0 pp over 0)."
+    assert conclusion(found) == "bp is best with 4 trained blocks (of 0, 2, 4; +22.0 pp over 0)."
     falling = [record(make("paper", DFA, 42, train_last=k), a) for k, a in ((0, 0.35), (4, 0.30))]
-    assert said(table("ladder", falling)) == "dfa(rms) is best with 0 trained blocks (of 0, 4)."
+    assert conclusion(table("ladder", falling)) == "dfa(rms) is best with 0 trained blocks (of 0, 4)."
     accs = {(0, 42): 0.39, (0, 123): 0.40, (4, 42): 0.60, (4, 123): 0.64}
     both = table("ladder", [record(make("paper", BP, s, train_last=k), a) for (k, s), a in accs.items()])
     ends = stats.ttest_1samp([21.0, 24.0], 0).confidence_interval()
@@ -246,8 +247,8 @@ def test_credit_norm_weighs_the_method_against_the_norm():
     assert (
         "by 30 (FA) and 25 (DFA); DFA instead of FA by 2 (none) and 1.7 (rms): the method's factor is 0.067 times the norm's "
         "(95 % interval 0.067 to 0.067, paired t of the logarithms): the norm's is larger."
-    ) in said(table("credit-norm", pool(*grown)))
-    one = said(table("credit-norm", pool(*grown, seeds=(42,))))
+    ) in conclusion(table("credit-norm", pool(*grown)))
+    one = conclusion(table("credit-norm", pool(*grown, seeds=(42,))))
     assert one.endswith("the method's factor is 0.067 times the norm's; one seed does not decide which is larger.")
     by_seed = {42: 0.93, 123: 3.03, 456: 4.38}  # of DFA none; FA rms is 1
     mixed = [
@@ -260,7 +261,7 @@ def test_credit_norm_weighs_the_method_against_the_norm():
     weighed = statement.fields["weighed"]
     assert (weighed.fields["low"], weighed.fields["high"]) == pytest.approx(tuple(ends))
     assert weighed.name == "weighed: open"
-    assert "1 of the 4 cells" in said(table("credit-norm", pool(grown[0])))
+    assert "1 of the 4 cells" in conclusion(table("credit-norm", pool(grown[0])))
     assert credit_norm.contrasts({("fa", "none"): 1, ("fa", "rms"): 2, ("dfa", "none"): 3, ("dfa", "rms"): 12}) == (
         [2, 4],
         [3, 6],
@@ -273,7 +274,7 @@ def test_random_target_names_what_grows():
         return record(make("paper", method, seed, targets="random"), 0.1, trajectory=lines)
 
     found = table("random-target", [grown(DFA, 9768.0), grown(DFA, 2442.0, 123), grown(BP, 20.0)])
-    assert "under 1 of 2 rules (dfa(rms, random targets))" in said(found)
+    assert "under 1 of 2 rules (dfa(rms, random targets))" in conclusion(found)
     assert found.values("last_h")[:3] == pytest.approx((16.0, 4884.0 / 2, 4884.0))  # geometric mean
 
 
@@ -282,8 +283,8 @@ def test_thresholds_gap_and_stability():
     assert thresholds.gap([1e-4, 1e-3], [4.2e-9], False) == pytest.approx(1e-4 / 4.2e-9)
     assert thresholds.gap([], [1.0], True) is None
     found = table("thresholds", pool(CLASSIC[0], CLASSIC[2]))
-    assert said(found).startswith("2 of 2 verdicts are the same at all 36 settings")
-    assert "growth 1538-fold" in said(found)  # 2000 / 1.3
+    assert conclusion(found).startswith("2 of 2 verdicts are the same at all 36 settings")
+    assert "growth 1538-fold" in conclusion(found)  # 2000 / 1.3
     assert found.values("agree") == (36, 36)
 
 
@@ -291,11 +292,11 @@ def test_seeds_share_with_clopper_pearson():
     assert (seeds.share(0, 10).low, seeds.share(0, 10).high) == pytest.approx((0.0, 0.30850), abs=1e-4)
     assert (seeds.share(10, 10).low, seeds.share(10, 10).high) == pytest.approx((0.69150, 1.0), abs=1e-4)
     found = table("seeds", pool((DFA, 0.3, 0.4, BROKEN)))
-    assert "dfa(rms) fails in 3 of 3 seeds (95 % interval 0.29 to 1.00; 0 inconclusive)" in said(found)
+    assert "dfa(rms) fails in 3 of 3 seeds (95 % interval 0.29 to 1.00; 0 inconclusive)" in conclusion(found)
     assert found.values("status") == (Outcome.FAIL,) * 3
     records = [r for r in pool((FA, 0.3, 0.4, {})) if not (r.spec.frozen and r.spec.seed == 456)]
-    told = said(table("seeds", records))  # a seed without its null says nothing about D3
-    assert "fa(none) fails in 2 of 2 seeds (95 % interval 0.16 to 1.00; 0 inconclusive; 1 more without" in told
+    sentence = conclusion(table("seeds", records))  # a seed without its null says nothing about D3
+    assert "fa(none) fails in 2 of 2 seeds (95 % interval 0.16 to 1.00; 0 inconclusive; 1 more without" in sentence
 
 
 def test_seeds_counts_every_choice_of_three():
@@ -335,24 +336,24 @@ def test_seeds_counts_every_choice_of_three():
 def test_architectures_and_cifar100():
     shapes: tuple[dict[str, Any], ...] = ({}, {"arch": "vit-mini"})
     records = unique(*(pool(CLASSIC[2], **shape) for shape in shapes))
-    assert said(table("architectures", records)) == (
+    assert conclusion(table("architectures", records)) == (
         "2 of 2 pairs of architecture and method fail in every seed; failing by architecture: resmlp: dfa(rms); vit-mini: "
         "dfa(rms); with one seed: none; where D3 is not measured or not measurable: none."
     )
     alone = [r for r in records if r.spec.arch == "resmlp" or (r.spec.seed == 42 and not r.spec.frozen)]
     found = table("architectures", alone)
-    assert said(found).endswith("with one seed: vit-mini; where D3 is not measured or not measurable: vit-mini.")
+    assert conclusion(found).endswith("with one seed: vit-mini; where D3 is not measured or not measurable: vit-mini.")
     assert "resmlp d=256 L=4, 100 epochs, seeds 42, 123, 456; cifar10, vit-mini" in paragraph(found.convention)
     assert "100 epochs, seed 42; final checkpoint" in paragraph(found.convention)
     found = table("cifar100", pool(*CLASSIC, dataset="cifar100"))
-    assert "1 of 3 methods fail on cifar100 (dfa(rms)); highest accuracy: bp." in said(found)
+    assert "1 of 3 methods fail on cifar100 (dfa(rms)); highest accuracy: bp." in conclusion(found)
 
 
 def test_recipe_has_a_row_per_setting():
     found = table("recipe", pool((DFA, 0.3, 0.35, BROKEN), (DFA | CLIP, 0.4, 0.35, {}), (FA, 0.4, 0.35, {})))
     rows = list(zip(found.values("method"), found.values("recipe"), strict=True))
     assert rows == [("fa", "none"), ("dfa", "rms, clip 1 per module"), ("dfa", "rms")]
-    assert "1 of 2 recipes of dfa fail (dfa(rms))" in said(found)
+    assert "1 of 2 recipes of dfa fail (dfa(rms))" in conclusion(found)
 
 
 def test_rescue_ranks_what_passes_before_what_fails_and_counts_both():
@@ -367,7 +368,7 @@ def test_rescue_ranks_what_passes_before_what_fails_and_counts_both():
     ranked = [g.spec for g in rescue.best(records)]
     assert [(s.method, s.credit_norm, s.credit_site) for s in ranked] == best
     found = table("rescue", records)
-    assert said(found) == "on quadratic 2 of 4 recipes pass all three checks (2 of FA and 0 of DFA)."
+    assert conclusion(found) == "on quadratic 2 of 4 recipes pass all three checks (2 of FA and 0 of DFA)."
     assert list(zip(*(found.values(n) for n in ("method", "norm", "site")), strict=True)) == best
     assert found.values("d3") == ("pass", "pass", "fail", "pass")
 
@@ -392,7 +393,7 @@ def test_ep_relaxation_says_where_it_stops_being_backpropagation():
     bp = record(make("paper", BP, 42, intervention=True), 0.585, cosines=(1.0,) * 5)
     ways = [relaxed(50, 0.995, 0.02), relaxed(20, 0.991, 0.1), relaxed(12, 0.8, 0.3), relaxed(4, 0.1, 0.9)]
     found = table("ep-relaxation", [*ways, bp])
-    assert said(found) == (
+    assert conclusion(found) == (
         "Γ ≥ 0.99 in 2 of 4 relaxations; all of them within 0.1 of the fixed point; the nearest that is another credit ends at "
         "0.3 (Γ 0.8), the farthest at 0.9 (Γ 0.1)."
     )

@@ -368,11 +368,11 @@ def main(args: list[str]) -> int:
     disks = f"{done.real_disk} rounds on a file system of their own"
     runs, seconds = each.runs + done.runs, time.monotonic() - started
     print(
-        f"{ordered} faults at {len(writes)} writes in turn, {drawn} by chance, {runs} runs at the end, {len(lost)} losses; "
+        f"{ordered} faults at {len(writes)} writes in turn, {drawn} at random, {runs} runs at the end, {len(lost)} losses; "
         f"{disks}; {seconds:.0f} s"
     )
     if "--record" in args:
-        tried = f"{ordered} at each of {len(writes)} writes, {drawn} by chance"
+        tried = f"{ordered} at each of {len(writes)} writes, {drawn} at random"
         put_row("`make faults`", [tried, f"{runs} runs whole at the end, equal to the bit", f"{len(lost)} losses"])
     return 1 if lost else 0
 

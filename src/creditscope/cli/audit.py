@@ -14,9 +14,9 @@ from creditscope.errors import CreditscopeError
 
 @dataclass
 class Audit:
-    """Hold the published numbers and decisions of a paper against the runs of a store or an archive. The paper is a
-    folder of data: audit.json (its settings as fields of a run), published.csv (its numbers) and, where there are
-    any, verdicts.csv (its decisions).
+    """Compare the published numbers and decisions of a paper with the runs of a store or an archive. The paper is a
+    folder of data: audit.json (its settings), published.csv (its numbers) and, if it has any, verdicts.csv (its
+    decisions).
 
     Example: creditscope audit audits/arxiv-2606.21126 --store results --csv lines.csv --html lines.html
     """
@@ -28,7 +28,7 @@ class Audit:
     csv: Path | None = None
     """Also write every value under every reading to this file, with the runs behind it."""
     html: Path | None = None
-    """Also write the tables to this file, as a page that can be searched."""
+    """Also write the tables to this file, as a page with a search field."""
     markdown: bool = False
     """Print Markdown."""
 

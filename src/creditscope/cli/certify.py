@@ -14,7 +14,7 @@ from creditscope.errors import CreditscopeError
 @dataclass
 class Certify:
     """Find out what the update of each block depends on: weights of other blocks, labels, logits, later states,
-    other samples. The rule of the bundle is called as a black box, with one thing changed at a time.
+    other samples. The rule is treated as a black box: one thing is changed at a time.
 
     Example: creditscope certify runs/dfa --json certificate.json --figure certificate.svg
     """
@@ -22,7 +22,7 @@ class Certify:
     bundle: Annotated[Path, tyro.conf.Positional]
     """Directory of the bundle."""
     samples: int = 16
-    """Samples of the batch; fewer are taken where they leave no null space to some weight."""
+    """Samples in the batch; fewer are used if some weight would otherwise have no null space."""
     data_dir: Path | None = None
     """Where the CIFAR files are."""
     json: Path | None = None

@@ -21,8 +21,8 @@ FROM_A_REPORT = (1, 2, 3, 4, 5, 6, 10, 11, 12, 13, 14)
 
 @dataclass
 class Checklist:
-    """The fifteen known ways to mismeasure credit as questions: answered where the files of runs or reports can
-    answer, marked where only the author can. Frozen-blocks nulls are looked at as the nulls of others.
+    """The fifteen known ways to mismeasure credit, as questions. The files answer what they can; the rest is marked
+    for the author. Nulls (random-blocks baselines) are checked together with the networks they belong to.
 
     Example: creditscope checklist runs/dfa --out checklist.md
     """
@@ -52,7 +52,7 @@ class Checklist:
         sources = find_sources(self.sources)
         if light := [str(b.path.parent.parent) for b in sources.bundles if b.path.is_file()]:
             raise CreditscopeError(
-                f"{light[0]} is an archive without weights; the checklist looks at them: give its store"
+                f"{light[0]} is an archive without weights, which the checklist needs; give the store it was exported from"
             )
         if sources.damaged and not sources.reports and all(b.spec.frozen for b in sources.bundles):
             raise sources.without_networks()

@@ -29,12 +29,12 @@ class Group(NamedTuple):
 
 STUDY = Group(
     "plan, run and show the studies of the papers on a store of runs",
-    "the studies of the papers, each a grid of runs, a table and a conclusion computed from it",
+    "the studies of the papers: each a grid of runs, a table and a conclusion computed from it",
     {
         "list": Command("study.List", "the studies and what each asks"),
-        "plan": Command("study.Plan", "runs, of which already done, estimated hours on this machine, disk"),
-        "run": Command("study.Run", "train what is missing (interrupted or failed: the same command goes on)"),
-        "status": Command("study.Status", "done, running, failed and time left of what was started on a store"),
+        "plan": Command("study.Plan", "number of runs, how many are done, hours on this machine, disk space"),
+        "run": Command("study.Run", "train what is missing (run it again to resume)"),
+        "status": Command("study.Status", "what is done, running or failed on a store, and the time left"),
         "show": Command("study.Show", "table and conclusion of a study, from the runs that are finished"),
     },
     "Example: creditscope study run audit ablation temporal --preset smoke --store runs/store",
@@ -59,7 +59,7 @@ RUNS = Group(
 )
 PITFALLS = Group(
     "the known ways to mismeasure credit: shown, and found in code and bundles",
-    "fifteen ways in which a credit measurement misleads",
+    "fifteen ways to mismeasure credit",
     {
         "list": Command("pitfalls.List", "the catalogue: what goes wrong, why, and what to do instead"),
         "run": Command("pitfalls.Run", "show the pitfalls at work: wrong value, right value, factor"),
@@ -68,11 +68,32 @@ PITFALLS = Group(
     },
     "Example: creditscope pitfalls scan my_experiment/",
 )
+CLAIM = Group(
+    "make, check and seal a claim for the board, and draw its badge",
+    "a claim on a method with the reports that audit it, each named by its hash",
+    {
+        "new": Command("claim.New", "make an entry from a bundle or a report (asks for what it cannot find there)"),
+        "add": Command("claim.Add", "add an external evaluation, or a newer audit, to an entry"),
+        "check": Command("claim.Check", "schema, seal, hashes, and that every verdict follows from the facts"),
+        "seal": Command("claim.Seal", "seal a claim anew after its file was edited by hand"),
+        "badge": Command("claim.Badge", "an SVG with the verdict and the protocol version"),
+    },
+    "Example: creditscope claim check board/entries/dfa-rms-embedded",
+)
+BOARD = Group(
+    "list a board of claims, and build its page",
+    "claims of the field next to what their reports show",
+    {
+        "list": Command("board.List", "one line per entry: claimed, audited, margin, verdict"),
+        "build": Command("board.Build", "a static page from a directory of entries"),
+    },
+    "Example: creditscope board build board --out site",
+)
 ROOT = Group(
     "",
-    "has a local-credit method really trained the network, or does it only look so?",
+    "did a local learning rule really train your network, or does it only look that way?",
     {
-        "demo": Command("demo.Demo", "train and audit BP, FA and DFA with their nulls on the embedded dataset"),
+        "demo": Command("demo.Demo", "train and audit BP, FA and DFA with their baselines on the embedded dataset"),
         "train": Command("train.Train", "train one network by one credit rule into a bundle"),
         "diagnose": Command(
             "diagnose.Diagnose", "measure and judge the network of a bundle, or the arrays of a record"
@@ -84,16 +105,18 @@ ROOT = Group(
             "certify.Certify", "what the updates of a bundle's network depend on: a certificate of locality"
         ),
         "rules": Command("rules.Rules", "list the credit rules that can be trained and measured"),
-        "smoke": Command("smoke.Smoke", "check the papers' expectation on four small networks"),
+        "smoke": Command("smoke.Smoke", "check on four small networks that the papers' examples come out"),
         "report": Command("report.Report", "one table over many bundles: claimed next to audited"),
         "template": Command(
             "template.Template", "a paper's reporting section, filled from runs: every number with its run"
         ),
-        "checklist": Command("checklist.Checklist", "the known pitfalls as questions, answered where the files can"),
-        "audit": Command("audit.Audit", "a paper's published numbers, a folder of data, next to the runs of a store"),
+        "checklist": Command("checklist.Checklist", "the known pitfalls as questions, answered from the files"),
+        "audit": Command("audit.Audit", "a paper's published numbers next to the runs of a store"),
         "study": STUDY,
         "runs": RUNS,
         "pitfalls": PITFALLS,
+        "claim": CLAIM,
+        "board": BOARD,
     },
     "  --version   print the version\n  --help      show this text\n\nQuick start: creditscope demo",
     "COMMAND [options]      creditscope COMMAND --help shows defaults and an example",

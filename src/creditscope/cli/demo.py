@@ -10,8 +10,8 @@ from typing import Literal
 
 @dataclass
 class Demo:
-    """Train BP, FA (none), DFA (rms), DFA (none) and their frozen-blocks nulls on the embedded dataset, diagnose
-    each, and print what accuracy and Γ would have claimed next to what the protocol finds. No network is needed.
+    """Train BP, FA (none), DFA (rms), DFA (none) and their random-blocks baselines (nulls) on the embedded dataset.
+    Diagnose each, and print accuracy and Γ next to what the protocol finds. Works offline.
 
     Example: creditscope demo --out runs/demo --workers 2
     """
@@ -19,15 +19,15 @@ class Demo:
     out: Path = Path("runs/demo")
     """Directory for the trained networks and the reports."""
     workers: int | None = None
-    """Networks that are trained at the same time (default: one per core)."""
+    """Networks to train at the same time (default: one per core)."""
     epochs: int = 25
     """Epochs per network."""
     seeds: tuple[int, ...] = (42, 123, 456)
-    """Seeds; every method is trained once with each."""
+    """Seeds; every method is trained once per seed."""
     method: tuple[str, ...] = ()
     """Further methods to train and audit, as NAME or NAME:NORM (for example fa:rms)."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Matrix products of training; measurement is in fp32 and float64 either way."""
+    """Precision of the matrix products in training; measurement uses fp32 and float64 either way."""
 
     def execute(self) -> int:
         from rich.console import Console
@@ -48,12 +48,12 @@ class Demo:
         executor = LocalExecutor(self.workers)
         console.print(
             f"{len(specs)} networks (ResMLP d=128, L=4, quadratic teacher, {self.epochs} epochs) on {executor.workers} workers: "
-            "a few minutes; an interrupted demo goes on where it stopped."
+            "a few minutes; if interrupted, run it again to resume."
         )
         bundles = run_specs(specs, self.out / "networks", executor, console=console)
         executor.shutdown()
         groups = audit(bundles)
-        title = "What accuracy + Γ would have claimed | what the protocol finds"
+        title = "Accuracy and Γ alone | what the protocol finds"
         table = audit_table(groups, title)
         print(table_text(table, title))
         reports = self.out / "reports"

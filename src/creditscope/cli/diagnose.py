@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class Diagnose:
-    """Measure the network of a bundle again, or the arrays of a record, and judge it. Exit code 0; with --strict 0 where every
-    verdict passes, 3 where one fails, 4 otherwise.
+    """Measure the network of a bundle again, or the arrays of a record, and judge it. Exit code 0; with --strict 0
+    if every verdict passes, 3 if one fails, 4 otherwise.
 
     Example: creditscope diagnose runs/dfa --protocol four-diagnostic --json report.json --strict
     """
@@ -30,7 +30,7 @@ class Diagnose:
     protocol: str = "three-check"
     """Verdict policy: three-check, three-check/1.0 or four-diagnostic."""
     null: tuple[Path, ...] = ()
-    """Bundles of frozen-blocks nulls (default: those beside the bundle that fit it)."""
+    """Bundles of random-blocks baselines (default: those in the same directory that match)."""
     data_dir: Path | None = None
     """Where the CIFAR files are."""
     json: Path | None = None
@@ -40,9 +40,11 @@ class Diagnose:
     full: bool = False
     """Also measure perturbation correlation, nudging and the fresh-B null."""
     profile: bool = True
-    """Also fit linear readouts at every depth (the depth profile); of a null never."""
+    """Skip the depth profile (linear readouts at every depth); nulls never have one."""
     strict: bool = False
     """Exit with code 3 if the verdict fails, 4 if it neither fails nor passes."""
+    long: bool = False
+    """Print everything: the checks with their conventions, every aggregation of Γ, profile, margins, the argument."""
     github: bool = False
     """Also print the verdict as an annotation of a GitHub workflow."""
 
@@ -60,7 +62,7 @@ class Diagnose:
             write_atomic(self.markdown, report.to_markdown().encode())
         if self.github:
             print(annotation(report))
-        print(report)
+        print(report.to_text(long=self.long))
         return exit_code([report]) if self.strict else 0
 
     def of_record(self) -> DiagnosticReport:

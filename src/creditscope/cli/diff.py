@@ -19,7 +19,7 @@ class Diff:
     a: Annotated[Path, tyro.conf.Positional]
     """A report (JSON), a record (.npz, .safetensors) or the directory of a bundle."""
     b: Annotated[Path, tyro.conf.Positional]
-    """The one that it is compared with."""
+    """What to compare it with."""
     all: bool = False
     """Also print what did not change."""
     json: Path | None = None

@@ -55,7 +55,7 @@ class Run:
     """
 
     pitfalls: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """Numbers or ids (2, PF02); all if none is given."""
+    """Numbers or ids (2, PF02); default: all."""
     format: Literal["text", "json"] = "text"
     """Output: text or json."""
 
@@ -88,8 +88,8 @@ class Run:
 
 @dataclass
 class Scan:
-    """Find pitfalls in Python files by static analysis; nothing is imported or run. Exit code 1 on findings, 0 if
-    there are none, 2 where nothing could be scanned. `# creditscope: ignore[PF02]` on a line silences it.
+    """Find pitfalls in Python files by static analysis; nothing is imported or run. Exit code 1 if something is
+    found, 0 if not, 2 if nothing could be scanned. `# creditscope: ignore[PF02]` silences a line.
 
     Example: creditscope pitfalls scan my_experiment/ --format github
     """

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from creditscope.runs.groups import AuditRow, Group
     from creditscope.tables import Table
 
-TITLE = "What accuracy + Γ would have claimed | what the protocol finds"
+TITLE = "Accuracy and Γ alone | what the protocol finds"
 
 
 @dataclass
 class Report:
-    """Group bundles over seeds, find their nulls among them, and print what accuracy and Γ would have claimed next
-    to what the protocol finds. Uses the facts that are stored; nothing is measured again (but see --full). Exit
-    code 0; with --strict 0 where every verdict passes, 3 where one fails, 4 otherwise.
+    """Group bundles over seeds, find their nulls among them, and print accuracy and Γ next to what the protocol finds.
+    Uses stored facts; nothing is measured again (but see --full). Exit code 0; with --strict 0 if every verdict
+    passes, 3 if one fails, 4 otherwise.
 
     Example: creditscope report runs/store --html report.html --figures figures
     """
@@ -47,7 +47,7 @@ class Report:
     figures: Path | None = None
     """Also write the figures (SVG, PDF, PNG) into this directory: audit, layers, temporal, and one per study of a store."""
     full: bool = False
-    """Measure the full level (ρ, nudging, fresh-B) of a store's studies where it is missing; kept in the store."""
+    """Measure the full level (ρ, nudging, fresh-B) of a store's studies if it is missing, and keep it in the store."""
     data_dir: Path | None = None
     """Where the CIFAR files are (for --full)."""
     strict: bool = False

@@ -17,14 +17,14 @@ class Rules:
     """Also list the settings of each rule with their defaults."""
 
     def execute(self) -> int:
-        from creditscope.credit.registry import all_rules, origin
+        from creditscope.credit.registry import origin, rule_class, summaries
 
-        rules = all_rules()
+        rules = summaries()
         width = max(map(len, rules))
-        for name, rule in rules.items():
+        for name, summary in rules.items():
             where = "" if origin(name) == "creditscope" else f" [{origin(name)}]"
-            print(f"{name:<{width}}  {rule.summary}{where}")
+            print(f"{name:<{width}}  {summary}{where}")
             if self.options:
-                for key, field in rule.Options.model_fields.items():
+                for key, field in rule_class(name).Options.model_fields.items():
                     print(f"{'':<{width}}    --option {key}={field.default}")
         return 0

@@ -28,7 +28,7 @@ class List:
     store: Path
     """Directory of the store, or of an archive."""
     rebuild: bool = False
-    """Throw the index away and read every run directory again."""
+    """Discard the index and read every run directory again."""
 
     def execute(self) -> int:
         from creditscope.render.numbers import num, printable
@@ -190,9 +190,8 @@ class Export:
 
 @dataclass
 class Measure:
-    """Measure finished runs at level full, from the weights that the store keeps; a run that has every fact of this
-    version is left alone. `runs export --format archive` takes the facts along. Exit code 3 if a run could not be
-    measured.
+    """Measure finished runs at level full, from the weights in the store. Runs that have every fact of this version
+    are skipped. `runs export --format archive` exports the facts too. Exit code 3 if a run could not be measured.
 
     Example: creditscope runs measure runs/store
     """
@@ -202,7 +201,7 @@ class Measure:
     run: tuple[str, ...] = ()
     """Hashes of the runs, or their beginnings (default: all finished runs)."""
     again: bool = False
-    """Measure anew what has every fact already."""
+    """Measure again even if every fact is there."""
     data_dir: Path | None = None
     """Where the CIFAR files are."""
 
@@ -232,8 +231,8 @@ class Measure:
 
 @dataclass
 class Verify:
-    """Train a run again from its spec and compare every number of its trajectory (all epochs: of its report, too)
-    with the record. Exit code 3 if it is not reproduced.
+    """Train a run again from its spec and compare every number of its trajectory with the record (with all epochs,
+    of its report too). Exit code 3 if it is not reproduced.
 
     Example: creditscope runs verify --store results --epochs 2
     """
@@ -241,9 +240,9 @@ class Verify:
     store: Path
     """Directory of the store, or of an archive (such as results/)."""
     run: Annotated[str | None, tyro.conf.Positional] = None
-    """Hash of the run, or its beginning (default: one by chance)."""
+    """Hash of the run, or its beginning (default: a random run)."""
     epochs: int | None = None
-    """Train and compare only so many epochs (default: all)."""
+    """Train and compare only this many epochs (default: all)."""
     data_dir: Path | None = None
     """Where the CIFAR files are."""
 

@@ -15,9 +15,9 @@ class Smoke:
     """
 
     out: Path = Path("runs/smoke")
-    """Where the four networks are kept; they are trained once."""
+    """Directory for the four networks; they are trained only once."""
     workers: int | None = None
-    """Networks that are trained at the same time (default: one per core)."""
+    """Networks to train at the same time (default: one per core)."""
 
     def execute(self) -> int:
         from creditscope.render.numbers import num

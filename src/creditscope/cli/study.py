@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import tyro
 
@@ -29,13 +29,11 @@ class List:
     """
 
     def execute(self) -> int:
-        from creditscope.studies.catalogue import NAMES, get_study
-        from creditscope.studies.grid import PRESETS
+        from creditscope.studies.catalogue import RUNS, question
 
-        for name in NAMES:
-            study = get_study(name)
-            sizes = ", ".join(f"{preset} {len(study.specs(preset))}" for preset in PRESETS)
-            print(f"{name:<14}  {study.question}  (runs: {sizes})")
+        for name, runs in RUNS.items():
+            sizes = ", ".join(f"{preset} {n}" for preset, n in zip(get_args(PresetName), runs, strict=True))
+            print(f"{name:<14}  {question(name)}  (runs: {sizes})")
         return 0
 
 
@@ -50,13 +48,13 @@ class Plan:
     """Name of the study, or the path of a file that defines STUDY."""
     preset: PresetName = "smoke"
     """smoke (embedded dataset, under two minutes), quick (real data, few epochs), paper (published recipe and seeds),
-    reduced (paper, with fewer epochs or seeds where a run is costly)."""
+    reduced (paper, with fewer epochs or seeds for costly runs)."""
     seeds: tuple[int, ...] = ()
     """Only these seeds of the grid (default: all)."""
     store: Path | None = None
-    """Store to look for runs that are done already."""
+    """Store with runs that are already done."""
     archive: Path | None = None
-    """Archive of results (such as results/): the runs that it has count as done."""
+    """Archive of results (such as results/); its runs count as done."""
     workers: int | None = None
     """Runs at the same time (default: one per core)."""
     data_dir: Path | None = None
@@ -89,16 +87,16 @@ class Run:
     names: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Names of the studies, or paths of files that define STUDY; runs that they share are trained once."""
     store: Path
-    """Directory of the store; made where there is none."""
+    """Directory of the store; created if missing."""
     archive: Path | None = None
-    """Archive of results (such as results/): the runs that it has count as done."""
+    """Archive of results (such as results/); its runs count as done."""
     preset: PresetName = "smoke"
     """smoke (embedded dataset, under two minutes), quick (real data, few epochs), paper (published recipe and seeds),
-    reduced (paper, with fewer epochs or seeds where a run is costly)."""
+    reduced (paper, with fewer epochs or seeds for costly runs)."""
     seeds: tuple[int, ...] = ()
     """Only these seeds of the grid (default: all)."""
     executor: Literal["local", "ray", "slurm", "dask"] = "local"
-    """Where the runs are executed."""
+    """Where to execute the runs."""
     workers: int | None = None
     """Runs at the same time (default: one per core)."""
     address: str | None = None
@@ -132,7 +130,7 @@ class Run:
         from creditscope.studies.grid import unique
 
         if self.workers is not None and self.workers < 1:
-            raise CreditscopeError(f"{self.workers} workers train nothing; give 1 or more")
+            raise CreditscopeError(f"--workers is {self.workers}; give 1 or more")
         if not self.names:
             raise CreditscopeError("study run needs the name of a study; see `creditscope study list`")
         wanted = {name: _chosen(name, self.preset, self.seeds) for name in self.names}
@@ -162,7 +160,7 @@ class Run:
             failures = run_store(specs, store, executor, data_dir=self.data_dir, console=console)
         except KeyboardInterrupt:
             raise CreditscopeError(
-                f"stopped; finished epochs are kept in {store.root}: run the same command again to go on"
+                f"stopped; finished epochs are kept in {store.root}: run the same command again to resume"
             ) from None
         executor.shutdown()
         for failure in failures:
@@ -237,15 +235,16 @@ class Show:
     """Where the CIFAR files are (studies of level full measure when they are shown first)."""
 
     def execute(self) -> int:
+        from creditscope.studies.catalogue import get_study
+
+        get_study(self.name)  # a name that is not known is answered before torch is loaded
         from creditscope.render.tables import FORMS, render_table
         from creditscope.runs.archive import open_source
-        from creditscope.studies.catalogue import get_study
         from creditscope.studies.shown import show
 
         chosen = [form for form in FORMS if getattr(self, form, False)]
         if len(chosen) > 1:
             raise CreditscopeError(f"choose one of {' and '.join(f'--{form}' for form in chosen)}")
-        get_study(self.name)
         table = show(self.name, self.preset, open_source(self.store), self.data_dir)
         print(render_table(table, chosen[0] if chosen else "text").rstrip("\n"))
         return 0

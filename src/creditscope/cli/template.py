@@ -13,6 +13,7 @@ from creditscope.errors import CreditscopeError
 
 if TYPE_CHECKING:
     from creditscope.cli.sources import Sources
+    from creditscope.render.document import Block
     from creditscope.render.template import Entry
 
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 class Template:
     """Write the reporting section of a paper, filled from runs or reports: what was trained, protocol and
     thresholds, nulls with margins and intervals, per-layer cosines, reference norms, Γ under every aggregation, all
-    seeds, verdicts. Every number stands next to the hash of its run.
+    seeds, verdicts. Every number stands next to the hash of its run. With --artifact the two pages that artifact reviews
+    ask for instead: what is claimed, how to run it, how long it takes, what to expect.
 
     Example: creditscope template runs/store --latex --out section.tex
     """
@@ -29,6 +31,10 @@ class Template:
     """Bundles, stores, directories that hold bundles, or reports as JSON."""
     protocol: str = "three-check"
     """Verdict policy: three-check, three-check/1.0 or four-diagnostic (a report as JSON keeps its own)."""
+    artifact: bool = False
+    """The description of the artifact (NeurIPS, ACM) instead of the reporting section."""
+    time: bool = False
+    """With --artifact: time a few training steps of each kind of run here, to say how long it takes."""
     latex: bool = False
     """LaTeX (booktabs, longtable) instead of Markdown."""
     standalone: bool = False
@@ -42,6 +48,8 @@ class Template:
         from creditscope.render.document import to_latex, to_markdown
         from creditscope.render.template import reporting_section
 
+        if self.time and not self.artifact:
+            raise CreditscopeError("--time belongs to --artifact; the reporting section has no times")
         get_policy(self.protocol)
         if not self.sources:
             raise CreditscopeError("template needs a bundle, a store or a report (JSON)")
@@ -49,9 +57,29 @@ class Template:
         found = entries(sources, self.protocol)
         if not found:
             raise sources.without_networks()
-        blocks = reporting_section(found)
+        blocks = artifact(found, sources, self.time) if self.artifact else reporting_section(found)
         put(to_latex(blocks, self.standalone) if self.latex or self.standalone else to_markdown(blocks), self.out)
         return 0
+
+
+def artifact(found: list[Entry], sources: Sources, timed: bool) -> list[Block]:
+    """The description of the artifact; `timed`: with the time that each claim takes here, on one core."""
+    from creditscope.render.artifact import artifact_description
+    from creditscope.runs.plan import plan
+
+    named = {r.run for e in found for r in e.reports} | {n.run for e in found for n in e.nulls}
+    used = {b.spec.hash: b for b in sources.bundles if b.spec.hash in named}
+    versions: dict[str, list[str]] = {}
+    for bundle in used.values():
+        for name, version in bundle.versions.items():
+            if version not in versions.setdefault(name, []):
+                versions[name].append(version)
+    hours: list[float | None] = []
+    for entry in found if timed else ():
+        runs = {r.run for r in entry.reports} | {n.run for n in entry.nulls}
+        specs = [used[run].spec for run in runs if run in used]
+        hours.append(plan(specs, None, 1, None).hours if specs else None)
+    return artifact_description(found, versions, hours)
 
 
 def put(text: str, out: Path | None) -> None:

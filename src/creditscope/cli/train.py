@@ -72,7 +72,7 @@ Settings: Any = make_dataclass(
 
 
 class Train(Settings):  # type: ignore[misc]
-    """Train one network by one credit rule into a bundle. Interrupted, the same command goes on where it stopped.
+    """Train one network by one credit rule into a bundle. If interrupted, run the same command again to resume.
 
     Example: creditscope train --dataset cifar10 --method dfa --credit-norm rms --epochs 5 --schedule-epochs 100 --out runs/dfa
     """

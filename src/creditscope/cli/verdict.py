@@ -22,10 +22,10 @@ def exit_code(reports: Iterable[DiagnosticReport]) -> int:
 def annotation(report: DiagnosticReport) -> str:
     """One workflow command of GitHub Actions: an error where the verdict fails, a notice where it passes, else a warning."""
     level = {"fail": "error", "pass": "notice"}.get(report.status, "warning")
-    title = _escaped(f"creditscope {report.status}: {report.method_name or 'network'}")
-    return f"::{level} title={title.replace(':', '%3A').replace(',', '%2C')}::{_escaped(report.verdict.line)}"
+    title = escaped(f"creditscope {report.status}: {report.method_name or 'network'}")
+    return f"::{level} title={title.replace(':', '%3A').replace(',', '%2C')}::{escaped(report.verdict.line)}"
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """As GitHub asks for it: a line break or a percent sign would end or change the command."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

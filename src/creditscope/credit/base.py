@@ -92,7 +92,7 @@ class CreditRule(ABC):
     site: ClassVar[str | None] = None
     """Where block l learns from, if the rule itself says so (`uses_norm` is then False); None: the run's credit_site."""
     has_feedback: ClassVar[bool] = False
-    """True if `setup` draws feedback of the rule's own: `redraw` then draws it anew."""
+    """True if `setup` draws feedback that `redraw` can draw again."""
     Options: ClassVar[type[Options]] = Options
     credit_site: str | None = None
     """`input`: block l learns from a_l; `output`: from a_{l+1}. Set by training and by a bundle; None: not stated."""
@@ -109,10 +109,10 @@ class CreditRule(ABC):
             where = ".".join(map(str, first["loc"]))
             known = ", ".join(self.Options.model_fields) or "none"
             if first["type"] == "extra_forbidden":
-                said = f"no such option; {meant(where, self.Options.model_fields)}".rstrip("; ")
+                reason = f"no such option; {meant(where, self.Options.model_fields)}".rstrip("; ")
             else:
-                said = complaint(first)
-            raise CreditscopeError(f"option {where!r} of method {self.name}: {said} (options: {known})") from None
+                reason = complaint(first)
+            raise CreditscopeError(f"option {where!r} of method {self.name}: {reason} (options: {known})") from None
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
         """Draw whatever the rule owns for this stream."""
@@ -138,7 +138,7 @@ class CreditRule(ABC):
         """Called after each step of the optimiser; the gradients are still there. A rule moves its feedback here."""
 
     def redraw(self, stream: Stream, n_classes: int, generator: torch.Generator) -> CreditRule | None:
-        """The same rule with everything random drawn anew and nothing trained (fresh-B null); None: not applicable."""
+        """The same rule with everything random redrawn and nothing trained (fresh-B null); None: not applicable."""
         if not self.has_feedback:
             return None
         fresh = type(self)(**self.options.model_dump())
@@ -242,7 +242,7 @@ def _filled(rule: CreditRule, credits: Any, batch: CreditBatch) -> Any:
     if rule.uncredited is not None and missing != rule.uncredited:
         raise CreditscopeError(
             f"credit rule {_name(rule)!r} returned None at layers {sorted(missing)} in one batch and at "
-            f"{sorted(rule.uncredited)} in another; return None at the same layers always"
+            f"{sorted(rule.uncredited)} in another; always return None at the same layers"
         )
     if len(missing) == len(credits):
         raise CreditscopeError(
@@ -272,8 +272,8 @@ def _name(rule: CreditRule) -> str:
 
 
 def _raised(rule: CreditRule, error: Exception) -> CreditscopeError:
-    told = " ".join(f"{type(error).__name__}: {error}".split())
-    return CreditscopeError(f"credit rule {_name(rule)!r} raised {told}")
+    message = " ".join(f"{type(error).__name__}: {error}".split())
+    return CreditscopeError(f"credit rule {_name(rule)!r} raised {message}")
 
 
 def checked(credits: Any, batch: CreditBatch, name: str) -> list[Tensor]:

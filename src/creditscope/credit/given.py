@@ -51,7 +51,7 @@ class GivenCredit(CreditRule):
         return checked(full, CreditBatch(stream, batch.h, logits, batch.y, batch.g[-1]), self.name)
 
     def credit(self, batch: CreditBatch) -> list[Tensor]:
-        raise CreditscopeError("credit that came as arrays cannot be asked for other states; give the rule itself")
+        raise CreditscopeError("credit given as arrays cannot be evaluated at other states; give the rule itself")
 
     def exact_layers(self, depth: int) -> tuple[int, ...]:
         return self._exact

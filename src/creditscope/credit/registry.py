@@ -6,6 +6,7 @@ the group `creditscope.credit_rules`, or defined in a file that the environment 
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.util
 import os
@@ -14,78 +15,60 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from torch import Tensor
-
-from creditscope.credit.base import CreditBatch, CreditRule
-from creditscope.credit.bp import BP
-from creditscope.credit.brsf import BRSF
-from creditscope.credit.credit_bridge import CreditBridge
-from creditscope.credit.dfa import DFA
-from creditscope.credit.dfa_sublayers import SublayerDFA
-from creditscope.credit.drtp import DRTP
-from creditscope.credit.dtp import DTP
-from creditscope.credit.ep import EP
-from creditscope.credit.epc import EPC
-from creditscope.credit.fa import FA
-from creditscope.credit.ff import ForwardForward
-from creditscope.credit.fgrad import ForwardGradient
-from creditscope.credit.frsf import FRSF
-from creditscope.credit.greedy import Greedy
-from creditscope.credit.kp import KolenPollack
-from creditscope.credit.nodepert import NodePerturbation
-from creditscope.credit.pc import PC
-from creditscope.credit.pepita import Pepita
-from creditscope.credit.random import RandomCredit
-from creditscope.credit.sdfa import SignDFA
-from creditscope.credit.sparse_dfa import SparseDFA
-from creditscope.credit.state_bridge import StateBridge
-from creditscope.credit.usf import USF
-from creditscope.credit.weight_feedback import FixedWeightFeedback
-from creditscope.credit.wm import WeightMirror
 from creditscope.errors import CreditscopeError, unknown
+from creditscope.files import own_source
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from creditscope.credit.base import CreditBatch, CreditRule
 
 GROUP = "creditscope.credit_rules"
 VARIABLE = "CREDITSCOPE_RULES"
-_BUILT_IN: tuple[type[CreditRule], ...] = (
-    BP,
-    FA,
-    DFA,
-    EP,
-    StateBridge,
-    CreditBridge,
-    FixedWeightFeedback,
-    USF,
-    BRSF,
-    FRSF,
-    KolenPollack,
-    WeightMirror,
-    SignDFA,
-    SparseDFA,
-    SublayerDFA,
-    DRTP,
-    Greedy,
-    PC,
-    EPC,
-    DTP,
-    ForwardGradient,
-    NodePerturbation,
-    Pepita,
-    ForwardForward,
-    RandomCredit,
-)
-_rules: dict[str, type[CreditRule]] = {rule.name: rule for rule in _BUILT_IN}
-_origin: dict[str, str] = {rule.name: "creditscope" for rule in _BUILT_IN}
+BUILT_IN = {
+    "bp": "bp.BP",
+    "fa": "fa.FA",
+    "dfa": "dfa.DFA",
+    "ep": "ep.EP",
+    "sb": "state_bridge.StateBridge",
+    "cb": "credit_bridge.CreditBridge",
+    "fa-weights": "weight_feedback.FixedWeightFeedback",
+    "usf": "usf.USF",
+    "brsf": "brsf.BRSF",
+    "frsf": "frsf.FRSF",
+    "kp": "kp.KolenPollack",
+    "wm": "wm.WeightMirror",
+    "sdfa": "sdfa.SignDFA",
+    "sparse-dfa": "sparse_dfa.SparseDFA",
+    "dfa-sublayers": "dfa_sublayers.SublayerDFA",
+    "drtp": "drtp.DRTP",
+    "greedy": "greedy.Greedy",
+    "pc": "pc.PC",
+    "epc": "epc.EPC",
+    "dtp": "dtp.DTP",
+    "fgrad": "fgrad.ForwardGradient",
+    "nodepert": "nodepert.NodePerturbation",
+    "pepita": "pepita.Pepita",
+    "ff": "ff.ForwardForward",
+    "random": "random.RandomCredit",
+}
+"""module.Class under creditscope.credit. A module (and with it torch) is imported when its rule is asked for."""
+_rules: dict[str, type[CreditRule]] = {}
+"""Those that were registered."""
+_origin = dict.fromkeys(BUILT_IN, "creditscope")
 _of_this_file: set[str] | None = None
 """Names that the file of rules which is being read has registered: it may not give one of them twice."""
 
-R = TypeVar("R", bound=type[CreditRule])
-CreditFunction = Callable[[list[Tensor], Tensor, Tensor], Sequence[Tensor]]
+R = TypeVar("R", bound="type[CreditRule]")
+CreditFunction = Callable[["list[Tensor]", "Tensor", "Tensor"], "Sequence[Tensor]"]
 
 
 def register(rule: R, origin: str | None = None) -> R:
     """Make a subclass of CreditRule known by its `name`; usable as a decorator."""
+    from creditscope.credit.base import CreditRule
+
     found: Any = rule
     if not (isinstance(found, type) and issubclass(found, CreditRule)):
         raise CreditscopeError(
@@ -94,17 +77,18 @@ def register(rule: R, origin: str | None = None) -> R:
     name = rule.name
     if not is_rule_name(name):
         raise CreditscopeError(f"a credit rule needs a name of letters, digits, - and _; {rule.__name__} has {name!r}")
-    known = _rules.get(name)
+    known = _built_in(name) if name in BUILT_IN else _rules.get(name)
     again = known is not None and (known.__module__, known.__qualname__) == (rule.__module__, rule.__qualname__)
     twice = not again or name in (_of_this_file or ())  # the same definition may run again: a cell of a notebook
     if known is not None and known is not rule and twice:
         raise CreditscopeError(f"credit rule {name!r} exists already ({_origin[name]}); choose another name")
     if rule.__abstractmethods__:
         raise CreditscopeError(f"credit rule {name!r} does not implement credit()")
-    _rules[name] = rule
     if _of_this_file is not None:
         _of_this_file.add(name)
-    _origin[name] = origin or rule.__module__
+    if name not in BUILT_IN:
+        _rules[name] = rule
+        _origin[name] = origin or rule.__module__
     return rule
 
 
@@ -114,13 +98,22 @@ def is_rule_name(name: str) -> bool:
 
 def knows(name: str) -> bool:
     _load_others()
-    return name in _rules
+    return name in BUILT_IN or name in _rules
+
+
+@cache
+def _built_in(name: str) -> type[CreditRule]:
+    module, _, kind = BUILT_IN[name].partition(".")
+    rule: type[CreditRule] = getattr(importlib.import_module(f"creditscope.credit.{module}"), kind)
+    return rule
 
 
 def credit_rule(name: str, summary: str = "") -> Callable[[CreditFunction], type[CreditRule]]:
     """Decorator: a function (hiddens, logits, y) -> [a_0, ..., a_L] without a state of its own, as a rule."""
     if not isinstance(name, str):
         raise CreditscopeError('credit_rule takes the name of the rule: @credit_rule("my-rule")')
+
+    from creditscope.credit.base import CreditRule
 
     def decorate(function: CreditFunction) -> type[CreditRule]:
         def credit(self: CreditRule, batch: CreditBatch) -> Sequence[Tensor]:
@@ -141,9 +134,21 @@ def credit_rule(name: str, summary: str = "") -> Callable[[CreditFunction], type
 
 
 def all_rules() -> dict[str, type[CreditRule]]:
-    """Every known rule by name."""
+    """Every known rule by name: those that are built in, then the others."""
+    return {name: rule_class(name) for name in summaries()}
+
+
+def summaries() -> dict[str, str]:
+    """Every known rule with its line. What is built in is not imported for it: torch takes longer than a list may."""
     _load_others()
-    return dict(_rules)
+    return {**{name: _summary(place) for name, place in BUILT_IN.items()}, **{n: r.summary for n, r in _rules.items()}}
+
+
+def _summary(place: str) -> str:
+    module, _, kind = place.partition(".")
+    body = next(c for c in own_source("credit", module).body if isinstance(c, ast.ClassDef) and c.name == kind).body
+    assigned = {ast.unparse(s.targets[0]): s.value for s in body if isinstance(s, ast.Assign)}
+    return str(ast.literal_eval(assigned["summary"]))
 
 
 def origin(name: str) -> str:
@@ -154,10 +159,10 @@ def origin(name: str) -> str:
 def rule_class(name: str) -> type[CreditRule]:
     if not knows(name):
         raise CreditscopeError(
-            f"{unknown('method', name, _rules)} (a rule of your own: name its file in CREDITSCOPE_RULES, or install its "
-            "package)"
+            f"{unknown('method', name, (*BUILT_IN, *_rules))} (a rule of your own: name its file in CREDITSCOPE_RULES, or "
+            "install its package)"
         )
-    return _rules[name]
+    return _built_in(name) if name in BUILT_IN else _rules[name]
 
 
 def make_rule(name: str, options: Mapping[str, Any] | None = None) -> CreditRule:
@@ -174,7 +179,7 @@ def _load_others() -> None:
             loaded = point.load()
         except Exception as error:
             raise CreditscopeError(
-                f"{where} cannot be loaded ({type(error).__name__}: {error}); repair or remove it"
+                f"{where} cannot be loaded ({type(error).__name__}: {error}); fix or remove it"
             ) from error
         register(loaded, where)
     for text in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):

@@ -39,8 +39,8 @@ def check_round_trip(
             empty.attach(stream)
             after = _seeded(empty, batch)
         except Exception as error:
-            told = " ".join(f"{type(error).__name__}: {error}".split())
-            raise CreditscopeError(f"{_lost(made, state)}: once loaded it raises {told}; {ADVICE}") from None
+            message = " ".join(f"{type(error).__name__}: {error}".split())
+            raise CreditscopeError(f"{_lost(made, state)}: once loaded it raises {message}; {ADVICE}") from None
     for layer, (a, b) in enumerate(zip(before, after, strict=True)):
         if not torch.equal(a, b):
             raise CreditscopeError(f"{_lost(made, state)}: once loaded its credit at layer {layer} differs; {ADVICE}")

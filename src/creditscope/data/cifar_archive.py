@@ -122,7 +122,9 @@ def _copy_members(layout: Layout, archive: Path, destination: Path) -> None:
                 continue
             smallest, largest = layout.sizes[name]
             if not member.isreg() or not smallest <= member.size <= largest:
-                raise CreditscopeError(f"{archive}: {member.name!r} is no file of {smallest} bytes or more: {advice}")
+                raise CreditscopeError(
+                    f"{archive}: {member.name!r} is not a file of {smallest} bytes or more: {advice}"
+                )
             source = tar.extractfile(member)
             assert source is not None  # a regular member always has content
             with source, (destination / name).open("wb") as file:

@@ -64,7 +64,7 @@ def diagnose(
     model: (params, x) -> logits, the network's own forward pass: the three parts are held against it on every batch.
     loss_fn: (logits, y) -> loss per sample; cross-entropy if None.
     level: "full" adds the perturbation correlation and nudging.
-    fit_batches: samples that are not in `batches`: adds the depth profile. twin: params whose blocks are drawn anew and whose
+    fit_batches: samples that are not in `batches`: adds the depth profile. twin: params whose blocks are redrawn and whose
         embedding is kept, for the profile's margin; None leaves the margin unmeasured.
     float64: run finite differences, ρ and nudging on a float64 copy of the parameters; False where the network has a coarser
         dtype written into its code (they are then as coarse as that).
@@ -123,7 +123,7 @@ class _Network:
         leaves, tree = jax.tree_util.tree_flatten(params)
         if tree != self._tree:
             raise CreditscopeError(
-                "twin does not have the structure of params; give the same pytree with blocks drawn anew"
+                "twin does not have the structure of params; give the same pytree with redrawn blocks"
             )
         arrays = self._arrays(leaves)
         for ours, theirs in zip(self.arrays, arrays, strict=True):

@@ -53,7 +53,7 @@ class Certificate(Shown):
 
     def __post_init__(self) -> None:
         if self.label not in LABELS:
-            raise ValueError(f"label {self.label!r} is none of {', '.join(LABELS)}")
+            raise ValueError(f"label {self.label!r} is not one of {', '.join(LABELS)}")
         if any(len(side) != len(self.blocks) for side in (self.matrix, *self.matrix)):
             raise ValueError(f"the matrix is not {len(self.blocks)} x {len(self.blocks)}")
 

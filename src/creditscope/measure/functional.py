@@ -3,7 +3,6 @@ change that means anything, and how per-sample numbers become facts."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from creditscope.measure.alignment import concentration, mean_or_none
 from creditscope.measure.facts import LayerMeans
 from creditscope.stream.batches import map_samples
 from creditscope.stream.blocks import resolve_blocks
+from creditscope.stream.eager import copied
 from creditscope.stream.interface import InterfaceStream, Stream, make_stream
 from creditscope.stream.untouched import untouched
 
@@ -115,7 +115,7 @@ def first_of(batch: CreditBatch, n: int) -> CreditBatch:
 def double_stream(model: nn.Module, example: Batch, blocks: Any, read: str | None) -> Stream:
     """The same stream on a float64 copy of the model; run it inside `untouched(stream.model)`."""
     names = None if blocks is None else [name for name, _ in resolve_blocks(model, blocks)]
-    twin = copy.deepcopy(model).double()
+    twin = copied(model).double()
     with untouched(twin):
         return make_stream(twin, doubled(example[0]), len(example[1]), names, read)
 

@@ -78,23 +78,23 @@ def run_null(
     build: Callable[[], nn.Module] | None = None,
     progress: bool = True,
 ) -> NullRun:
-    """Train a null for each seed and hold it against the trained networks.
+    """Train a null for each seed and compare it with the trained networks.
 
     train_fn: (model, seed) -> its metric on the test set; trains the model it is given, by the recipe of the audited method. It
-        must leave parameters alone that do not require gradients: a null whose blocks have moved is refused.
+        must not change parameters that do not require gradients: a null whose blocks have moved is refused.
     model: any network of the architecture, trained or not; it is left as found. blocks, example, init, build: as for
-        `frozen_blocks`. Every null starts anew from its seed.
+        `frozen_blocks`. Every null starts from its own seed.
     trained: the metric of the trained networks, one per seed in the same order; gives the paired margin.
     metric: "accuracy" (fractions in [0, 1], margins in percentage points, `needed` 2), or the name of any other number, with
         `needed`, the margin that counts, in its unit. lower_is_better: for a loss or a perplexity.
-    path: a JSON file in which finished seeds are kept: the same call goes on where it stopped. A file of another model, of other
+    path: a JSON file in which finished seeds are kept; the same call then resumes. A file of another model, of other
         blocks or of another metric is refused; another recipe of train_fn cannot be seen, and needs a file of its own.
     """
     seeds = _checked_seeds(seeds)
     if metric == ACCURACY and lower_is_better:
         raise CreditscopeError("lower_is_better is given for accuracy; name the metric, e.g. metric='loss'")
     if metric != ACCURACY and needed is None and trained is not None:
-        raise CreditscopeError(f"needed is not given; say which margin counts, in the unit of {metric}")
+        raise CreditscopeError(f"needed is not given; give the margin that counts, in the unit of {metric}")
     if trained is not None and len(trained) != len(seeds):
         raise CreditscopeError(f"trained has {len(trained)} numbers for {len(seeds)} seeds; give one per seed")
     others = tuple(_value(value, metric, "trained") for value in trained or ())

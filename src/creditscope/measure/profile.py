@@ -69,7 +69,7 @@ def depth_profile(
     max_width: states and inputs [C, H, W] or [T, d] that would be flattened to more numbers are averaged over space; a raw
         input that is a longer vector is left out. What was done is in `notes`.
     tokens: how many scored tokens are drawn from each sequence of a language model.
-    seed, rest, init, build: how the twin's blocks start, as for `frozen_blocks`; rest="fresh" draws its embedding anew too.
+    seed, rest, init, build: how the twin's blocks start, as for `frozen_blocks`; rest="fresh" redraws its embedding too.
 
     The model, its gradients, modes and every RNG are left as found, also after an error.
     """
@@ -349,7 +349,7 @@ class _Reader:
             raise CreditscopeError(f"labels have dtype {y.dtype}; a depth profile needs integer class indices")
         if y.dim() == 1:
             if bool((y < 0).any()):
-                raise CreditscopeError(f"label {int(y.min())} is no class; give class indices from 0")
+                raise CreditscopeError(f"label {int(y.min())} is not a class; give class indices from 0")
             return _Rows(y)
         if y.dim() != 2 or not self.stream.scores_tokens:
             raise CreditscopeError(

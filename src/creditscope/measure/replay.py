@@ -44,7 +44,7 @@ class Replay:
             self._seen[id(found)] = found  # kept, so that no other object gets its id
             if len(self._seen) > MOST:
                 raise CreditscopeError(
-                    f"the update reaches more than {MOST:,} objects, whose state cannot all be put back; give a function "
+                    f"the update reaches more than {MOST:,} objects, whose state cannot all be restored; give a function "
                     "that closes over less"
                 )
             self._keep(found)

@@ -28,6 +28,7 @@ from creditscope.stream.batches import Batches, SampleHash, as_batches, cannot_r
 from creditscope.stream.eager import original
 from creditscope.stream.interface import ROUNDING, OtherRead, Stream, difference, make_stream
 from creditscope.stream.labels import IGNORED
+from creditscope.stream.ranks import Ranks, whole_tensor
 from creditscope.stream.untouched import parameters_as, untouched
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
@@ -372,7 +373,7 @@ def facts_from(
 ) -> Facts:
     """Turn the raw numbers of a sweep into facts."""
     for name, p in stream.model.named_parameters():
-        if not is_finite(p.detach()):
+        if not is_finite(whole_tensor(p.detach())):
             got.non_finite[f"weights {name}"] = None
             break
     aligned = aggregated = concentrated = None
@@ -470,6 +471,13 @@ def measured(
             stream = stream.reading("flatten", f"read over all tokens: {found}")
     proof = prove(stream, *batches[0], loss_fn)
     return stream, got, proof
+
+
+def facts_of_ranks(ranks: Ranks | None, work: Callable[[], Facts]) -> Facts:
+    """The facts that `work` measures; of a model that several processes hold, the same on every rank."""
+    if ranks is None:
+        return work()
+    return Facts.model_validate_json(ranks.told(lambda: work().model_dump_json()))
 
 
 def loss_name(loss_fn: LossFn | None, batches: Batches) -> str:

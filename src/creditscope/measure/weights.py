@@ -8,6 +8,7 @@ from torch import nn
 
 from creditscope.credit.base import CreditRule
 from creditscope.errors import CreditscopeError
+from creditscope.stream.ranks import own_part, reshard
 
 
 class Weights:
@@ -21,12 +22,13 @@ class Weights:
 
     def _now(self) -> list[tuple[int, int]]:
         """Every write to a tensor raises its version; other data have another address."""
-        return [(p._version, p.data_ptr()) for _, p in self.named]
+        return [(own._version, own.data_ptr()) for own in (own_part(p) for _, p in self.named)]
 
     @torch.no_grad()
     def _summed(self) -> dict[str, tuple[float, float]]:
         """Sum and length of each weight: a write through `.data` raises no version."""
-        weights = ((name, p) for name, p in self.model.named_parameters() if p.is_floating_point())
+        reshard(self.model)
+        weights = ((name, own_part(p)) for name, p in self.model.named_parameters() if p.is_floating_point())
         return {name: (p.sum().item(), torch.linalg.vector_norm(p).item()) for name, p in weights}
 
     def require_unchanged(self, credit: CreditRule, values: bool = False) -> None:

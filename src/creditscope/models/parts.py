@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from creditscope.models.local import LocalBlock, Pull, linear_behind, unchanged
@@ -59,8 +58,3 @@ class StreamModel(nn.Module):
         hiddens = self.hidden_states(x)
         logits = self.readout(hiddens[-1])
         return (logits, hiddens) if return_hidden else logits
-
-
-def tanh_mix(z: Tensor, alpha: float) -> Tensor:
-    """phi_alpha(z) = (1 - alpha) z + alpha tanh z."""
-    return (1 - alpha) * z + alpha * torch.tanh(z)

@@ -17,12 +17,14 @@ else:  # only annotations name them: the scanner needs the standard library alon
     Evidence = Facts = Tensor = nn = Any
 
 __all__ = [
-    "NO_REPORT", "Answer", "Evidence", "Facts", "Pitfall", "Reproduction", "Spot", "Tensor", "clear", "found",
+    "NO_REPORT", "Answer", "Evidence", "Facts", "Numbers", "Pitfall", "Reproduction", "Spot", "Tensor", "clear", "found",
     "from_facts", "nn", "times", "unknown",
 ]  # fmt: skip
 
 NO_REPORT = "report.json cannot be read"
 Status = Literal["clear", "found", "cannot be told"]
+Numbers = dict[str, Any]
+"""What a reproducer gives: `wrong`, `right`, and what else the sentence of the catalogue shows."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +93,17 @@ def from_facts(judge: Callable[[Facts], Answer]) -> Callable[[Evidence], Answer]
 
 @dataclass(frozen=True)
 class Pitfall:
-    """One entry of the catalogue."""
+    """One entry of the catalogue: its words (catalogue.json) and what its module does."""
 
     number: int
     title: str
     why: str
     fix: str
-    reproduce: Callable[[], Reproduction]
+    measured: str
+    """What the two numbers of the reproducer are, with their unit."""
+    shown: str
+    """The sentence about them; both are filled in with the reproducer's numbers."""
+    numbers: Callable[[], Numbers]
     audit: Callable[[Evidence], Answer]
     """Reads the files of a bundle."""
     code: Callable[[Source], Iterator[Spot]] | None = None
@@ -108,3 +114,7 @@ class Pitfall:
     @property
     def id(self) -> str:
         return f"PF{self.number:02d}"
+
+    def reproduce(self) -> Reproduction:
+        n = self.numbers()
+        return Reproduction(self.measured.format(**n), n["wrong"], n["right"], self.shown.format(**n))

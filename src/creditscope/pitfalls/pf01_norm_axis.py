@@ -5,25 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, Tensor, clear, from_facts, unknown
+from creditscope.pitfalls.base import Answer, Facts, Numbers, Spot, Tensor, clear, from_facts, unknown
 from creditscope.pitfalls.source import NORMS, Source, argument, keyword, number, stars
 
-TITLE = "norm over the wrong axis"
-WHY = "x.norm(-1) passes -1 as p: it returns one L_{-1} norm of the whole tensor, far below any per-sample L2 norm."
-FIX = "Name the axis: x.norm(dim=-1), or torch.linalg.vector_norm(x, dim=-1)."
 
-
-def reproduce() -> Reproduction:
+def reproduce() -> Numbers:
     import torch
 
     h = torch.randn(64, 256, generator=torch.Generator().manual_seed(1))
     wrong = float(h.norm(-1))  # creditscope: ignore[PF01]
     right = float(h.norm(dim=-1).mean())
-    sentence = (
-        f"h.norm(-1) gives one number, {wrong:.2g}, because -1 is taken as p; the mean L2 norm per sample is "
-        f"{right:.3g}"
-    )
-    return Reproduction("mean ‖h‖ per sample, h standard normal [64, 256]", wrong, right, sentence)
+    return {"wrong": wrong, "right": right}
 
 
 def tensors(x: Tensor, reported: float) -> str | None:

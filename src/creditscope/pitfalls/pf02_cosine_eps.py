@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from creditscope.pitfalls.base import (
     Answer,
     Facts,
-    Reproduction,
+    Numbers,
     Spot,
     Tensor,
     clear,
@@ -19,23 +19,12 @@ from creditscope.pitfalls.base import (
 )
 from creditscope.pitfalls.source import COSINES, Source, argument, last_name, number, stars
 
-TITLE = "cosine eps clamp"
-WHY = (
-    "F.cosine_similarity puts 1e-8 in place of a smaller norm; gradients of a mean-reduced loss reach that size, and "
-    "the cosine shrinks towards 0."
-)
-FIX = (
-    "Take the cosine in float64 without a clamp: (a*g).sum(1) / (a.norm(dim=1) * g.norm(dim=1)), and count samples "
-    "under the floor."
-)
-
 EPS = 1e-8
 """Default eps of F.cosine_similarity and nn.CosineSimilarity."""
-NEAR = 10 * EPS
 MODULES = {"torch.nn.CosineSimilarity"}
 
 
-def reproduce() -> Reproduction:
+def reproduce() -> Numbers:
     import torch
     import torch.nn.functional as F
 
@@ -48,11 +37,7 @@ def reproduce() -> Reproduction:
     wrong = float(F.cosine_similarity(a, g, dim=1).mean())  # creditscope: ignore[PF02]
     right = float(cosine(a, g).mean())
     clamped = torch.linalg.vector_norm(g[0]).item()
-    sentence = (
-        f"the eps 1e-8 stands in for ‖g‖ = {clamped:.0e}, so F.cosine_similarity prints {wrong:.3g} for an angle of "
-        f"cosine {right:.3g}"
-    )
-    return Reproduction("mean cosine(a, g), ‖g‖ = 1e-10", wrong, right, sentence)
+    return {"wrong": wrong, "right": right, "clamped": clamped}
 
 
 def tensors(a: Tensor, g: Tensor, eps: float = EPS) -> str | None:

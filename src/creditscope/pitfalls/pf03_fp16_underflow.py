@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, Tensor, clear, found, from_facts
+from creditscope.pitfalls.base import Answer, Facts, Numbers, Spot, Tensor, clear, found, from_facts
 from creditscope.pitfalls.source import (
     AUTOGRAD,
     COSINES,
@@ -19,18 +19,11 @@ from creditscope.pitfalls.source import (
     words,
 )
 
-TITLE = "float16 underflow of the reference"
-WHY = (
-    "float16 has nothing between 0 and 6e-8: gradients at the hidden states fall under it and vanish (bfloat16 and "
-    "float32 keep them)."
-)
-FIX = "Measure gradients in float32 or bfloat16: leave autocast (enabled=False), or measure a float32 copy of the network."
-
 HALF = {"torch.float16", "torch.half"}
 AUTOCASTS = {"torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.amp.autocast_mode.autocast"}
 
 
-def reproduce() -> Reproduction:
+def reproduce() -> Numbers:
     import torch
 
     from creditscope.pitfalls.tiny import generator
@@ -45,10 +38,7 @@ def reproduce() -> Reproduction:
     right = float(g.norm(dim=1).mean())
     wrong = float(g.half().float().norm(dim=1).mean())  # creditscope: ignore[PF03]
     bf16 = float(g.bfloat16().float().norm(dim=1).mean())
-    sentence = (
-        f"float32 has ‖g‖ = {right:.2g}; in float16 it is {wrong:.2g} (smallest number 6e-8), in bfloat16 {bf16:.2g}"
-    )
-    return Reproduction("mean ‖g‖ at batch 128, ‖h‖ ≈ 1.6e7", wrong, right, sentence)
+    return {"wrong": wrong, "right": right, "bf16": bf16}
 
 
 def tensors(g: Tensor) -> str | None:

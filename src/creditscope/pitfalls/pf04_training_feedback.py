@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from creditscope.pitfalls.base import NO_REPORT, Answer, Evidence, Reproduction, Tensor, clear, unknown
-
-TITLE = "Γ is specific to the training B"
-WHY = (
-    "The network adapts to the feedback matrices it was trained with; redrawn ones give Γ near 0, so Γ describes "
-    "that pair, not the rule."
-)
-FIX = "Quote Γ beside its fresh-B null: all feedback matrices redrawn, n = 20, with a z-score."
+from creditscope.pitfalls.base import NO_REPORT, Answer, Evidence, Numbers, Tensor, clear, unknown
 
 DRAWS = 20
 STEPS = 60
 
 
-def reproduce() -> Reproduction:
+def reproduce() -> Numbers:
     from creditscope.pitfalls import tiny
 
     task = tiny.make_task()
@@ -32,11 +25,7 @@ def reproduce() -> Reproduction:
     rng = tiny.generator(40)
     fresh = [gamma(tiny.feedback(rng)) for _ in range(DRAWS)]
     wrong, right = gamma(net.B), sum(fresh) / DRAWS
-    sentence = (
-        f"Γ is {wrong:+.3f} with the B of training and {right:+.3f} on average over {DRAWS} others: it says nothing "
-        "about DFA credit as such"
-    )
-    return Reproduction("Γ (mean over layers), DFA after 60 steps", wrong, right, sentence)
+    return {"wrong": wrong, "right": right, "draws": DRAWS}
 
 
 def tensors(trained: float, fresh: Sequence[float]) -> str | None:

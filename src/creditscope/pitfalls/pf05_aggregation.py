@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import Answer, Facts, Reproduction, Tensor, clear, found, from_facts, times, unknown
+from creditscope.pitfalls.base import Answer, Facts, Numbers, Tensor, clear, found, from_facts, times, unknown
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from creditscope.measure.facts import Aggregate
 
-TITLE = "aggregation changes Γ"
-WHY = (
-    "Mean over layers, concatenation, norm-weighting and flattening weigh the same cosines differently: Γ changes "
-    "several-fold, even its sign."
-)
-FIX = "Report the cosine of every layer; name the aggregation (headline: mean of the layer means) and show the others beside it."
 
 SEVERAL = 2.0
 """Aggregates that differ by more than this factor (and by .01) count as different."""
@@ -34,7 +28,7 @@ def example() -> tuple[list[Tensor], list[Tensor]]:
     return a, g
 
 
-def reproduce() -> Reproduction:
+def reproduce() -> Numbers:
     from creditscope.pitfalls.tiny import cosine
 
     a, g = example()
@@ -42,11 +36,7 @@ def reproduce() -> Reproduction:
     sizes = [float(y.norm(dim=1).mean()) for y in g]
     wrong = sum(c * w for c, w in zip(layers, sizes, strict=True)) / sum(sizes)
     right = sum(layers) / len(layers)
-    sentence = (
-        f"layer cosines {', '.join(f'{c:+.2f}' for c in layers)}: weighted by ‖g_l‖ Γ is {wrong:+.3f}, as the mean "
-        f"of the layers {right:+.3f}"
-    )
-    return Reproduction("Γ of the same a and g (norm-weighted | mean of layers)", wrong, right, sentence)
+    return {"wrong": wrong, "right": right, "layers": layers}
 
 
 def tensors(a: Sequence[Tensor], g: Sequence[Tensor]) -> str | None:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from creditscope.pitfalls.base import Answer, Facts, Reproduction, Tensor, clear, found, from_facts, unknown
-
-TITLE = "layer-0 dominance hidden by averaging"
-WHY = "A mean over layers stays positive where only the embedding is aligned and every block has a cosine near 0."
-FIX = "Print the cosine of every layer and the deep mean (layers 1..L, without layers that are exact by construction)."
+from creditscope.pitfalls.base import Answer, Facts, Numbers, Tensor, clear, found, from_facts, unknown
 
 COSINES = (0.45, 0.01, 0.01, 0.0, 0.01)
 """Close to the published DFA: aligned at the embedding, nothing behind it."""
@@ -23,18 +19,14 @@ def example() -> tuple[list[Tensor], list[Tensor]]:
     return [with_cosine(x, cos, rng) for x, cos in zip(g, COSINES, strict=True)], g
 
 
-def reproduce() -> Reproduction:
+def reproduce() -> Numbers:
     from creditscope.pitfalls.tiny import cosine
 
     a, g = example()
     layers = [float(cosine(x, y).mean()) for x, y in zip(a, g, strict=True)]
     wrong, right = sum(layers) / len(layers), sum(layers[1:]) / len(layers[1:])
     share = abs(layers[0]) / sum(map(abs, layers))
-    sentence = (
-        f"Γ = {wrong:+.3f} looks aligned, but layer 0 carries {share:.0%} of it and the blocks' own mean is "
-        f"{right:+.4f}"
-    )
-    return Reproduction("Γ over layers 0..4 | deep mean (layers 1..4)", wrong, right, sentence)
+    return {"wrong": wrong, "right": right, "share": share}
 
 
 def tensors(cosines: Sequence[float | None]) -> str | None:

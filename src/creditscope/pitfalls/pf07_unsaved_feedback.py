@@ -6,18 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from creditscope.pitfalls.base import Answer, Evidence, Reproduction, Spot, clear, found, nn
+from creditscope.pitfalls.base import Answer, Evidence, Numbers, Spot, clear, found, nn
 from creditscope.pitfalls.source import Source, keyword, last_name, method, stars, words
-
-TITLE = "auxiliary state not saved"
-WHY = (
-    "Feedback matrices kept as plain tensors are in no state_dict(); after loading, the fall-back is the gradient "
-    "itself and cos(BP, BP) = 1."
-)
-FIX = (
-    "register_buffer() the feedback matrices, or save them and every auxiliary network beside the weights; refuse to "
-    "load without them."
-)
 
 FEEDBACK = {"feedback", "feedbacks", "fb", "fbs", "fbk"}
 RANDOM = {
@@ -31,7 +21,7 @@ KEEPERS = {
 SAVES = {"torch.save", "safetensors.torch.save_file", "safetensors.torch.save_model"}
 
 
-def reproduce() -> Reproduction:
+def reproduce() -> Numbers:
     import torch
     from torch import nn
 
@@ -60,11 +50,7 @@ def reproduce() -> Reproduction:
         g = e @ trained.head.T
         wrong = float(cosine(reloaded.credit(e), g).mean())
         right = float(cosine(trained.credit(e), g).mean())
-    sentence = (
-        "state_dict() has no feedback matrix, the reloaded network falls back to the gradient and its cosine is "
-        f"{wrong:.3f} instead of {right:+.3f}"
-    )
-    return Reproduction("mean cosine(a, g) after saving and loading", wrong, right, sentence)
+    return {"wrong": wrong, "right": right}
 
 
 def tensors(module: nn.Module) -> str | None:

@@ -5,18 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from creditscope.pitfalls.base import NO_REPORT, Answer, Evidence, Reproduction, Spot, Tensor, clear, found, unknown
+from creditscope.pitfalls.base import NO_REPORT, Answer, Evidence, Numbers, Spot, Tensor, clear, found, unknown
 from creditscope.pitfalls.source import Source
-
-TITLE = "mismatch between a and g"
-WHY = (
-    "A cosine compares the credit and the gradient of the same samples at the same place; another batch order, or an "
-    "old backward hook, gives about 0."
-)
-FIX = (
-    "Take a and g in one pass over the same batch, with tensor hooks or register_full_backward_hook; compare a hash "
-    "of the samples."
-)
 
 OLD_HOOKS = {
     "register_backward_hook": "register_full_backward_hook",
@@ -24,7 +14,7 @@ OLD_HOOKS = {
 }
 
 
-def reproduce() -> Reproduction:
+def reproduce() -> Numbers:
     from creditscope.pitfalls.tiny import cosine, generator, randn, with_cosine
 
     rng = generator(8)
@@ -35,11 +25,7 @@ def reproduce() -> Reproduction:
     order = torch.randperm(128, generator=rng)  # a second pass over a shuffling loader
     wrong = float(cosine(a[order], g).mean())
     right = float(cosine(a, g).mean())
-    sentence = (
-        f"a from one pass of a shuffling loader and g from another: {wrong:+.3f}; the same samples in the same "
-        f"order: {right:+.3f}"
-    )
-    return Reproduction("mean cosine(a, g), 128 samples", wrong, right, sentence)
+    return {"wrong": wrong, "right": right}
 
 
 def tensors(a: Tensor, g: Tensor) -> str | None:

@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from creditscope.pitfalls.base import Answer, Evidence, Reproduction, clear, found, unknown
-
-TITLE = "unmatched baseline"
-WHY = (
-    "How long and by which credit the null's embedding is trained moves its accuracy by many points; the margin then "
-    "measures the recipe."
-)
-FIX = (
-    "Train the frozen-blocks null by the same rule, recipe, seed and budget (`matched`), and print the margin to the "
-    "`bp` null beside it."
-)
+from creditscope.pitfalls.base import Answer, Evidence, Numbers, clear, found, unknown
 
 STEPS, SHORT = 60, 5
 
 
-def reproduce() -> Reproduction:
+def reproduce() -> Numbers:
     from creditscope.pitfalls import tiny
 
     task = tiny.make_task()
@@ -32,11 +22,7 @@ def reproduce() -> Reproduction:
     acc = trained(STEPS, frozen=False)
     wrong = 100 * (acc - trained(SHORT, frozen=True))
     right = 100 * (acc - trained(STEPS, frozen=True))
-    sentence = (
-        f"against random blocks trained for {SHORT} steps the margin is {wrong:+.1f} pp, against the same with all "
-        f"{STEPS} steps {right:+.1f} pp"
-    )
-    return Reproduction("depth margin in percentage points, DFA", wrong, right, sentence)
+    return {"wrong": wrong, "right": right, "short": SHORT, "steps": STEPS}
 
 
 def tensors(

@@ -5,21 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, clear, found, from_facts, nn
+from creditscope.pitfalls.base import Answer, Facts, Numbers, Spot, clear, found, from_facts, nn
 from creditscope.pitfalls.source import AUTOGRAD, COSINES, Scope, Source, is_literal, last_name, method, words
-
-TITLE = "train/eval mode mismatch"
-WHY = (
-    "Dropout and batch norm make another network of train mode: a and g of two modes are gradients of two functions, "
-    "and their cosine is no alignment."
-)
-FIX = "Call model.eval() before both a and g are taken (and restore the mode afterwards); record the mode with the number."
 
 MODEL = {"model", "net", "network", "student", "encoder"}
 DEPENDS_ON_MODE = ("Dropout", "BatchNorm", "DropPath", "InstanceNorm", "SyncBatchNorm")
 
 
-def reproduce() -> Reproduction:
+def reproduce() -> Numbers:
     import torch
     import torch.nn.functional as F
     from torch import nn
@@ -42,11 +35,7 @@ def reproduce() -> Reproduction:
 
     in_eval = gradient(False)
     wrong, right = float(cosine(gradient(True), in_eval).mean()), float(cosine(gradient(False), in_eval).mean())
-    sentence = (
-        f"a in train mode against g in eval mode: {wrong:.3f}, though a is backpropagation itself (same mode: "
-        f"{right:.3f})"
-    )
-    return Reproduction("mean cosine(a, g) where a is the exact gradient", wrong, right, sentence)
+    return {"wrong": wrong, "right": right}
 
 
 def tensors(model: nn.Module) -> str | None:

@@ -5,19 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, Tensor, clear, found, from_facts
-from creditscope.pitfalls.source import HIDDEN, Scope, Source, last_name, words
-
-TITLE = "post-hoc normalisation erases the scale"
-WHY = "After h / ‖h‖ (or a layer norm) every state has the same size, and an exploding stream looks stable."
-FIX = "Measure ‖h_l‖ on the raw states of the stream; normalise only copies, afterwards."
+from creditscope.pitfalls.base import Answer, Facts, Numbers, Spot, Tensor, clear, found, from_facts
+from creditscope.pitfalls.source import Source, is_hidden, last_name
 
 NORMALISERS = {
     "normalize", "normalise", "l2_normalize", "l2_normalise", "l2norm", "unit_norm", "layer_norm", "rms_norm",
 }  # fmt: skip
 
 
-def reproduce() -> Reproduction:
+def reproduce() -> Numbers:
     import torch.nn.functional as F
 
     from creditscope.pitfalls.tiny import generator, randn
@@ -29,8 +25,7 @@ def reproduce() -> Reproduction:
     raw = [float(x.norm(dim=1).mean()) for x in h]
     unit = [float(F.normalize(x, dim=1).norm(dim=1).mean()) for x in h]  # creditscope: ignore[PF11]
     wrong, right = unit[-1] / unit[0], raw[-1] / raw[0]
-    sentence = f"the stream grows {right:.3g} times; after normalising each state the same measurement says {wrong:.3g}"
-    return Reproduction("total growth ‖h_3‖ / ‖h_0‖", wrong, right, sentence)
+    return {"wrong": wrong, "right": right}
 
 
 def tensors(hiddens: Sequence[Tensor]) -> str | None:
@@ -56,11 +51,11 @@ def code(source: Source) -> Iterator[Spot]:
                 continue  # the size by which a state is being divided
             if isinstance(of, ast.Name):
                 line, value = _last(assigned, of.id, call.lineno)
-                if value is not None and _normalises(source, value, scope):
+                if value is not None and _normalises(source, value):
                     yield source.spot(
                         call, f"{of.id} was normalised in line {line}: its size no longer tells the scale"
                     )
-            elif _normalises(source, of, scope):
+            elif _normalises(source, of):
                 yield source.spot(call, "the size of a state that has just been normalised is a constant")
 
 
@@ -75,24 +70,17 @@ def _last(assigned: list[tuple[int, str, ast.expr]], name: str, line: int) -> tu
     return before[-1] if before else (0, None)
 
 
-def _normalises(source: Source, node: ast.expr, scope: Scope) -> bool:
+def _normalises(source: Source, node: ast.expr) -> bool:
     """F.normalize(h), layer_norm(h), h / h.norm(...), with h a hidden state by its name."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
         size = [n for n in ast.walk(node.right) if isinstance(n, ast.Call) and source.is_norm(n)]
-        return _is_hidden(node.left) and any(
+        return is_hidden(node.left) and any(
             (of := source.measured_by_norm(n)) is not None and last_name(of) == last_name(node.left) for n in size
         )
     if isinstance(node, ast.Call) and last_name(node.func) in NORMALISERS:
-        name = source.dotted(node.func)
-        inside = node.args[0] if node.args else None
-        if inside is None or name.startswith("self."):  # self.layer_norm(h) is part of the network
-            return False
-        return _is_hidden(inside)
+        own = source.dotted(node.func).startswith("self.")  # self.layer_norm(h) is part of the network
+        return bool(node.args) and not own and is_hidden(node.args[0])
     return False
-
-
-def _is_hidden(node: ast.expr) -> bool:
-    return bool(words(last_name(node)) & HIDDEN)
 
 
 @from_facts

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from creditscope.pitfalls.base import Answer, Evidence, Reproduction, clear, found
-
-TITLE = "missing null controls"
-WHY = "Embedding and head alone reach a good accuracy on random blocks; accuracy over chance then says nothing about the blocks."
-FIX = "Train the frozen-blocks null and report the margin over it (D3), with an interval."
+from creditscope.pitfalls.base import Answer, Evidence, Numbers, clear, found
 
 STEPS = 60
 
 
-def reproduce() -> Reproduction:
+def reproduce() -> Numbers:
     from creditscope.pitfalls import tiny
 
     task = tiny.make_task()
@@ -19,11 +15,7 @@ def reproduce() -> Reproduction:
     null = tiny.train_dfa(tiny.make_net(12), task, STEPS, frozen=True)
     acc, base = (tiny.accuracy(net, task.test_x, task.test_y) for net in (trained, null))
     wrong, right = 100 * (acc - 1 / tiny.CLASSES), 100 * (acc - base)
-    sentence = (
-        f"accuracy {acc:.3f} is {wrong:.1f} pp over chance, but random blocks with a trained embedding and head "
-        f"reach {base:.3f}: the margin is {right:+.1f} pp"
-    )
-    return Reproduction("what training the blocks has gained, percentage points", wrong, right, sentence)
+    return {"wrong": wrong, "right": right, "acc": acc, "base": base}
 
 
 def tensors(accuracy: float, chance: float, frozen: float | None) -> str | None:

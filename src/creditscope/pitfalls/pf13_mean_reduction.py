@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, clear, found, from_facts
+from creditscope.pitfalls.base import Answer, Facts, Numbers, Spot, clear, found, from_facts
 from creditscope.pitfalls.source import (
     AUTOGRAD,
-    HIDDEN,
     Scope,
     Source,
     argument,
+    is_hidden,
     is_literal,
     keyword,
     last_name,
@@ -19,15 +19,6 @@ from creditscope.pitfalls.source import (
     names_in,
     number,
     words,
-)
-
-TITLE = "mean-reduced loss moves the floor"
-WHY = (
-    "The gradient of a mean over B samples is 1/B of each sample's own: ‖g‖ and every fixed floor change places when "
-    "the evaluation batch does."
-)
-FIX = (
-    "Take g from the summed loss and divide by the floor's own batch (128), or multiply ‖g‖ by B; print the convention."
 )
 
 LOSSES = {"cross_entropy", "mse_loss", "nll_loss", "binary_cross_entropy_with_logits", "smooth_l1_loss", "l1_loss"}
@@ -38,7 +29,7 @@ BATCH = {"len", "shape", "size", "batch", "bs", "B", "n"}
 FLOOR_VALUE, FLOOR_BATCH = 1e-7, 128
 
 
-def reproduce() -> Reproduction:
+def reproduce() -> Numbers:
     import torch
     import torch.nn.functional as F
 
@@ -58,11 +49,7 @@ def reproduce() -> Reproduction:
     wrong, right = size("mean"), size("sum") / FLOOR_BATCH
     side = "above" if right > FLOOR_VALUE else "under"
     other = "above" if wrong > FLOOR_VALUE else "under"
-    sentence = (
-        f"mean loss over 1,024 samples: {wrong:.2g}, {other} the floor; in the floor's own convention {right:.2g}, "
-        f"{side} it"
-    )
-    return Reproduction("mean ‖g‖ to be compared with the floor 1e-7 (stated for B = 128)", wrong, right, sentence)
+    return {"wrong": wrong, "right": right, "other": other, "side": side}
 
 
 def tensors(norms: dict[int, float]) -> str | None:
@@ -128,7 +115,7 @@ def _hidden_gradients(source: Source, scope: Scope, losses: set[str]) -> set[str
         call = value.value if isinstance(value, ast.Subscript) else value
         if isinstance(call, ast.Call) and source.is_call(call, AUTOGRAD):
             loss, at = argument(call, 0, "outputs"), argument(call, 1, "inputs")
-            if loss is not None and last_name(loss) in losses and at is not None and _is_hidden(at):
+            if loss is not None and last_name(loss) in losses and at is not None and is_hidden(at):
                 names |= names_in(target)
     for target, value in source.bindings(scope):  # for g in grads
         if isinstance(target, ast.Name) and isinstance(value, ast.Name | ast.Subscript) and last_name(value) in names:
@@ -138,15 +125,9 @@ def _hidden_gradients(source: Source, scope: Scope, losses: set[str]) -> set[str
         names |= {
             f"{last_name(n.value)}.grad"
             for n in source.within(scope)
-            if isinstance(n, ast.Attribute) and n.attr == "grad" and _is_hidden(n.value)
+            if isinstance(n, ast.Attribute) and n.attr == "grad" and is_hidden(n.value)
         }
     return names
-
-
-def _is_hidden(node: ast.expr) -> bool:
-    if isinstance(node, ast.List | ast.Tuple):
-        return any(_is_hidden(item) for item in node.elts)
-    return bool(words(last_name(node)) & HIDDEN)
 
 
 def _size_of(source: Source, node: ast.expr, gradients: set[str]) -> bool:

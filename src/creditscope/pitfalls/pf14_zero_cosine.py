@@ -5,12 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from creditscope.pitfalls.base import Answer, Facts, Reproduction, Spot, Tensor, clear, found, from_facts, unknown
+from creditscope.pitfalls.base import Answer, Facts, Numbers, Spot, Tensor, clear, found, from_facts, unknown
 from creditscope.pitfalls.source import COSINES, Source, argument, last_name, method, number, words
-
-TITLE = "zero vectors scored as aligned"
-WHY = "A zero vector has no direction; setting cos(0, 0) = 1 turns dead units and vanished gradients into perfect alignment."
-FIX = "Leave such samples out, count them, and report the count beside the mean (nan, nanmean)."
 
 COSINE = {"cos", "cosine", "cosines", "cossim", "coss", "alignment", "alignments", "gamma", "gammas", "angle"}
 NOT_COSINE = {"lr", "schedule", "scheduler", "annealing", "decay", "weight", "weights", "pos", "sin", "freq", "freqs"}
@@ -18,7 +14,7 @@ SET_TO_ONE = "a cosine is set to 1 where a vector is zero"
 ZERO = {"zero", "zeros", "nan", "isnan", "dead", "empty", "degenerate", "isclose", "norm", "norms", "both"}
 
 
-def reproduce() -> Reproduction:
+def reproduce() -> Numbers:
     import torch
 
     from creditscope.pitfalls.tiny import cosine, generator, randn, with_cosine
@@ -31,11 +27,7 @@ def reproduce() -> Reproduction:
     cos = cosine(a, g)
     wrong = float(torch.nan_to_num(cos, nan=1.0).mean())  # creditscope: ignore[PF14]
     right = float(cos.nanmean())
-    sentence = (
-        f"with cos(0, 0) set to 1 the mean is {wrong:.3f}; the {int(cos.isfinite().sum())} samples that can be "
-        f"measured have {right:.3f}"
-    )
-    return Reproduction("mean cosine(a, g), 60 of 100 samples with a = g = 0", wrong, right, sentence)
+    return {"wrong": wrong, "right": right, "counted": int(cos.isfinite().sum())}
 
 
 def tensors(a: Tensor, g: Tensor) -> str | None:

@@ -5,12 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from creditscope.pitfalls.base import Answer, Evidence, Reproduction, Spot, clear, found, unknown
+from creditscope.pitfalls.base import Answer, Evidence, Numbers, Spot, clear, found, unknown
 from creditscope.pitfalls.source import Scope, Source, last_name, method, number, words
-
-TITLE = "seed selection"
-WHY = "The best of many seeds is high by chance alone; differences of a few points between methods can come from the choice."
-FIX = "Fix the seeds beforehand (42, 123, 456), run all, report mean and interval over all of them, and the verdict of each."
 
 SEED = {"seed", "seeds"}
 RESULT = {
@@ -43,15 +39,11 @@ def accuracies() -> list[float]:
     return result
 
 
-def reproduce() -> Reproduction:
+def reproduce() -> Numbers:
     accs = accuracies()
     kept = sorted(accs)[-KEPT:]  # creditscope: ignore[PF15]
     wrong, right = sum(kept) / KEPT, sum(accs) / N_SEEDS
-    sentence = (
-        f"the same network with other random features: {wrong:.3f} over the {KEPT} best of {N_SEEDS} seeds, "
-        f"{right:.3f} over all: {100 * (wrong - right):.1f} pp from choosing"
-    )
-    return Reproduction(f"mean test accuracy ({KEPT} best seeds | all {N_SEEDS})", wrong, right, sentence)
+    return {"wrong": wrong, "right": right, "kept": KEPT, "seeds": N_SEEDS, "gained": 100 * (wrong - right)}
 
 
 def tensors(reported: Iterable[int], available: Iterable[int]) -> str | None:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
+from pathlib import Path
 
 from creditscope.errors import CreditscopeError
 from creditscope.pitfalls.base import Pitfall
 
-NAMES = (
-    "norm_axis", "cosine_eps", "fp16_underflow", "training_feedback", "aggregation", "layer_dominance", "unsaved_feedback",
-    "batch_mismatch", "unmatched_baseline", "mode_mismatch", "normalised_states", "missing_null", "mean_reduction",
-    "zero_cosine", "seed_selection",
-)  # fmt: skip
-"""PF01, PF02, ...: one module each, pf01_norm_axis and so on."""
+CATALOGUE = Path(__file__).with_name("catalogue.json")
+"""PF01, PF02, ...: the words of each, and its module."""
 
 
-def _pitfall(number: int, name: str) -> Pitfall:
-    """A module has TITLE, WHY and FIX, and the functions reproduce, audit, tensors and, where source code can show it, code."""
-    m = import_module(f"creditscope.pitfalls.pf{number:02d}_{name}")
-    return Pitfall(number, m.TITLE, m.WHY, m.FIX, m.reproduce, m.audit, getattr(m, "code", None), m.tensors)
+def _pitfall(number: int, module: str, **words: str) -> Pitfall:
+    """A module has the functions reproduce, audit, tensors and, where source code can show the mistake, code."""
+    m = import_module(f"creditscope.pitfalls.{module}")
+    code = getattr(m, "code", None)
+    return Pitfall(number, **words, numbers=m.reproduce, audit=m.audit, code=code, tensors=m.tensors)
 
 
-PITFALLS = tuple(_pitfall(number, name) for number, name in enumerate(NAMES, 1))
+PITFALLS = tuple(_pitfall(k, **entry) for k, entry in enumerate(json.loads(CATALOGUE.read_text("utf-8")), 1))
 
 
 def get_pitfall(name: str | int) -> Pitfall:

@@ -108,6 +108,13 @@ def last_name(node: ast.AST) -> str:
     return ""
 
 
+def is_hidden(node: ast.expr) -> bool:
+    """A hidden state, or a list with one, by its name."""
+    if isinstance(node, ast.List | ast.Tuple):
+        return any(map(is_hidden, node.elts))
+    return bool(words(last_name(node)) & HIDDEN)
+
+
 class Source:
     """One parsed file."""
 

@@ -1,17 +1,26 @@
-"""The walk-back chain: from the claim that accuracy and Γ invite to what the evidence carries, in four steps."""
+"""The walk-back chain: from accuracy and Γ to what the evidence carries, in four steps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import Check, Judgement, chosen_margin
 from creditscope.protocol.policies import Verdict
+from creditscope.protocol.strategies import STRATEGIES, Case, Decision
 from creditscope.protocol.wording import other_reading, signed
 
 EVIDENCE = ("temporal", "intervention", "cross-architecture")
 """Kinds of evidence on which mode it is; each is one sentence, from a study."""
+
+
+S1_WORDS: Mapping[Decision, str] = {
+    "accept": "S1 accepts",
+    "reject": "S1 rejects",
+    "not decidable": "S1 cannot decide",
+}
 
 
 class ChainStep(Judgement):
@@ -26,46 +35,65 @@ def walk_back_chain(
     facts: Facts,
     verdict: Verdict,
     *,
-    headline_acc: float | None = None,
-    seeds: int = 1,
+    headline_acc: Sequence[float] = (),
+    n_test: int | None = None,
     evidence: Mapping[str, str] | None = None,
 ) -> tuple[ChainStep, ChainStep, ChainStep, ChainStep]:
-    """The four steps. `headline_acc` defaults to the accuracy of the depth margin, then of the evaluation samples.
+    """The four steps. `headline_acc`: one accuracy per seed; by default that of the depth margin, then of the evaluation samples.
 
-    `seeds`: how many accuracies `headline_acc` is the mean of. `evidence` maps "temporal", "intervention",
+    `n_test`: samples behind each of them. `evidence` maps "temporal", "intervention",
     "cross-architecture" to one sentence each; all are optional.
     """
     checks: dict[str, Check] = {check.id: check for check in verdict.checks}
     return (
-        _claim(facts, headline_acc, seeds),
+        _claim(facts, tuple(headline_acc), n_test),
         _reference(checks["D2"], verdict.gamma_withheld),
         _blocks(checks["D3"]),
         _mode(verdict, evidence or {}),
     )
 
 
-def _claim(facts: Facts, headline_acc: float | None, seeds: int) -> ChainStep:
-    margin = chosen_margin(facts)
-    accuracy = headline_acc if headline_acc is not None else margin.accuracy if margin else facts.accuracy
+def _claim(facts: Facts, headline_acc: tuple[float, ...], n_test: int | None) -> ChainStep:
+    stated = _accuracies(facts, headline_acc)
     gamma = facts.aggregate.headline if facts.aggregate else None
     parts = []
-    if accuracy is not None:
-        parts.append(f"accuracy {accuracy:.4g}" + (f" (mean over {seeds} seeds)" if seeds > 1 else ""))
-    if gamma is not None:
+    if stated:
+        seeds = len(stated)
+        parts.append(f"accuracy {sum(stated) / seeds:.4g}" + (f" (mean over {seeds} seeds)" if seeds > 1 else ""))
+    if gamma is None:
+        parts.append("Γ was not measured")
+    else:
         behind = facts.alignment.layers_behind if facts.alignment else ""
         behind += other_reading(facts.aggregate) if facts.aggregate else ""
-        parts.append(f"Γ = {signed(gamma)}{behind}" + (" (this network)" if seeds > 1 else ""))
-    if gamma is None:
-        answer, claim = "no claim on credit", "Γ was not measured, so nothing is claimed about credit"
-    elif gamma > 0:
-        answer, claim = "credit aligned", "taken alone they would claim that the credit is aligned with the BP gradient"
-    else:
-        answer, claim = "credit not aligned", "taken alone they would not claim alignment with the BP gradient"
+        parts.append(f"Γ = {signed(gamma)}{behind}" + (" (this network)" if len(stated) > 1 else ""))
+    decision = S1_WORDS[s1(facts, headline_acc, n_test)]
     return ChainStep(
-        title="What accuracy and Γ would claim",
-        answer=answer,
-        sentence=": ".join([*([" and ".join(parts)] if parts else []), claim]),
+        title="Accuracy and Γ alone",
+        answer=decision,
+        sentence=f"{' and '.join(parts)}: strategy S1 (accuracy above chance and Γ > 0) {decision.removeprefix('S1 ')}",
     )
+
+
+def _accuracies(facts: Facts, headline_acc: tuple[float, ...]) -> tuple[float, ...]:
+    margin = chosen_margin(facts)
+    other = margin.accuracy if margin else facts.accuracy
+    return headline_acc or (() if other is None or not math.isfinite(other) else (other,))
+
+
+def s1(facts: Facts, headline_acc: Sequence[float] = (), n_test: int | None = None) -> Decision:
+    """What strategy S1 decides on a network: its accuracy interval lies above chance, and Γ > 0.
+
+    Arguments as in `walk_back_chain`. Without `n_test` the evaluation samples give the interval; without the classes of the
+    labels there is no chance to compare with, and S1 cannot accept.
+    """
+    seen = facts.evaluation
+    case = Case(
+        accuracy=_accuracies(facts, tuple(headline_acc)) or None,
+        chance=seen.chance if seen else None,
+        gamma=facts.aggregate.headline if facts.aggregate else None,
+        n_test=n_test or facts.convention.n_samples,
+    )
+    return STRATEGIES["S1"](case)
 
 
 def _reference(d2: Check, withheld: bool) -> ChainStep:

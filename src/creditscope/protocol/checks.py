@@ -27,6 +27,11 @@ DIVERGED = "diverged"
 NULL_ORDER = (MATCHED, UNSTATED, BP)
 """Which null D3 uses: the first of these that was given."""
 
+AT_THE_FLOOR = (
+    "the reference gradient sits at the numerical floor; Γ is withheld even where a clamped and an unclamped cosine print "
+    "the same number, because both are angles to a gradient that has all but vanished"
+)
+
 STABILITY_NEEDS = "needs 2 batches, 8 advised"
 
 
@@ -139,7 +144,7 @@ def check_reference(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
         answer = _answer(value, interval, lambda norm: norm < floor)
         finding, reason = {
             "pass": ("the reference gradient is above the numerical floor", ""),
-            "fail": ("the reference gradient sits at the numerical floor", "reference under the floor"),
+            "fail": (AT_THE_FLOOR, "reference under the floor"),
         }.get(answer, _straddles(interval))
         sentence = f"mean per-sample ‖g_L‖ / {GROUP} = {compared(value, floor)} ({convention}): {finding}"
     return Check(

@@ -7,17 +7,18 @@ from typing import Any
 
 from torch import nn
 
-from creditscope.credit.base import as_rule
+from creditscope.credit.base import CreditRule, as_rule
 from creditscope.errors import CreditscopeError
-from creditscope.measure.facts import Training
+from creditscope.measure.facts import Facts, Training
 from creditscope.measure.full import Full
 from creditscope.measure.profile import depth_profile
-from creditscope.measure.sweep import LossFn, dtype_of, sweep
+from creditscope.measure.sweep import LossFn, dtype_of, facts_of_ranks, sweep
 from creditscope.protocol import DiagnosticThresholds, get_policy
 from creditscope.protocol.consistency import SAME_DATA
 from creditscope.protocol.report import DiagnosticReport, make_report
 from creditscope.stream.batches import as_batches
 from creditscope.stream.eager import original
+from creditscope.stream.ranks import ranks_of
 from creditscope.stream.untouched import untouched
 
 LEVELS = ("basic", "full")
@@ -55,34 +56,37 @@ def diagnose(
     """Measure `model` on `eval_batches` and judge it by `protocol`.
 
     model: a module with the interface embed / blocks / readout, or any other module (compiled ones: the original inside).
-    eval_batches: batches (x, y), ((x, more), y) or mappings with an entry "labels"; 8 disjoint ones of 128 are advised
+    eval_batches: batches (x, y), ((x, more), y) or mappings with an entry "labels"; 8 disjoint ones of 128 are best
         (stability needs 2). Language models: logits [B, T, C] with labels [B, T], -100 where a token is not scored.
     headline_acc: the accuracy that would be published; a list has one number per seed.
-    network_acc: test accuracy of this very network, where headline_acc is of several. It has to lie in the 99.9 % interval of
-        its accuracy on eval_batches; without it the range of the list has to meet that interval, or one number with 5 pp of
+    network_acc: test accuracy of this very network, if headline_acc covers several. It must lie in the 99.9 % interval of its
+        accuracy on eval_batches. Without it, the range of the list must overlap that interval, or one number with 5 pp of
         slack. Otherwise the status is "inconsistent" and D3 is not judged.
-    headline_on: "other data" where eval_batches are no sample of the data behind these accuracies; they are then not compared.
+    headline_on: "other data" if eval_batches are not a sample of the data behind these accuracies; they are then not compared.
     frozen_baseline_acc: accuracy of the frozen-blocks null: a number or a list (kind unstated), or a mapping
         {"matched": ..., "bp": ...}. None leaves D3 unmeasured.
-    credit: a CreditRule, or a callable (hiddens, logits, y) -> [a_0, ..., a_L], None in place of an a_l that the method does not
-        have; None leaves alignment unmeasured. Of a callable every layer that it returns counts in Γ.
-    blocks: names, patterns or modules of the residual blocks, for a model without the interface; None looks for them
-        (`find_blocks`) and says what was found.
-    n_test: size of the test set behind the accuracies (gives the binomial interval for a single network); where it is not
-        given the number of evaluation samples stands in for it.
-    bp_acc: accuracy of backpropagation on the same task; where it does not beat the `bp` null, D3 is not measurable.
+    credit: a CreditRule, or a callable (hiddens, logits, y) -> [a_0, ..., a_L], with None for a layer that gets no
+        credit; None leaves alignment unmeasured. Every layer that a callable returns counts in Γ.
+    blocks: names, patterns or modules of the residual blocks, for a model without the interface; None finds them
+        (`find_blocks`) and says what it found.
+    n_test: size of the test set behind the accuracies (gives the binomial interval for a single network); if it is not
+        given, the number of evaluation samples is used.
+    bp_acc: accuracy of backpropagation on the same task; if it does not beat the `bp` null, D3 is not measurable.
     loss_fn: (logits, y) -> loss per sample; cross-entropy if None.
     level: "full" adds perturbation correlation, nudging (both with controls) and the fresh-B null; without credit, the
         controls only.
-    forward_kwargs: given to every forward call of the model beside the inputs.
-    shift_labels: token labels only. True scores token t against label t + 1, False against label t; None does as the loss
-        that the model itself computes from `labels` (as given where it has none), and asks for this where that does not tell.
-    training: facts of the run, where it is known (`creditscope.measure.weight_growth.training_facts`).
+    forward_kwargs: passed to every forward call of the model, after the inputs.
+    shift_labels: token labels only. True scores token t against label t + 1, False against label t; None follows the loss
+        that the model computes from `labels` (as given if it has none), and asks for this if the loss does not decide.
+    training: facts of the run, if known (`creditscope.measure.weight_growth.training_facts`).
     fit_batches: samples that are not in eval_batches (the training data, as for evaluation): adds the depth profile
-        (`depth_profile`), and where no null is given its estimate of the depth margin. The verdict stays with the trained null.
+        (`depth_profile`), and, without a null, its estimate of the depth margin. Only a trained null decides D3.
     test_batches: samples on which the profile's readouts are tested; eval_batches if None.
-    build: makes a new model of the same architecture, for the profile's twin where its blocks cannot be started again
+    build: makes a new model of the same architecture, for the profile's twin, if its blocks cannot be re-initialised
         otherwise (as for `frozen_blocks`).
+
+    Under DistributedDataParallel and `fully_shard` every rank calls, each with its own share of the batches; every rank gets the
+    report of the whole model and of all batches, the first rank's first.
 
     The model, its gradients, mode, hooks and every RNG are left as found.
     """
@@ -97,7 +101,67 @@ def diagnose(
     if fit_batches is None and test_batches is not None:
         raise CreditscopeError("test_batches is given without fit_batches; the readouts of the profile need both")
     rule = as_rule(credit)
+    ranks = ranks_of(model)
     model = original(model)
+    if ranks is not None:
+        eval_batches = ranks.whole(eval_batches)
+        fit_batches = None if fit_batches is None else ranks.whole(fit_batches)
+        test_batches = None if test_batches is None else ranks.whole(test_batches)
+
+    def measured() -> Facts:
+        return _measured(
+            model,
+            eval_batches,
+            rule,
+            blocks=blocks,
+            read=read,
+            loss_fn=loss_fn,
+            floor=thresholds.floor_for(dtype_of(model)),
+            checkpoint=checkpoint,
+            level=level,
+            forward_kwargs=forward_kwargs,
+            shift_labels=shift_labels,
+            fit_batches=fit_batches,
+            test_batches=test_batches,
+            build=build,
+        ).model_copy(update={"training": training})
+
+    facts = facts_of_ranks(ranks, measured)
+    return make_report(
+        facts,
+        headline_acc=headline_acc,
+        network_acc=network_acc,
+        headline_on=headline_on,
+        frozen_baseline_acc=frozen_baseline_acc,
+        bp_acc=bp_acc,
+        n_test=n_test,
+        method_name=method_name,
+        notes=notes,
+        run=run,
+        thresholds=thresholds,
+        protocol=protocol,
+        evidence=evidence,
+    )
+
+
+def _measured(
+    model: nn.Module,
+    eval_batches: Iterable[Any],
+    rule: CreditRule | None,
+    *,
+    blocks: Any,
+    read: str | None,
+    loss_fn: LossFn | None,
+    floor: float,
+    checkpoint: str,
+    level: str,
+    forward_kwargs: Mapping[str, Any] | None,
+    shift_labels: bool | None,
+    fit_batches: Iterable[Any] | None,
+    test_batches: Iterable[Any] | None,
+    build: Callable[[], nn.Module] | None,
+) -> Facts:
+    """Everything that is measured on the network, before it is judged."""
     with untouched(model, reads=eval_batches):  # a loader draws random numbers even where it does not shuffle
         batches = as_batches(model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
     full = Full(rule) if level == "full" else None
@@ -108,10 +172,10 @@ def diagnose(
         blocks=blocks,
         read=read,
         loss_fn=loss_fn,
-        floor=thresholds.floor_for(dtype_of(model)),
+        floor=floor,
         checkpoint=checkpoint,
         watch=None if full is None else full.watch,
-    ).model_copy(update={"training": training})
+    )
     if blocks is None and facts.stream.blocks:
         blocks = list(dict.fromkeys(facts.stream.blocks))  # those that were found
     if fit_batches is not None:
@@ -130,18 +194,4 @@ def diagnose(
         facts = facts.model_copy(
             update=full.facts(model, batches, blocks=blocks, read=facts.stream.read, loss_fn=loss_fn)
         )
-    return make_report(
-        facts,
-        headline_acc=headline_acc,
-        network_acc=network_acc,
-        headline_on=headline_on,
-        frozen_baseline_acc=frozen_baseline_acc,
-        bp_acc=bp_acc,
-        n_test=n_test,
-        method_name=method_name,
-        notes=notes,
-        run=run,
-        thresholds=thresholds,
-        protocol=protocol,
-        evidence=evidence,
-    )
+    return facts

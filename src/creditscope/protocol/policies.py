@@ -22,8 +22,6 @@ from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.protocol.warnings import warnings_for
 
 Status: TypeAlias = Literal["pass", "fail", "inconsistent", "inconclusive", "incomplete"]
-STATUS_ORDER: tuple[Status, ...] = ("fail", "inconsistent", "inconclusive", "incomplete", "pass")
-"""Of two that hold, the first is said."""
 
 MODE_1 = "Mode 1: measurement degenerate"
 MODE_2 = "Mode 2: alignment concentrated in one layer"

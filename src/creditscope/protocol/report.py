@@ -66,6 +66,11 @@ class DiagnosticReport(Shown, Judgement):
         """Version of the policy that judged, e.g. three-check/1.1."""
         return self.verdict.policy
 
+    def to_text(self, long: bool = False) -> str:
+        """What `print(report)` shows; `long`: every section of it."""
+        text: str = self._shown("text", long=long)
+        return text
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
         data: dict[str, Any] = json.loads(
@@ -199,7 +204,6 @@ def make_report(
         }
     )
     verdict = judge(facts, thresholds or DiagnosticThresholds(), policy)
-    mean_acc = sum(claimed) / len(claimed) if claimed else None
     return DiagnosticReport(
         method_name=method_name,
         notes=notes,
@@ -210,5 +214,5 @@ def make_report(
         n_test=n_test,
         facts=facts,
         verdict=verdict,
-        chain=walk_back_chain(facts, verdict, headline_acc=mean_acc, seeds=len(claimed), evidence=evidence),
+        chain=walk_back_chain(facts, verdict, headline_acc=claimed, n_test=n_test, evidence=evidence),
     )

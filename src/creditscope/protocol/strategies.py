@@ -29,10 +29,11 @@ Decision: TypeAlias = Literal["accept", "reject", "not decidable"]
 
 @dataclass(frozen=True)
 class Case:
-    """One audited method as a reader sees it. `accuracy` is a number or one per seed; `answers` maps D1, D2, D3, C."""
+    """One audited method as a reader sees it. `accuracy` is a number or one per seed; `chance` is None where it is not known;
+    `answers` maps D1, D2, D3, C."""
 
     accuracy: Accuracy | None
-    chance: float
+    chance: float | None
     gamma: float | None = None
     answers: Mapping[str, Answer] = field(default_factory=dict)
     n_test: int | None = None
@@ -49,6 +50,8 @@ Condition: TypeAlias = bool | None
 
 def above_chance(case: Case) -> Condition:
     """S0's condition: the accuracy interval lies above chance (an interval that touches chance does not)."""
+    if case.chance is None:
+        return None
     if not 0.0 <= case.chance <= 1.0:
         raise CreditscopeError(f"chance must be in [0, 1], got {case.chance!r}")
     return None if case.accuracy is None else accuracy_interval(case.accuracy, case.n_test).low > case.chance

@@ -27,6 +27,8 @@ class Series:
     """x values that get a large open mark: a check first fires there."""
     band: bool = False
     """The spread is a band around the line, not a bar at each mark."""
+    labels: Sequence[str] = ()
+    """What each mark is, where they are things of their own: then none is left out."""
 
     def interval(self, k: int) -> tuple[float, float] | None:
         """The two ends of the k-th spread, where they are finite."""

@@ -12,11 +12,6 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
-def printable_lines(text: str) -> str:
-    """`printable`, line by line."""
-    return "\n".join(map(printable, text.splitlines()))
-
-
 def num(value: float | None, digits: int = 3) -> str:
     """4.2e-09, 0.0123, 104, 1.8e+04; NaN and infinities in words; "–" for what was not measured."""
     if value is None:

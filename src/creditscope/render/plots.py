@@ -228,7 +228,7 @@ def _series(made: Drawing, axes: Axes, chart: Chart, series: Series, k: int) -> 
     points = [(i, x, v) for i, (x, v) in enumerate(chart.points(series)) if v is not None and usable(v, chart.log)]
     xs, values = [x for _, x, _ in points], [v for *_, v in points]
     look = style(k) if series.line else {**style(k), "ls": "none", "ms": 5}
-    step = max(1, math.ceil(len(points) / MOST_MARKS))
+    step = 1 if series.labels else max(1, math.ceil(len(points) / MOST_MARKS))
     marked = [n for n, (_, x, _) in enumerate(points) if n % step == 0 or n == len(points) - 1 or x in series.fired]
     spans = [(x, span) for i, x, _ in points if (span := series.interval(i)) and not (chart.log and span[0] <= 0)]
     if series.band and spans:
@@ -242,7 +242,8 @@ def _series(made: Drawing, axes: Axes, chart: Chart, series: Series, k: int) -> 
         i, x, v = points[n]
         span = series.interval(i)
         interval = f" [{num(span[0])}, {num(span[1])}]" if span else ""
-        words.append(f"{series.name} = {num(v)}{interval}, {chart.x} {chart.place(x)}")
+        whose = f"{series.labels[i]}: " if series.labels else ""
+        words.append(f"{whose}{series.name} = {num(v)}{interval}, {chart.x} {chart.place(x)}")
     label = short(series.name) if _named(chart) else "_"
     axes.plot(xs, values, label=label, markevery=marked, gid=made.tip(words), **look)
     rings = [(x, v) for _, x, v in points if x in series.fired]

@@ -13,8 +13,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from creditscope.measure.facts import Facts
+from creditscope.protocol.chain import S1_WORDS, s1
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.wording import other_reading, over_all_layers
+from creditscope.render.brief import brief_parts, cosines, footnotes
 from creditscope.render.certificate import certificate_lines
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.markdown import escape, table
@@ -30,13 +32,17 @@ if TYPE_CHECKING:
 WARNINGS = "Warnings"
 
 
-def text(report: DiagnosticReport) -> str:
-    return to_text(renderable(report))
+def text(report: DiagnosticReport, long: bool = False) -> str:
+    return to_text(renderable(report, long))
 
 
-def renderable(report: DiagnosticReport) -> Group:
+def renderable(report: DiagnosticReport, long: bool = False) -> Group:
+    """The verdict first and, for scripts, last; between them the short report or, with `long`, every section."""
     report = inert(report)
-    parts: list[RenderableType] = [_heading(report)]
+    verdict = Text(report.verdict.line, style=STYLES.get(report.status, ""), no_wrap=True, overflow="ignore")
+    if not long:
+        return Group(*brief_parts(report, headline_text(report.facts), verdict))
+    parts: list[RenderableType] = [verdict, Text(), _heading(report)]
     for section in sections(report):
         parts.append(Text())
         if section.header:
@@ -47,8 +53,7 @@ def renderable(report: DiagnosticReport) -> Group:
         if section.title == WARNINGS:
             bullet, style = "! ", "yellow"
         parts += [Text(f"{indent}{line}", style=style) for line in section.numbered(bullet)]
-    parts += [Text(), Text(report.verdict.line, style=STYLES.get(report.status, ""), no_wrap=True, overflow="ignore")]
-    return Group(*parts)
+    return Group(*parts, Text(), verdict)
 
 
 def inert(report: DiagnosticReport) -> DiagnosticReport:
@@ -171,7 +176,9 @@ def claimed_section(report: DiagnosticReport) -> Section:
         [f"accuracy {accuracy(report.headline_acc)}", found],
         [f"headline Γ {headline_text(report.facts)}", f"Γ {gamma_text(report)}"],
     ]
-    return Section("", ("accuracy + Γ would have claimed", "the protocol finds"), rows)
+    decision = S1_WORDS[s1(report.facts, report.headline_acc, report.n_test)]
+    rows.append([f"{decision} (accuracy above chance, Γ > 0)", report.verdict.line.removeprefix("VERDICT: ")])
+    return Section("", ("accuracy + Γ alone", "the protocol finds"), rows)
 
 
 def headline_text(facts: Facts) -> str:
@@ -207,7 +214,7 @@ def checks_section(report: DiagnosticReport) -> Section:
 
 def layers_section(facts: Facts, clamp: bool = False) -> Section:
     """`clamp`: with the batch size from which on a usual cosine is clamped."""
-    al, exact = facts.alignment, facts.concentration.exact_layers if facts.concentration else ()
+    al = facts.alignment
     columns: dict[str, list[str]] = {
         "l": [str(k) for k in range(facts.stream.depth + 1)],
         "mean ‖h_l‖": [*map(num, facts.scale.mean)],
@@ -218,10 +225,7 @@ def layers_section(facts: Facts, clamp: bool = False) -> Section:
         columns["clamp batch size"] = [*map(num, facts.reference.clamp_batch_size)]
     if al is not None:
         columns |= {
-            "cos(a_l, g_l)": [
-                signed(v) + ("*" if k in exact else "") + ("" if k in al.counting_layers else "°")
-                for k, v in enumerate(al.mean)
-            ],
+            "cos(a_l, g_l)": cosines(facts),
             "sd over samples": [num(v, 2) for v in al.std],
             "measurable": [*map(str, al.measurable)],
             "under floor": [f"{v:.0%}" for v in al.under_floor],
@@ -231,11 +235,7 @@ def layers_section(facts: Facts, clamp: bool = False) -> Section:
 
 
 def _below_layers(facts: Facts) -> list[str]:
-    lines = []
-    if facts.alignment and facts.concentration and facts.concentration.exact_layers:
-        lines.append("* exact by construction: the credit is the reference itself")
-    if (al := facts.alignment) is not None and al.counting_note:
-        lines.append(("° " if len(al.counting_layers) < len(al.mean) else "") + al.counting_note)
+    lines = footnotes(facts)
     lines.append(
         f"growth {num(facts.scale.growth)} (largest step between layers), total {num(facts.scale.total_growth)}; "
         f"clamp batch size at h_L {num(facts.reference.clamp_batch_size[-1])} (there ‖g_L‖ / B is 10 x the cosine eps 1e-8)"

@@ -70,7 +70,8 @@ class Sheet:
         if title := self.style.get("title"):
             yield Text(str(title), style=self.style.get("title_style", ""))
         for row in self.rows:
-            yield Text(" ".join(str(row[0]).split()), style="bold")
+            first = " ".join(str(row[0]).split())
+            yield Text(f"{self.header[0]} = {first}" if first.isdigit() else first, style="bold")
             for name, cell in zip(self.header[1:], row[1:], strict=True):
                 told = " · ".join(str(cell).splitlines())
                 yield Text(f"  {name}: {told}", style=cell.style if isinstance(cell, Text) else "")

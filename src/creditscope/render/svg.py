@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import re
 from html import escape
+from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
@@ -26,6 +27,15 @@ CLASSES = {colour.lower(): f"{k}" for k, colour in enumerate(COLOURS)} | {
 }  # fmt: skip
 GRID_LOOK = f'class="lgrid" fill="none" stroke="{GRID}" stroke-width="0.6"'
 GRID_LINE = re.compile(rf'<path d="([^"]*)" {GRID_LOOK}/>')
+GROUNDS = {
+    "light": {"bg": "#ffffff", "fg": "#14191f", "grey": "#48525d", "rule": "#9b1420", "grid": "#e2e7ec",
+              "good": "#dcebf7", "bad": "#fbe3d6", "open": "#f2f2f2", "plain": "#fdfdfd",
+              "series": ("#0064a4", "#b34700", "#00735a", "#97407a", "#2b7fb8", "#8a6200", "#14191f")},
+    "dark": {"bg": "#11161c", "fg": "#edf1f5", "grey": "#b3bec9", "rule": "#ff9c9c", "grid": "#28313a",
+             "good": "#173449", "bad": "#4a2a17", "open": "#2a333d", "plain": "#1a2129",
+             "series": ("#62b8f2", "#ff9a52", "#4fd1ae", "#e39ac8", "#9fd8ff", "#f0c95a", "#edf1f5")},
+}  # fmt: skip
+"""The colours of a figure that stands alone, on a light and on a dark ground."""
 KEPT = ("stroke-width", "stroke-dasharray", "fill-opacity", "stroke-opacity", "opacity")
 
 
@@ -46,6 +56,26 @@ def svg(drawing: Drawing, key: str = "") -> Markup:
         f'font-family="DejaVu Sans, sans-serif" font-size="8" '
         f'data-key="{escape(printable(key), quote=True)}" aria-label="{label}">{body}</svg>'
     )
+
+
+def standalone(drawing: Drawing) -> str:
+    """The figure as a file of its own: it brings its ground, and follows the reader's colour scheme."""
+    return framed(str(svg(drawing)))
+
+
+def framed(drawn: str) -> str:
+    """An SVG element whose colours are classes, with the style sheet of both grounds and a ground behind it."""
+    start, _, body = drawn.partition(">")
+    dark = f"@media (prefers-color-scheme: dark) {{ {_sheet('dark')} }}"
+    return f'{start}><style>{_sheet("light")} {dark}</style><rect class="ground" width="100%" height="100%" rx="4"/>{body}\n'
+
+
+def _sheet(name: str) -> str:
+    c: dict[str, Any] = GROUNDS[name]
+    rules = [f".ground {{ fill: {c['bg']} }} text:not([class]) {{ fill: {c['fg']} }}"]
+    rules += [f".f{k} {{ fill: {v} }} .l{k} {{ stroke: {v} }}" for k, v in enumerate(c["series"])]
+    rules += [f".f{k} {{ fill: {c[k]} }} .l{k} {{ stroke: {c[k]} }}" for k in ("grey", "rule", "grid", *FACES)]
+    return " ".join(rules)
 
 
 def _element(

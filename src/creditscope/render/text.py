@@ -35,8 +35,13 @@ def to_text(content: RenderableType, width: int | None = None) -> str:
 
 
 def sheet(section: Section) -> Sheet:
-    """The table of a section: a title, no lines."""
-    look: dict[str, Any] = {"box": None, "pad_edge": False, "padding": (0, section.gap, 0, 0)}
+    """The table of a section: a title, no lines; no header where it is empty."""
+    look: dict[str, Any] = {
+        "box": None,
+        "show_header": any(section.header),
+        "pad_edge": False,
+        "padding": (0, section.gap, 0, 0),
+    }
     if section.title:
         look |= {"title": section.title, "title_justify": "left", "title_style": "bold"}
     rows = [[Text(cell, style=ANSWERS[cell]) if cell in ANSWERS else cell for cell in row] for row in section.rows]

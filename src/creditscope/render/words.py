@@ -22,9 +22,9 @@ SENTENCES = {
     # what is said of audited groups
     "reported": "protocol {protocols}; {seeds:given}in brackets: credit_norm; credit_site is input where no site is named; "
     "accuracy: mean ± sample standard deviation over seeds, final checkpoint; Γ: mean over the measurable layers whose credit "
-    "trains something of the mean per-sample cosine ({cosine}), mean over seeds; credit aligned means Γ > 0, however small; "
-    "growth and ‖g_L‖: smallest to largest over seeds; ‖g_L‖ is the mean per-sample norm divided by 128 (batch-mean "
-    "convention); {samples} evaluation samples, {dtype}; margins in percentage points with 95 % interval "
+    "trains something of the mean per-sample cosine ({cosine}), mean over seeds; S1 accepts where accuracy is above chance and "
+    "Γ > 0, however small; growth and ‖g_L‖: smallest to largest over seeds; ‖g_L‖ is the mean per-sample norm divided by 128 "
+    "(batch-mean convention); {samples} evaluation samples, {dtype}; margins in percentage points with 95 % interval "
     "({intervals:or=no null})",
     "judged by": "{policy}",
     "judged by another": "{policy} ({labels:list}, as it was given)",
@@ -38,8 +38,8 @@ SENTENCES = {
     "partly": "; in some seeds only: {groups:and}",
     "cells missing": "{cells} of the 4 cells are there; the comparison needs all, with a seed in common",
     # the studies
-    "audit": "{failed:count} of {groups} methods fail the protocol ({failed:names}{partly}); accuracy and Γ alone would have "
-    "praised {praised:count} of them ({praised:names})",
+    "audit": "{failed:count} of {groups} methods fail the protocol ({failed:names}{partly}); by accuracy and Γ alone S1 accepts "
+    "{accepted:count} of them ({accepted:names})",
     "ablation": "of {groups} methods, accuracy + Γ (S1) accepts {caught:count} that the whole protocol (S3) rejects "
     "({caught:names}), {late:count} of them only by D3{late:in=()}; all four strategies accept {healthy:names}"
     "{open:after=; not decidable: }",
@@ -141,6 +141,28 @@ SENTENCES = {
     "prediction error; distance: ‖dE/dh‖ where the relaxation ended over that at its start, mean over samples of the last batch",
 }
 """By the name of the statement; a name that is not here is its own template."""
+
+
+LOCALITY = {
+    "no weight transport between blocks, global error": "global error, no transport",
+    "no weight transport between blocks, later states": "later states, no transport",
+}
+"""Labels of certificates that are too long for a column of the board."""
+REACHES = {
+    "above": "above the interval of the audited accuracy",
+    "below": "below the interval of the audited accuracy",
+    "within": "within the interval of the audited accuracy",
+}
+"""The claimed accuracy against the audited one."""
+STATUSES = {
+    "pass": "no audited failure found",
+    "fail": "needs walk-back",
+    "inconsistent": "inconsistent: the stated accuracy is not the network's",
+    "inconclusive": "inconclusive",
+    "mixed": "seeds disagree",
+    "incomplete": "incomplete: a check was not measured or not measurable",
+}
+"""Verdicts, as the head of a page counts them."""
 
 
 def names(labels: Iterable[Any]) -> str:

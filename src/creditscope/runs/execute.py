@@ -171,7 +171,7 @@ def run_specs(
         failed = execute(jobs, executor, data_dir=data_dir, console=console)
     except KeyboardInterrupt:
         raise CreditscopeError(
-            f"stopped; what was trained is kept in {root}: run the same command again to go on"
+            f"stopped; what was trained is kept in {root}: run the same command again to resume"
         ) from None
     if failed:
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""

@@ -10,10 +10,11 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from creditscope.measure.facts import DepthMargin, Facts
-from creditscope.protocol import DiagnosticThresholds, accuracy_interval
+from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.consistency import evaluation_of
 from creditscope.protocol.report import DiagnosticReport, make_report
+from creditscope.protocol.strategies import STRATEGIES, Case, Decision
 from creditscope.runs.record import Finished, Record, record_of
 from creditscope.training.spec import RunSpec, norm_remark
 
@@ -34,16 +35,6 @@ class Outcome(Enum):
     INCOMPLETE = "incomplete"
     MIXED = "mixed"
     """The seeds disagree."""
-
-
-class Claim(Enum):
-    """What a reader of accuracy and Γ alone would conclude; a report by itself does not say what chance is."""
-
-    ALIGNED = "credit aligned"
-    NONE = "no claim on credit"
-    LEARNS_ALIGNED = "learns, credit aligned"
-    LEARNS = "learns"
-    NO_LEARNING = "does not learn"
 
 
 @dataclass(frozen=True)
@@ -117,13 +108,26 @@ class AuditRow:
         return str(self.outcome.value)
 
     @property
-    def aligned(self) -> bool:
-        """Would accuracy and Γ alone be taken for credit that works (S1)? A report does not say what chance is."""
-        return bool(self.gammas) and statistics.mean(self.gammas) > 0
+    def chance(self) -> float | None:
+        """Accuracy of a guess; None where the classes of the labels are not known."""
+        seen = self.reports[0].facts.evaluation
+        return seen.chance if seen else None
 
     @property
-    def claim(self) -> Claim:
-        return Claim.ALIGNED if self.aligned else Claim.NONE
+    def n_test(self) -> int | None:
+        """Samples behind each accuracy."""
+        return self.reports[0].n_test or self.reports[0].facts.convention.n_samples
+
+    @property
+    def case(self) -> Case:
+        """What a reader of accuracy and Γ alone sees."""
+        gamma = statistics.mean(self.gammas) if self.gammas else None
+        return Case(accuracy=self.accuracies or None, chance=self.chance, gamma=gamma, n_test=self.n_test)
+
+    @property
+    def s1(self) -> Decision:
+        """What strategy S1 decides: accuracy above chance, and Γ > 0."""
+        return STRATEGIES["S1"](self.case)
 
     @property
     def judged_by(self) -> str:
@@ -177,19 +181,12 @@ class Group(AuditRow):
         )  # BP's matched null is it
 
     @property
-    def learns(self) -> bool:
-        n_test = self.records[0].n_test if len(self.records) == 1 else None
-        return accuracy_interval(self.accuracies, n_test).low > 1 / n_classes(self.spec)
+    def chance(self) -> float:
+        return 1 / n_classes(self.spec)
 
     @property
-    def aligned(self) -> bool:
-        return self.learns and super().aligned
-
-    @property
-    def claim(self) -> Claim:
-        if self.aligned:
-            return Claim.LEARNS_ALIGNED
-        return Claim.LEARNS if self.learns else Claim.NO_LEARNING
+    def n_test(self) -> int | None:
+        return self.records[0].n_test
 
     @property
     def judged_by(self) -> str:

@@ -168,6 +168,35 @@ def _of_both(facts: Facts) -> dict[str, Any]:
     return kept
 
 
+@dataclass(frozen=True)
+class Compared:
+    """Two measurements of one final network."""
+
+    differences: tuple[Difference, ...]
+    beyond: tuple[Difference, ...]
+    """What is outside the tolerance of the last epoch."""
+
+
+def compare_final(recorded: Facts, here: Facts, epoch: int) -> Compared:
+    """The facts of a final network against those of the same spec trained here, where no trajectory is at hand."""
+    differences = tuple(_unequal(_final(recorded, epoch), _final(here, epoch)))
+    return Compared(differences, tuple(d for d in differences if not _comparable(d) or not _within(d, LAST)))
+
+
+def _final(facts: Facts, epoch: int) -> dict[str, Any]:
+    """What a line of a trajectory holds of the network."""
+    line: dict[str, Any] = {
+        "epoch": epoch,
+        "h": list(facts.scale.mean),
+        "g_per_sample": list(facts.reference.per_sample),
+        "growth": facts.scale.growth,
+        "cosine": list(facts.alignment.mean) if facts.alignment else None,
+        "gamma": facts.aggregate.headline if facts.aggregate else None,
+    }
+    values: dict[str, Any] = plain(line)
+    return values
+
+
 def _unequal(recorded: dict[str, Any], here: dict[str, Any]) -> Iterator[Difference]:
     epoch = int(recorded["epoch"])
     for name in dict.fromkeys([*recorded, *here]):

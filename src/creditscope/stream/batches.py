@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from creditscope.errors import CreditscopeError
 from creditscope.stream.labels import AS_GIVEN, IGNORED, NEXT, SAY, is_shifted, losses, next_labels, samples_to_ask
 from creditscope.stream.labels import own_loss as loss_of
+from creditscope.stream.ranks import recover
 
 LABEL_KEYS = ("labels", "label", "y", "targets", "target")
 FEW = 32
@@ -72,7 +73,7 @@ def _labels(y: Any) -> Tensor:
         return torch.as_tensor(y)
     except (TypeError, ValueError, RuntimeError):
         raise CreditscopeError(
-            f"the labels of a batch are a {type(y).__name__} that is no tensor of numbers; give class indices"
+            f"the labels of a batch are a {type(y).__name__} that is not a tensor of numbers; give class indices"
         ) from None
 
 
@@ -166,6 +167,7 @@ def _runs(model: nn.Module, inputs: Any) -> Exception | None:
         with torch.no_grad():
             call_model(model, inputs)
     except Exception as error:  # it is the user's code: anything may come, and it is told as it is
+        recover(model)
         return error
     return None
 
@@ -239,6 +241,7 @@ def _fit_dtype(model: nn.Module, batches: Batches) -> None:
         with torch.no_grad():
             call_model(model, example)
     except (RuntimeError, TypeError, ValueError):
+        recover(model)
         batches[:] = [(_cast(inputs, wanted), y) for inputs, y in batches]
 
 

@@ -13,6 +13,7 @@ from creditscope.stream.batches import LABEL_KEYS, as_batches, require_logits, t
 from creditscope.stream.eager import original
 from creditscope.stream.hooks import HookedStream
 from creditscope.stream.interface import Stream
+from creditscope.stream.ranks import is_first, recover
 from creditscope.stream.untouched import untouched
 
 WIRING = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
@@ -77,6 +78,7 @@ def _residual(
     try:
         stream = HookedStream(model, inputs, batch_size, [module for _, module in group], read)
     except Exception as error:  # a wrong proposal may break the model in any way; the reason is kept
+        recover(model)
         tried.append(f"{_describe(group)}: {' '.join(str(error).split())[:160]}")
         return None
     if stream.kind != "residual":
@@ -169,4 +171,5 @@ def _none_found(model: nn.Module, tried: list[str]) -> str:
 
 
 def _say(line: str) -> None:
-    print(f"creditscope: {line}")
+    if is_first():
+        print(f"creditscope: {line}")

@@ -18,6 +18,7 @@ from creditscope.stream.blocks import arguments_of, at, replaced, resolve_blocks
 from creditscope.stream.graph import Edge, edge_of, has_skip
 from creditscope.stream.interface import Stream, Tap, same
 from creditscope.stream.probe import MIXING, Operation, Probe, Watch, distinct, hooks_on, pooled_by_mean, with_input
+from creditscope.stream.ranks import recover, reshard
 from creditscope.stream.untouched import parameters_as
 
 
@@ -92,6 +93,7 @@ class HookedStream(Stream):
 
     @contextmanager
     def graph(self) -> Iterator[None]:
+        reshard(self.model)
         inside = {id(p) for _, module in self._blocks for p in module.parameters()}
         begins = self._source == "parameters"
         flags = [(p, begins and id(p) not in inside and p.is_floating_point()) for p in self.model.parameters()]
@@ -199,7 +201,7 @@ class HookedStream(Stream):
                 turned = self.logits_from(self.depth, h.flip(1 - self.batch_dim), example)
             if not same(turned, logits):
                 raise CreditscopeError(
-                    "read='mean' is not true: the logits change when the tokens of h_L change places; leave read= out"
+                    "read='mean' does not hold: the logits change when the tokens of h_L change places; leave read= out"
                 )
         return read
 
@@ -235,6 +237,7 @@ class HookedStream(Stream):
             try:
                 return bool(self.logits_from(self.depth, h, example).isfinite().all())
             except (RuntimeError, ValueError):  # a model that refuses NaN reads them
+                recover(self.model)
                 return False
 
     def _after_last(self, example: Any) -> tuple[Tensor, list[Operation], Tensor]:
@@ -417,7 +420,7 @@ class _Run(_Calls):
             raise self.other_depth(f"{self.calls} times")
         if not self.seen_last:
             raise CreditscopeError(
-                "the model did not come by h_L on this batch; what it does must not change with the data"
+                "the model did not produce h_L on this batch; what it computes must not change with the data"
             )
 
 
@@ -486,4 +489,4 @@ class _Puts(_Calls):
         if self.calls != self.stream.depth:
             raise self.other_depth(f"{self.calls} times")
         if self.missing:
-            raise CreditscopeError(f"the model did not come by h_{min(self.missing)} when it was to be replaced")
+            raise CreditscopeError(f"the model did not produce h_{min(self.missing)} when it was to be replaced")

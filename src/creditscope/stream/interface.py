@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from creditscope.errors import CreditscopeError
 from creditscope.stream.batches import SAMPLES, call_model, logits_of, map_samples
 from creditscope.stream.eager import original
+from creditscope.stream.ranks import has_shards
 from creditscope.stream.untouched import no_parameter_grads
 
 Tap = Callable[[int, Tensor, Tensor], None]
@@ -395,6 +396,8 @@ def make_stream(model: nn.Module, inputs: Any, batch_size: int, blocks: Any = No
     from creditscope.stream.find import verified_stream
     from creditscope.stream.hooks import HookedStream
 
+    if blocks is None and has_shards(model) and has_interface(model):  # its parts run inside the whole model only
+        blocks = {f"blocks.{k}": block for k, block in enumerate(model.blocks)}  # type: ignore[arg-type]
     if blocks is not None:
         return HookedStream(model, inputs, batch_size, blocks, read)
     if not has_interface(model) or not isinstance(inputs, Tensor):

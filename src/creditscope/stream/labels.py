@@ -70,7 +70,7 @@ def is_shifted(asked: list[Losses]) -> bool:
     """True: the model's own loss is the one with the next token's label. One line where the losses do not tell."""
     if not asked:
         raise CreditscopeError(
-            f"no sample has a scored token after its first, so the model's own loss does not tell how labels are read; {SAY}"
+            f"no sample has a scored token after its first, so the model's own loss does not show how it reads labels; {SAY}"
         )
     given = all(_same(x.own, x.as_given) for x in asked)
     shifted = all(_same(x.own, x.shifted) for x in asked)

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from creditscope.errors import CreditscopeError
 from creditscope.stream.blocks import Path, arguments_of, at, replaced, spelled, tensors_in
 from creditscope.stream.graph import Edge, edges_in, has_skip, is_carried, reaches
+from creditscope.stream.ranks import in_sharding, shards_itself
 
 Blocks = Sequence[tuple[str, nn.Module]]
 
@@ -80,7 +81,7 @@ class Watch(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if self.inside:
+        if self.inside or in_sharding():
             return out
         name = getattr(func, "__name__", str(func))
         if name == "__set__":
@@ -117,7 +118,9 @@ def hooks_on(blocks: Blocks, before: Any, after: Any, first: Any = None) -> Iter
                 handles.append(module.register_forward_hook(lambda _, args, out: first(out), prepend=True))
             handles.append(
                 module.register_forward_pre_hook(
-                    lambda _, args, kwargs, name=name: before(name, args, kwargs), with_kwargs=True
+                    lambda _, args, kwargs, name=name: before(name, args, kwargs),
+                    with_kwargs=True,
+                    prepend=shards_itself(module),  # it hands its block an alias of what it was given
                 )
             )
             handles.append(

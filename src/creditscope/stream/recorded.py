@@ -35,7 +35,7 @@ def as_tensor(value: Any, what: str) -> Tensor:
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         why = " ".join(str(error).split())[:120]
         raise CreditscopeError(
-            f"{what} is a {type(value).__name__} that is no array of numbers ({why}); give numpy, JAX or torch arrays"
+            f"{what} is a {type(value).__name__} that is not an array of numbers ({why}); give numpy, JAX or torch arrays"
         ) from None
     if t.dtype not in DTYPES:
         raise CreditscopeError(f"{what} has dtype {t.dtype}; give real numbers or integers")

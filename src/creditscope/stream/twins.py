@@ -33,14 +33,14 @@ def frozen_blocks(
 
     Train the copy with the recipe of the audited method and give its accuracy to `diagnose(frozen_baseline_acc=...)`.
 
-    blocks: names, patterns or modules, as for `diagnose`; not needed where the model has the interface or `example` is given.
-    rest: "fresh" re-initialises embedding, norms and head too, so that a trained model makes an untrained null; "keep" leaves
-        them as they are (for a model that is fresh already).
-    example: a batch as for `diagnose`: the blocks are looked for (`find_blocks`) and verified by running it.
-    init: how one block starts, where its constructor does not tell.
-    build: a function without arguments that makes a new model of the same architecture: every part then starts as the
-        constructor starts it. Without it parts start by their `reset_parameters`, where that is what their constructors do;
-        a part of which this is not known is refused by name. Buffers of your own modules stay as they are.
+    blocks: names, patterns or modules, as for `diagnose`; not needed if the model has the interface or `example` is given.
+    rest: "fresh" re-initialises embedding, norms and head too, so that a trained model gives an untrained null; "keep" leaves
+        them as they are (for a model that is already new).
+    example: a batch as for `diagnose`, to find the blocks (`find_blocks`) and to verify them by running it.
+    init: a function that initialises one block, if its constructor does not show how.
+    build: a function without arguments that makes a new model of the same architecture: every part is then initialised as
+        the constructor does it. Without it, parts are initialised by their `reset_parameters`, if that is what their
+        constructors do; any other part is refused by name. Buffers of your own modules stay as they are.
     The model and the global RNG are left as found.
     """
     if not isinstance(model, nn.Module):
@@ -124,8 +124,8 @@ def _require_known_blocks(model: nn.Module, blocks: list[str], tied: bool) -> No
     if unknown:
         named = ", ".join(map(repr, unknown[:6])) + (f" and {len(unknown) - 6} more" if len(unknown) > 6 else "")
         raise CreditscopeError(
-            f"it is not known how block{'s' if len(unknown) > 1 else ''} {named} start{'' if len(unknown) > 1 else 's'}: "
-            f"{reasons[unknown[0]]}; {INSTEAD}, or init= (how one block starts)"
+            f"cannot tell how block{'s' if len(unknown) > 1 else ''} {named} {'are' if len(unknown) > 1 else 'is'} initialised: "
+            f"{reasons[unknown[0]]}; {INSTEAD}, or init= (a function that initialises one block)"
         )
 
 
@@ -136,7 +136,7 @@ def _require_known_rest(model: nn.Module, inside: list[nn.Module], shared: list[
         if reason:
             where = f"part {name!r}" if name else "the model"
             raise CreditscopeError(
-                f"it is not known how {where} starts: {reason}; {INSTEAD}, or rest='keep' (see its help)"
+                f"cannot tell how {where} is initialised: {reason}; {INSTEAD}, or rest='keep' (see its help)"
             )
     params = dict(model.named_parameters(remove_duplicate=False))
     blocks = {id(p) for part in inside for p in part.parameters(recurse=False)}

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from creditscope.errors import CreditscopeError
 from creditscope.stream.eager import eagerly, require_usable
+from creditscope.stream.ranks import own_part, recover, reshard
 
 CHECK = "CREDITSCOPE_CHECK_UNTOUCHED"
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -32,6 +33,7 @@ def untouched(model: nn.Module, train: bool = False, reads: Any = None) -> Itera
     reads: a DataLoader (or any object) whose own generators are put back as well.
     """
     require_usable(model)
+    reshard(model)
     before = fingerprint(model, reads) if os.environ.get(CHECK) else {}
     restore_generators = _generators(model, reads)
     modes = [(m, m.training) for m in model.modules()]
@@ -43,7 +45,11 @@ def untouched(model: nn.Module, train: bool = False, reads: Any = None) -> Itera
             p.grad = None  # whatever runs here adds to a new tensor, never into the user's
         with eagerly(model):
             yield
+    except BaseException:
+        recover(model)
+        raise
     finally:
+        reshard(model)
         for module, mode in modes:  # parents come first: what they set in their children is set right after them
             if module.training != mode:
                 module.train(mode)
@@ -139,6 +145,7 @@ def _written_by_modes(model: nn.Module) -> Callable[[], None]:
 
 def _equal(a: Tensor, b: Tensor) -> bool:
     """To the bit, NaN included."""
+    a, b = own_part(a), own_part(b)
     return a.shape == b.shape and torch.equal(_bytes(a), _bytes(b))
 
 
@@ -227,7 +234,8 @@ def fingerprint(model: nn.Module, reads: Any = None) -> dict[str, Any]:
 
 
 def _digest(t: Tensor) -> str:
-    return hashlib.blake2b(_bytes(t.cpu()).numpy().tobytes(), digest_size=16).hexdigest()
+    # of a copy: memory that numpy has seen cannot be given back, as `fully_shard` does after a pass
+    return hashlib.blake2b(_bytes(own_part(t).cpu().clone()).numpy().tobytes(), digest_size=16).hexdigest()
 
 
 def _require_same(before: dict[str, Any], after: dict[str, Any]) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 
 from creditscope.protocol.checks import Answer
 from creditscope.protocol.strategies import STRATEGIES, V1_COLUMNS, Case, answers_of, decide
-from creditscope.runs.groups import Group, audit, n_classes
+from creditscope.runs.groups import Group, audit
 from creditscope.runs.record import Record
 from creditscope.studies.audit import specs
 from creditscope.studies.study import METHOD, Study, judged
-from creditscope.tables import Cell, Column, Plot, Row, Table, mean, state
+from creditscope.tables import Cell, Column, Plot, Row, Table, state
 
 
 class Decision(Enum):
@@ -40,13 +41,7 @@ def over_seeds(group: Group) -> dict[str, Answer]:
 
 
 def case_of(group: Group) -> Case:
-    return Case(
-        accuracy=group.accuracies,
-        chance=1 / n_classes(group.spec),
-        gamma=mean(group.gammas) if group.gammas else None,
-        answers=over_seeds(group),
-        n_test=group.records[0].n_test,
-    )
+    return replace(group.case, answers=over_seeds(group))
 
 
 def decisions(group: Group) -> dict[str, Decision]:
@@ -58,7 +53,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
     groups = audit(records)
     decided = {g.label: decisions(g) for g in groups}
     caught = [k for k, d in decided.items() if (d["S1"], d["S3"]) == (Decision.ACCEPT, Decision.REJECT)]
-    told = state(
+    conclusion = state(
         "ablation",
         groups=len(groups),
         caught=caught,
@@ -78,7 +73,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
     )
     drawn = Table("decisions", study.question, (METHOD.column, Column("strategy"), Column("decision")), by_strategy)
     plots = (Plot("method", "decision", "strategy", drawn),)
-    return study.made(columns, rows, told, convention=(state("strategies"), *judged(groups)), plots=plots)
+    return study.made(columns, rows, conclusion, convention=(state("strategies"), *judged(groups)), plots=plots)
 
 
 STUDY = Study(

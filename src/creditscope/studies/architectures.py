@@ -8,7 +8,7 @@ from typing import Any
 from creditscope.runs.groups import Group
 from creditscope.studies.grid import BP, CLIP, DFA, FA, make, seeds_of, with_nulls
 from creditscope.studies.study import METHOD, Axis, Study, failing, labels, partly
-from creditscope.tables import Plot, Statement, Table, state
+from creditscope.tables import Plot, Statement, Table, grouped_by, state
 from creditscope.training.spec import RunSpec, norm_remark
 
 RESMLP: tuple[dict[str, Any], ...] = ({}, {"terminal_norm": False})
@@ -41,9 +41,7 @@ def architecture(spec: RunSpec) -> str:
 
 
 def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
-    by: dict[str, list[Group]] = {}
-    for g in groups:
-        by.setdefault(architecture(g.spec), []).append(g)
+    by = grouped_by(groups, lambda g: architecture(g.spec))
     open_ = [
         name for name, mine in by.items() if all(r.checks["D3"].answer not in DECIDED for g in mine for r in g.reports)
     ]

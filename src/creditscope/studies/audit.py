@@ -1,4 +1,4 @@
-"""The audit: what accuracy and Γ would have claimed, next to what the protocol finds, over seeds."""
+"""The audit: accuracy and Γ alone, next to what the protocol finds, over seeds."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from creditscope.quantities import get_quantity
 from creditscope.runs.groups import AuditRow, Group
-from creditscope.studies.grid import SIX, make, seeds_of, with_nulls
+from creditscope.studies.grid import SIX, grid, with_nulls
 from creditscope.studies.study import AUDITED, METHOD, Study, failing, labels, partly
-from creditscope.tables import Cell, Column, Row, Statement, Table, state
+from creditscope.tables import Cell, Column, Row, Statement, Table, grouped_by, state
 from creditscope.training.spec import RunSpec
 
 
 def specs(preset: str) -> list[RunSpec]:
-    return with_nulls(make(preset, method, seed) for seed in seeds_of(preset) for method in SIX)
+    return with_nulls(grid(preset, SIX))
 
 
 def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
@@ -23,11 +23,11 @@ def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
         groups=len(groups),
         failed=labels(failed),
         partly=partly(groups),
-        praised=labels(g for g in failed if g.aligned),
+        accepted=labels(g for g in failed if g.s1 == "accept"),
     )
 
 
-CLAIM = Column("claim", "accuracy + Γ would claim", about="what a reader of accuracy and Γ alone would conclude")
+S1 = Column("s1", "by accuracy + Γ alone (S1)", about="what strategy S1 decides: accuracy above chance, and Γ > 0")
 REPORTED = (
     *("accuracy", "gamma", "gamma_all_layers", "growth", "reference_norm_128"),
     *("margin_matched", "margin_bp", "margin_unstated", "finding"),
@@ -35,30 +35,28 @@ REPORTED = (
 
 
 def audit_table(rows: Sequence[AuditRow], title: str) -> Table:
-    """Groups of seeds and reports that were given: what accuracy and Γ would have claimed, and what the protocol finds.
+    """Groups of seeds and reports that were given: accuracy and Γ, what S1 decides by them, and what the protocol finds.
 
     Of the margins only those that some row has are shown.
     """
     found = [get_quantity(name) for name in REPORTED]
     made = tuple(
         Row(
-            {"method": Cell(row.label), "claim": Cell(row.claim), **{q.name: q.over(row) for q in found}},
+            {"method": Cell(row.label), "s1": Cell(row.s1), **{q.name: q.over(row) for q in found}},
             tuple(r.run for r in row.reports if r.run),
         )
         for row in rows
     )
     used = [q for q in found if not q.name.startswith("margin") or any(r[q.name].known for r in made)]
     columns = [METHOD.column, *(q.column() for q in used)]
-    columns.insert(1 + [c.name for c in columns].index("gamma_all_layers"), CLAIM)
+    columns.insert(1 + [c.name for c in columns].index("gamma_all_layers"), S1)
     return Table("audit", title, tuple(columns), made, convention=_convention(rows), plots=AUDITED)
 
 
 def _convention(rows: Sequence[AuditRow]) -> tuple[Statement, ...]:
     if not rows:
         return (state("no runs"),)
-    by: dict[str, list[str]] = {}
-    for row in rows:
-        by.setdefault(row.reports[0].protocol, []).append(row.label)
+    by = grouped_by(rows, lambda row: row.reports[0].protocol)
     first, *others = by
     convention = rows[0].reports[0].facts.convention
     return (
@@ -66,7 +64,7 @@ def _convention(rows: Sequence[AuditRow]) -> tuple[Statement, ...]:
             "reported",
             protocols=(
                 state("judged by", policy=first),
-                *(state("judged by another", policy=p, labels=by[p]) for p in others),
+                *(state("judged by another", policy=p, labels=[row.label for row in by[p]]) for p in others),
             ),
             seeds=sorted({seed for row in rows if isinstance(row, Group) for seed in row.seeds}),
             cosine=convention.cosine_dtype,
@@ -77,6 +75,4 @@ def _convention(rows: Sequence[AuditRow]) -> tuple[Statement, ...]:
     )
 
 
-STUDY = Study(
-    "audit", "what accuracy and Γ would have claimed, next to what the protocol finds", specs, conclude=conclude
-)
+STUDY = Study("audit", "accuracy and Γ alone, next to what the protocol finds", specs, conclude=conclude)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from creditscope.runs.groups import Group
-from creditscope.studies.grid import BP, DFA, make, seeds_of, with_nulls
+from creditscope.studies.grid import BP, DFA, grid, with_nulls
 from creditscope.studies.interventions import AXES
 from creditscope.studies.study import Study, mean_over, shared_seeds
 from creditscope.tables import Plot, Statement, Table, state
@@ -15,12 +15,8 @@ PENALTY = 1e-2
 
 
 def specs(preset: str) -> list[RunSpec]:
-    return with_nulls(
-        make(preset, method, seed, penalty=penalty, intervention=True)
-        for seed in seeds_of(preset)
-        for method in (BP, DFA)
-        for penalty in (0.0, PENALTY)
-    )
+    methods = [m | {"penalty": penalty} for m in (BP, DFA) for penalty in (0.0, PENALTY)]
+    return with_nulls(grid(preset, methods, intervention=True))
 
 
 def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:

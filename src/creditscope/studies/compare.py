@@ -26,7 +26,7 @@ from creditscope.studies.published import (
     over_seeds,
     read_paper,
 )
-from creditscope.tables import EMPTY, Cell, Column, Row, Table, mean
+from creditscope.tables import EMPTY, Cell, Column, Row, Table, grouped_by, mean
 from creditscope.training.spec import RunSpec
 
 APART = (Outcome.NOT_COMPARABLE, Outcome.NOT_RUN)
@@ -105,9 +105,7 @@ class Audit:
         self, claim: Number, length: int | None, pool: Sequence[Record], by_hash: Mapping[str, Record]
     ) -> Found:
         course = claim.epoch is not None or claim.measured.unit == "epochs"  # comparable wherever the schedule is
-        by_length: dict[int, list[Record]] = {}
-        for r in pool:
-            by_length.setdefault((r.spec.schedule_epochs if course else r.spec.epochs) or 0, []).append(r)
+        by_length = grouped_by(pool, lambda r: (r.spec.schedule_epochs if course else r.spec.epochs) or 0)
         trained = min(by_length, key=lambda k: abs(k - (length or k)))
         # one run per seed: the longest, where a schedule was run for different numbers of epochs or kept other checkpoints
         longest = {r.spec.seed: r for r in sorted(by_length[trained], key=lambda r: r.spec.epochs or 0)}
@@ -183,20 +181,17 @@ def whole(lines: Iterable[Line]) -> Outcome:
 
 
 def by_claim(lines: Iterable[Line]) -> list[list[Line]]:
-    found: dict[int, list[Line]] = {}
-    for line in lines:
-        found.setdefault(id(line.claim), []).append(line)
-    return list(found.values())
+    return list(grouped_by(lines, lambda line: id(line.claim)).values())
 
 
 def lines_table(lines: Iterable[Line], title: str) -> Table:
     """Every claim under every reading, with the runs behind it."""
-    told = {
+    abouts = {
         "reading": "of what the paper leaves open", "difference": "ours minus published", "epochs": "for which ours trained",
         "ratio": "ours / published, for orders of magnitude", "within": "what the numbers alone say, comparable or not",
     }  # fmt: skip
     rows = tuple(Row(_cells(line), line.runs) for line in lines)
-    return Table("lines", title, tuple(Column(name, about=told.get(name, "")) for name in LINE), rows)
+    return Table("lines", title, tuple(Column(name, about=abouts.get(name, "")) for name in LINE), rows)
 
 
 LINE = (
@@ -211,7 +206,7 @@ def _cells(line: Line) -> dict[str, Cell]:
     made |= {k: getattr(line, k) for k in ("reading", "outcome", "within", "epochs")}
     if isinstance(c, Decision):
         made["quantity"] = c.check
-    elif x is not None and p:
+    elif x is not None and p is not None and (p or not c.log):
         made |= {"ratio": x / p} if c.log else {"difference": x - p}
     made |= {"reason": line.reason.value, "note": "; ".join(filter(None, (c.incomparable, c.note)))}
     made["runs"] = " ".join(key[:10] for key in line.runs)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from creditscope.protocol.intervals import t_interval
 from creditscope.runs.groups import Group
-from creditscope.studies.grid import DFA, DFA_NONE, FA, FA_RMS, make, seeds_of, with_nulls
+from creditscope.studies.grid import DFA, DFA_NONE, FA, FA_RMS, grid, make, seeds_of, with_nulls
 from creditscope.studies.study import METHOD, Axis, Study, mean_over, of_seeds, shared_seeds
 from creditscope.tables import Cell, Statement, Table, geometric_mean, state
 from creditscope.training.spec import RunSpec
@@ -20,7 +20,7 @@ def specs(preset: str) -> list[RunSpec]:
     cells = (FA, FA_RMS, DFA_NONE, DFA)
     first = seeds_of(preset)[0]
     sites = (make(preset, m, first, intervention=True, credit_site=site) for m in cells for site in ("input", "output"))
-    return with_nulls([*(make(preset, m, seed) for seed in seeds_of(preset) for m in cells), *sites])
+    return with_nulls([*grid(preset, cells), *sites])
 
 
 def contrasts(growth: Mapping[tuple[str, str], float]) -> tuple[list[float], list[float]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from creditscope.runs.groups import Group
-from creditscope.studies.grid import BP, FA, make, seeds_of, with_nulls
+from creditscope.studies.grid import BP, FA, grid, with_nulls
 from creditscope.studies.study import METHOD, Axis, Study
 from creditscope.tables import Plot, Statement, Table, state
 from creditscope.training.spec import RunSpec
@@ -16,17 +16,10 @@ DEPTHS = {"smoke": (1, 2, 4), "quick": (2, 4), "paper": (2, 4, 6, 8, 12), "reduc
 
 def specs(preset: str) -> list[RunSpec]:
     wide: dict[str, Any] = {} if preset == "smoke" else {"width": 512}
-    return with_nulls(
-        make(preset, m, seed, depth=depth, **wide)
-        for seed in seeds_of(preset)
-        for depth in DEPTHS[preset]
-        for m in (BP, FA)
-    )
+    return with_nulls(grid(preset, [m | {"depth": depth} for depth in DEPTHS[preset] for m in (BP, FA)], **wide))
 
 
 def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
-    if not table.rows:
-        yield state("no runs")
     for method in dict.fromkeys(g.spec.method for g in groups):
         first, *_, last = 2 * [row for row, g in zip(table.rows, groups, strict=True) if g.spec.method == method]
         yield state(

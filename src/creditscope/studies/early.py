@@ -8,7 +8,7 @@ from dataclasses import replace
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.quantities import first_epoch, get_quantity, top_layer
 from creditscope.runs.record import Record
-from creditscope.studies.grid import DFA, DFA_NONE, FA, FA_RMS, make, seeds_of
+from creditscope.studies.grid import DFA, DFA_NONE, FA, FA_RMS, grid
 from creditscope.studies.study import METHOD, SEED, Study, course, record_row
 from creditscope.tables import Cell, Column, Plot, Row, Table, state
 from creditscope.training.spec import RunSpec
@@ -18,7 +18,7 @@ QUANTITIES = ("cosine[0]", "deep_cosine", "top_share")
 
 
 def specs(preset: str) -> list[RunSpec]:
-    return [make(preset, method, seed) for seed in seeds_of(preset) for method in (FA, FA_RMS, DFA, DFA_NONE)]
+    return grid(preset, (FA, FA_RMS, DFA, DFA_NONE))
 
 
 def first_mode2(record: Record, limit: float) -> tuple[int, int] | None:
@@ -35,7 +35,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
     found = [(first_mode2(r, limit), first_epoch(r, "D1", "D2"), r.facts.concentration) for r in records]
     mode2 = [(at, mode1, c) for at, mode1, c in found if at is not None]
     exact = sum(c is not None and at[1] in c.exact_layers for at, _, c in mode2)
-    told = state(
+    conclusion = state(
         "early",
         limit=limit,
         with_mode2=len(mode2),
@@ -63,7 +63,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
     ]
     drawn = course(records, ("top_share", "cosine[0]"), last=EPOCHS)
     plots = tuple(Plot("epoch", y, "method", drawn) for y in ("top_share", "cosine[0]"))
-    return study.made(columns, rows, told, plots=plots)
+    return study.made(columns, rows, conclusion, plots=plots)
 
 
 def _row(record: Record, epoch: int, fired: tuple[str, ...]) -> Row:

@@ -7,7 +7,7 @@ from typing import Any
 
 from creditscope.runs.groups import Group, Outcome
 from creditscope.studies.grid import BP, CB, DFA, DFA_NONE, EP, FA, FA_RMS, SB, make, seeds_of, with_nulls
-from creditscope.studies.study import METHOD, Axis, Study, labels
+from creditscope.studies.study import METHOD, Axis, Study, labels, method_and_norm
 from creditscope.tables import Statement, Table, state
 from creditscope.training.spec import RunSpec
 
@@ -31,26 +31,18 @@ FACTORS: dict[str, float] = {}
 RATE = Axis("lr", "peak learning rate", lambda s: s.lr)
 
 
-def rule_name(method: dict[str, Any]) -> str:
-    norm = method.get("credit_norm")
-    return f"{method['method']}({norm})" if norm else str(method["method"])
-
-
 def specs(preset: str) -> list[RunSpec]:
     seeds = seeds_of(preset)
     grid = []
     for method in RULES:
         base = make(preset, method, seeds[0], intervention=True)
-        rate = (base.lr or 0.0) * FACTORS.get(rule_name(method), 1.0)
+        rate = (base.lr or 0.0) * FACTORS.get(method_and_norm(base), 1.0)
         one = preset == "smoke" or method["method"] in COSTLY
         grid += [make(preset, method, seed, intervention=True, lr=rate) for seed in (seeds[:1] if one else seeds)]
     return with_nulls(grid)
 
 
 def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
-    if not groups:
-        yield state("no runs")
-        return
     exact = next((g for g in groups if g.spec.method == "bp"), None)
     passed = [g for g in groups if g.outcome is Outcome.PASS]
     failed = [g for g in groups if g.outcome is Outcome.FAIL]

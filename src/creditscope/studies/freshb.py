@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from creditscope.measure.facts import FreshB
 from creditscope.quantities import get_quantity
 from creditscope.runs.record import NotMeasured, Record
-from creditscope.studies.grid import DFA, FA, make, seeds_of
+from creditscope.studies.grid import DFA, FA, grid
 from creditscope.studies.study import METHOD, SEED, Axis, Study, record_row
 from creditscope.tables import Plot, Table, state
 from creditscope.training.spec import RunSpec
@@ -19,11 +19,7 @@ QUANTITIES = ("fresh_b", "fresh_b_mean", "fresh_b_z")
 
 
 def specs(preset: str) -> list[RunSpec]:
-    return [
-        make(preset, method, seed, penalty=PENALTY, intervention=True)
-        for seed in seeds_of(preset)
-        for method in (FA, DFA)
-    ]
+    return grid(preset, (FA, DFA), penalty=PENALTY, intervention=True)
 
 
 def _fact(record: Record) -> FreshB | None:
@@ -37,7 +33,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
     rows = [record_row((METHOD, SEED, RUN), QUANTITIES, record) for record in records]
     measured = [row for row in rows if row["fresh_b"].known]
     specific = [row for row in measured if row["fresh_b_z"].known and abs(row.value("fresh_b_z")) > Z]
-    told = state(
+    conclusion = state(
         "freshb",
         specific=[row.value("run") for row in specific],
         measured=len(measured),
@@ -46,7 +42,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
     columns = [METHOD.column, SEED.column, RUN.column, *(get_quantity(name).column() for name in QUANTITIES)]
     samples = sorted({f.n_samples for r in records if (f := _fact(r)) is not None and f.trained is not None})
     convention = state("freshb convention", penalty=PENALTY, samples=samples)
-    return study.made(columns, rows, told, convention=(convention,))
+    return study.made(columns, rows, conclusion, convention=(convention,))
 
 
 STUDY = Study(

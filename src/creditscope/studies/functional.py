@@ -9,7 +9,7 @@ from scipy import stats
 
 from creditscope.quantities import get_quantity
 from creditscope.runs.groups import Group
-from creditscope.studies.grid import CB, DFA, FA, SB, make, seeds_of, with_nulls
+from creditscope.studies.grid import CB, DFA, FA, SB, grid, with_nulls
 from creditscope.studies.interventions import AXES, CONVENTION, QUANTITIES
 from creditscope.studies.study import Study
 from creditscope.tables import Plot, Statement, Table, state
@@ -21,11 +21,7 @@ METRICS: Mapping[str, int] = {"accuracy": 1, "rho": 1, "nudging": -1, "loss_chan
 
 
 def specs(preset: str) -> list[RunSpec]:
-    return with_nulls(
-        make(preset, method, seed, penalty=PENALTY, intervention=True)
-        for seed in seeds_of(preset)
-        for method in (SB, FA, CB, DFA)
-    )
+    return with_nulls(grid(preset, (SB, FA, CB, DFA), penalty=PENALTY, intervention=True))
 
 
 def rank_correlation(a: Sequence[float | None], b: Sequence[float | None]) -> float | None:
@@ -51,9 +47,6 @@ def chance_of_perfect_order(points: int) -> float:
 
 
 def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
-    if not groups:
-        yield state("no runs")
-        return
     ranks = rank_correlations(table)
     ranked = [row for row in table.rows if row["deep_cosine"].known]
     by_cosine = max(ranked, key=lambda r: r.value("deep_cosine")).value("run") if ranked else None

@@ -84,6 +84,12 @@ def make(preset: str, method: dict[str, Any], seed: int, **changes: Any) -> RunS
     return make_spec(settings)
 
 
+def grid(preset: str, methods: Iterable[dict[str, Any]], **changes: Any) -> list[RunSpec]:
+    """Every method with every seed of the preset; a method may bring settings of its own."""
+    methods = list(methods)
+    return [make(preset, method, seed, **changes) for seed in seeds_of(preset) for method in methods]
+
+
 def with_nulls(specs: Iterable[RunSpec]) -> list[RunSpec]:
     """The specs, then the matched and the `bp` null of each; each once."""
     specs = list(specs)

@@ -8,9 +8,9 @@ from creditscope.protocol.intervals import t_interval
 from creditscope.quantities import Form, Quantity, get_quantity
 from creditscope.runs.groups import network
 from creditscope.runs.record import Record
-from creditscope.studies.grid import BP, DFA, FA, make, seeds_of, unique
+from creditscope.studies.grid import BP, DFA, FA, grid, make, seeds_of, unique
 from creditscope.studies.study import Study, method_and_norm, shared_seeds
-from creditscope.tables import Cell, Column, Plot, Row, Spread, Statement, Table, mean, state
+from creditscope.tables import Cell, Column, Plot, Row, Spread, Statement, Table, grouped_by, mean, state
 from creditscope.training.spec import RunSpec
 
 GAIN = Quantity(
@@ -22,12 +22,8 @@ GAIN = Quantity(
 
 def specs(preset: str) -> list[RunSpec]:
     full = make(preset, BP, seeds_of(preset)[0])
-    return unique(
-        make(preset, m, seed, train_last=k, intervention=True)
-        for seed in seeds_of(preset)
-        for m in (BP, FA, DFA)
-        for k in range((full.depth or 0) + 1)
-    )
+    rungs = [m | {"train_last": k} for m in (BP, FA, DFA) for k in range((full.depth or 0) + 1)]
+    return unique(grid(preset, rungs, intervention=True))
 
 
 def rung(spec: RunSpec) -> int:
@@ -52,9 +48,8 @@ def best_rung(method: str, rungs: dict[int, list[Record]]) -> Statement:
 
 
 def build(study: Study, records: Sequence[Record]) -> Table:
-    methods: dict[str, dict[int, list[Record]]] = {}
-    for record in records:
-        methods.setdefault(method_and_norm(record.spec), {}).setdefault(rung(record.spec), []).append(record)
+    by_method = grouped_by(records, lambda r: method_and_norm(r.spec))
+    methods = {name: grouped_by(mine, lambda r: rung(r.spec)) for name, mine in by_method.items()}
     accuracy = get_quantity("accuracy")
     rows = []
     for name, rungs in methods.items():
@@ -75,9 +70,9 @@ def build(study: Study, records: Sequence[Record]) -> Table:
         accuracy.column(),
         GAIN.column(),
     ]
-    told = [best_rung(name, rungs) for name, rungs in methods.items()] or [state("no runs")]
+    statements = [best_rung(name, rungs) for name, rungs in methods.items()]
     networks = sorted({network(r.spec) for r in records})
-    return study.made(columns, rows, *told, convention=(state("ladder convention", networks=networks),))
+    return study.made(columns, rows, *statements, convention=(state("ladder convention", networks=networks),))
 
 
 STUDY = Study(

@@ -29,8 +29,6 @@ def specs(preset: str) -> list[RunSpec]:
 
 
 def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
-    if not groups:
-        yield state("no runs")
     for label in dict.fromkeys(g.label for g in groups):
         tried = [g for g in groups if g.label == label]
         best = max(tried, key=lambda g: g.accuracies[0])

@@ -82,8 +82,8 @@ def build(study: Study, records: Sequence[Record]) -> Table:
         )
         for p in POINTS
     ]
-    told = state("penalty", gains=tuple(largest_gains(groups)), fragile=fragile, rows=len(rows))
-    return replace(made, columns=(*made.columns, *columns), rows=tuple(rows), conclusion=(told,))
+    conclusion = state("penalty", gains=tuple(largest_gains(groups)), fragile=fragile, rows=len(rows))
+    return replace(made, columns=(*made.columns, *columns), rows=tuple(rows), conclusion=(conclusion,))
 
 
 STUDY = Study(

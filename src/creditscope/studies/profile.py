@@ -8,9 +8,9 @@ from creditscope.measure.facts import DepthProfile
 from creditscope.quantities import Quantity, Scale
 from creditscope.runs.groups import network
 from creditscope.runs.record import Record
-from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, FA_RMS, make, seeds_of, with_nulls
+from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, FA_RMS, grid, with_nulls
 from creditscope.studies.study import Study, method_and_norm
-from creditscope.tables import Cell, Column, Plot, Row, Spread, Statement, Table, mean, state
+from creditscope.tables import Cell, Column, Plot, Row, Spread, Statement, Table, grouped_by, mean, state
 from creditscope.training.spec import RunSpec
 
 READOUT = Quantity(
@@ -24,10 +24,10 @@ TWIN = Quantity(
 
 
 def specs(preset: str) -> list[RunSpec]:
-    return with_nulls([make(preset, m, seed) for seed in seeds_of(preset) for m in (BP, FA, FA_RMS, DFA_NONE, DFA)])
+    return with_nulls(grid(preset, (BP, FA, FA_RMS, DFA_NONE, DFA)))
 
 
-def told(method: str, profiles: Sequence[DepthProfile]) -> Statement:
+def profile_of(method: str, profiles: Sequence[DepthProfile]) -> Statement:
     margins = [p.margin.pp for p in profiles if p.margin is not None]
     lost = sorted({p.first_loss for p in profiles if p.first_loss is not None})
     return state(
@@ -40,22 +40,19 @@ def told(method: str, profiles: Sequence[DepthProfile]) -> Statement:
 
 
 def build(study: Study, records: Sequence[Record]) -> Table:
-    methods: dict[str, list[tuple[Record, DepthProfile]]] = {}
     trained = [r for r in records if not r.spec.frozen]
-    for record in trained:
-        if record.profile is not None:
-            methods.setdefault(method_and_norm(record.spec), []).append((record, record.profile))
+    methods = grouped_by((r for r in trained if r.profile is not None), lambda r: method_and_norm(r.spec))
     rows, statements = [], []
     for name, found in methods.items():
-        profiles = [profile for _, profile in found]
-        hashes = tuple(record.spec.hash for record, _ in found)
+        profiles = [r.profile for r in found if r.profile is not None]
+        hashes = tuple(r.spec.hash for r in found)
         for layer in range(max(len(p.curve) for p in profiles)):
             readouts = {
                 quantity.name: quantity.mean(Cell(side[layer].accuracy) for side in sides if layer < len(side))
                 for quantity, sides in ((READOUT, [p.curve for p in profiles]), (TWIN, [p.twin for p in profiles]))
             }
             rows.append(Row({"method": Cell(name), "layer": Cell(layer), **readouts}, hashes))
-        statements.append(told(name, profiles))
+        statements.append(profile_of(name, profiles))
     columns = [
         Column("method", about="credit rule and credit_norm"),
         Column("layer", "l", about="the readout is of h_l; 0 is the output of the embedding"),
@@ -64,7 +61,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
     ]
     missing = len(trained) - sum(map(len, methods.values()))
     convention = state("profile convention", networks=sorted({network(r.spec) for r in trained}), missing=missing)
-    return study.made(columns, rows, *(statements or [state("no runs")]), convention=(convention,))
+    return study.made(columns, rows, *statements, convention=(convention,))
 
 
 STUDY = Study(

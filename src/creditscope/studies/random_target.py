@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from creditscope.quantities import get_quantity
 from creditscope.runs.record import Record
-from creditscope.studies.grid import BP, DFA, DFA_NONE, EP, FA, make, seeds_of
+from creditscope.studies.grid import BP, DFA, DFA_NONE, EP, FA, grid
 from creditscope.studies.study import METHOD, Study, course
-from creditscope.tables import Cell, Column, Plot, Row, Table, mean, state
+from creditscope.tables import Cell, Column, Plot, Row, Table, grouped_by, mean, state
 from creditscope.training.spec import RunSpec
 
 GREW = 10.0
@@ -18,8 +18,7 @@ FIRST = (0, 1, 2, 3)
 
 
 def specs(preset: str) -> list[RunSpec]:
-    methods = (BP, EP, FA, DFA, DFA_NONE)
-    return [make(preset, m, seed, targets="random") for seed in seeds_of(preset) for m in methods]
+    return grid(preset, (BP, EP, FA, DFA, DFA_NONE), targets="random")
 
 
 def factor(record: Record) -> float:
@@ -30,9 +29,7 @@ def factor(record: Record) -> float:
 
 def build(study: Study, records: Sequence[Record]) -> Table:
     drawn = course(records, ("last_h",))
-    by: dict[str, list[Record]] = {}
-    for record in records:
-        by.setdefault(record.spec.label, []).append(record)
+    by = grouped_by(records, lambda r: r.spec.label)
     rows = []
     for row in drawn.rows:
         epoch, mine = row.value("epoch"), by[row.value("method")]
@@ -47,8 +44,8 @@ def build(study: Study, records: Sequence[Record]) -> Table:
         get_quantity("last_h").column(),
         Column("fired", "checks that fire", about="D1, D2 or C at that epoch"),
     ]
-    told = state("random-target", grew=grew, rules=len(by), factor=GREW)
-    return study.made(columns, rows, told, plots=(Plot("epoch", "last_h", "method", drawn),))
+    conclusion = state("random-target", grew=grew, rules=len(by), factor=GREW)
+    return study.made(columns, rows, conclusion, plots=(Plot("epoch", "last_h", "method", drawn),))
 
 
 STUDY = Study(

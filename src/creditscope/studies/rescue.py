@@ -80,8 +80,6 @@ def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
         passing = [g.spec.method for g in mine if g.outcome is Outcome.PASS]
         counts = tuple(state("of method", k=passing.count(m), method=m.upper()) for m in METHODS)
         yield state("rescue", dataset=dataset, passing=len(passing), tried=len(mine), counts=counts)
-    if not groups:
-        yield state("no runs")
 
 
 def build(study: Study, records: Sequence[Record]) -> Table:

@@ -12,7 +12,7 @@ from creditscope.runs.groups import Group, Outcome, audit, network
 from creditscope.runs.record import Record
 from creditscope.studies.grid import DFA, FA, make, with_nulls
 from creditscope.studies.study import METHOD, SEED, Study, shared_seeds
-from creditscope.tables import Cell, Column, Plot, Row, Spread, Statement, Table, state
+from creditscope.tables import Cell, Column, Plot, Row, Spread, Statement, Table, grouped_by, state
 from creditscope.training.spec import RunSpec
 
 TEN = tuple(range(1, 11))
@@ -35,10 +35,7 @@ def specs(preset: str) -> list[RunSpec]:
 
 
 def by_seed(records: Sequence[Record]) -> dict[int, list[Record]]:
-    found: dict[int, list[Record]] = {}
-    for record in records:
-        found.setdefault(record.spec.seed, []).append(record)
-    return dict(sorted(found.items()))
+    return dict(sorted(grouped_by(records, lambda r: r.spec.seed).items()))
 
 
 def share(k: int, n: int) -> Cell:
@@ -71,7 +68,7 @@ def selections(records: Sequence[Record], size: int = 3) -> Statement | None:
             every[reading] += all(methods.values())
             for label, yes in methods.items():
                 counts[reading][label] = counts[reading].get(label, 0) + yes
-    told = {
+    by_reading = {
         reading: tuple(state("chosen", label=label, k=k) for label, k in found.items())
         for reading, found in counts.items()
     }
@@ -80,7 +77,7 @@ def selections(records: Sequence[Record], size: int = 3) -> Statement | None:
         choices=len(choices),
         size=size,
         seeds=len(complete),
-        **told,
+        **by_reading,
         every_below=(state("all at once", k=every["below"]),) if len(groups) > 1 else (),
         every_fail=(state("all at once", k=every["fail"]),) if len(groups) > 1 else (),
     )
@@ -127,10 +124,10 @@ def build(study: Study, records: Sequence[Record]) -> Table:
         "shares", SHARE.title, (METHOD.column, SHARE.column()),
         tuple(Row({"method": Cell(label), "share": cell}) for label, cell, _ in counted),
     )  # fmt: skip
-    told = [s for _, _, s in counted] or [state("no runs")]
     convention = state("seeds convention", networks=sorted({network(r.spec) for r in records}))
     plots = (Plot("method", "margin_matched"), Plot("method", "share", table=drawn), Plot("method", "status", "seed"))
-    return study.made(columns, rows, *told, *([chosen] if chosen else []), convention=(convention,), plots=plots)
+    statements = [*(s for _, _, s in counted), *([chosen] if chosen else [])]
+    return study.made(columns, rows, *statements, convention=(convention,), plots=plots)
 
 
 STUDY = Study("seeds", "how often does a method fail over seeds, without choosing among them?", specs, build=build)

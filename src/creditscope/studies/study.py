@@ -10,7 +10,7 @@ from typing import Any
 from creditscope.quantities import get_quantity, standard
 from creditscope.runs.groups import Group, Outcome, audit, network
 from creditscope.runs.record import Record
-from creditscope.tables import Cell, Column, Plot, Row, Statement, Table, Value, state
+from creditscope.tables import Cell, Column, Plot, Row, Statement, Table, Value, grouped_by, state
 from creditscope.training.spec import RunSpec
 
 
@@ -86,12 +86,13 @@ class Study:
             for g in groups
         )
         made = self.made([*(a.column for a in self.axes), *(q.column() for q in found)], rows)
-        told = tuple(self.conclude(made, groups)) if self.conclude else ()
-        return replace(made, conclusion=told, convention=(*made.convention, *judged(groups)))
+        conclusion = tuple(self.conclude(made, groups)) if self.conclude and groups else ()
+        return replace(made, conclusion=conclusion or made.conclusion, convention=(*made.convention, *judged(groups)))
 
     def made(self, columns: Iterable[Column], rows: Iterable[Row], *conclusion: Statement, **more: Any) -> Table:
         """The table with what the study says of itself, and a note for every reason why a cell is empty."""
         rows, columns = tuple(rows), tuple(columns)
+        conclusion = conclusion or (() if rows else (state("no runs"),))
         convention = (self.convention,) if self.convention else ()
         named = {"conclusion": conclusion, "convention": convention, "plots": self.plots, "notes": gaps(columns, rows)}
         return Table(self.name, self.question, columns, rows, **{**named, **more})
@@ -115,17 +116,14 @@ def judged(groups: Sequence[Group]) -> tuple[Statement, ...]:
     """The convention of audited groups: protocol, networks with their seeds, intervals."""
     if not groups:
         return (state("no runs"),)
-    by: dict[str, list[Group]] = {}
-    for g in groups:
-        by.setdefault(network(g.spec), []).append(g)
     networks = []
-    for name, same in by.items():
+    for name, same in grouped_by(groups, lambda g: network(g.spec)).items():
         usual = Counter(g.seeds for g in same).most_common(1)[0][0]
         others = tuple(state("seeds of", label=g.label, seeds=g.seeds) for g in same if g.seeds != usual)
         networks.append(state("network", network=name, seeds=usual, others=others))
     open_ = any(r.checks["D3"].answer == "not measurable" and r.facts.depth for g in groups for r in g.reports)
-    told = state("audited", protocol=groups[0].reports[0].protocol, networks=tuple(networks))
-    return (told, *([state("D3 not measurable")] if open_ else []))
+    audited = state("audited", protocol=groups[0].reports[0].protocol, networks=tuple(networks))
+    return (audited, *([state("D3 not measurable")] if open_ else []))
 
 
 # ---- what several studies ask of their groups -------------------------------------------------------------------------
@@ -139,8 +137,8 @@ def failing(groups: Iterable[Group]) -> list[Group]:
 def partly(groups: Iterable[Group]) -> tuple[Statement, ...]:
     """Groups of which some seeds fail and others do not; empty where there are none."""
     counts = [(g, sum(r.status == "fail" for r in g.reports)) for g in groups if g.outcome is Outcome.MIXED]
-    told = tuple(state("in some", label=g.label, k=k, n=len(g.reports)) for g, k in counts if k)
-    return (state("partly", groups=told),) if told else ()
+    some = tuple(state("in some", label=g.label, k=k, n=len(g.reports)) for g, k in counts if k)
+    return (state("partly", groups=some),) if some else ()
 
 
 def labels(groups: Iterable[Group]) -> tuple[str, ...]:
@@ -178,11 +176,8 @@ def record_row(axes: Iterable[Axis], quantities: Iterable[str], record: Record, 
 def course(records: Sequence[Record], quantities: Iterable[str], last: int | None = None) -> Table:
     """The course of training: a row per method and epoch, each the mean over the seeds that have it."""
     found = [get_quantity(q) for q in quantities]
-    by: dict[str, list[Record]] = {}
-    for record in records:
-        by.setdefault(record.spec.label, []).append(record)
     rows = []
-    for label, mine in by.items():
+    for label, mine in grouped_by(records, lambda r: r.spec.label).items():
         longest = max(len(r.trajectory) for r in mine) - 1
         for epoch in range((longest if last is None else min(last, longest)) + 1):
             there = [r for r in mine if r.line(epoch)]

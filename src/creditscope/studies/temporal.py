@@ -9,7 +9,7 @@ from creditscope.quantities import Form, Quantity, get_quantity
 from creditscope.runs.record import Record
 from creditscope.studies.audit import specs
 from creditscope.studies.study import METHOD, SEED, Study, course, record_row
-from creditscope.tables import Cell, Column, Plot, Row, Statement, Table, mean, span, state
+from creditscope.tables import Cell, Column, Plot, Row, Statement, Table, grouped_by, mean, span, state
 
 GAIN_PP = 2.0
 """A stop is false if accuracy still rises by more than this afterwards, or if Mode 1 is not there at the end."""
@@ -51,15 +51,15 @@ def conclusion(rows: Sequence[Row]) -> Statement:
     if not fired:
         one = sum(r["d1_epoch"].known or r["d2_epoch"].known for r in rows)
         return state("temporal, none", runs=len(rows), one=one)
-    by: dict[str, list[int]] = {}
-    for r in fired:
-        by.setdefault(r.value("method"), []).append(r.value("mode1_epoch"))
+    by = grouped_by(fired, lambda r: r.value("method"))
     return state(
         "temporal",
         fired=len(fired),
         runs=len(rows),
         median=statistics.median(r.value("mode1_epoch") for r in fired),
-        by_method=tuple(state("at epochs", label=k, span=span(v)) for k, v in by.items()),
+        by_method=tuple(
+            state("at epochs", label=k, span=span([r.value("mode1_epoch") for r in v])) for k, v in by.items()
+        ),
         saved=mean([r.value("saved") for r in fired]),
         wrong=sum(r.value("false_stop") for r in fired),
     )

@@ -58,7 +58,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
         )
         for g in default
     ]
-    told = state(
+    conclusion = state(
         "thresholds",
         stable=[r.value("method") for r in rows if r.value("agree") == len(grid)],
         groups=len(rows),
@@ -78,7 +78,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
         *(Column(o.value, about=f"settings at which it is {o.value}") for o in used),
     ]
     convention = (state("thresholds convention", growths=GROWTHS, floors=FLOORS, margins=MARGINS), *judged(default))
-    return study.made(columns, rows, told, convention=convention)
+    return study.made(columns, rows, conclusion, convention=convention)
 
 
 STUDY = Study(

@@ -62,7 +62,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
         rows.append(Row({"state": Cell(name), "deep_cosine": Cell(note="a control of ρ"), "rho": value}))
     own = rows[: len(states(records))]
     measured = [r for r in own if r["rho"].known]
-    told = state(
+    conclusion = state(
         "triangulation",
         label=sorted({method_and_norm(r.spec) for r in records}),
         states=tuple(
@@ -73,7 +73,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
         else (),
     )
     columns = [Column("state", about="moment of DFA's training, or a control"), cosine.column(), rho.column()]
-    return study.made(columns, rows, told)
+    return study.made(columns, rows, conclusion)
 
 
 STUDY = Study(

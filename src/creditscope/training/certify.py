@@ -65,11 +65,11 @@ def certify(
     objective: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> Certificate:
-    """What does the update of each block depend on? The update is a black box that is called again and again.
+    """What does the update of each block depend on? The update is a black box, called again and again.
 
     update: a callable update(model, batch) that leaves gradients in .grad; with `optimizer`, a callable
         step(model, batch, optimizer) that changes the weights; or a CreditRule, which trains by the local objective.
-        What it closes over is put back before each call, as are all random numbers.
+        What it closes over is restored before each call, and so are all random numbers.
     batch: (x, y), or a mapping with an entry "labels". Few samples are better: 16 at width 64.
     blocks: as for `diagnose`.
     optimizer: an optimiser, or a function of the model that makes one. Every call gets a fresh one, without weight decay.

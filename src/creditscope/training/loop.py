@@ -49,7 +49,7 @@ def train(
     dataset: Dataset | None = None,
     progress: Progress | None = None,
 ) -> Bundle:
-    """Train one run into the directory `out`; an interrupted run goes on where it stopped, a finished one is loaded.
+    """Train one run into the directory `out`; an interrupted run resumes, a finished one is loaded.
 
     `dataset`: the data of `spec.dataset` where they are in memory already.
     """

@@ -8,6 +8,7 @@ from typing import Any
 from creditscope.render import audit as audit_table
 from creditscope.render.html.network import Network
 from creditscope.render.numbers import mark
+from creditscope.render.words import STATUSES
 from creditscope.runs.groups import AuditRow, Group
 
 
@@ -15,26 +16,18 @@ def summary(rows: Sequence[AuditRow]) -> list[dict[str, Any]]:
     """What is claimed and what holds, in numbers: (count, words, status)."""
     statuses = [row.status for row in rows]
     noun = "method" if any(isinstance(row, Group) for row in rows) else "network"
-    claims = sum(row.aligned for row in rows)
-    words = {
-        "pass": "no audited failure found",
-        "fail": "needs walk-back",
-        "inconsistent": "inconsistent: the stated accuracy is not the network's",
-        "inconclusive": "inconclusive",
-        "mixed": "seeds disagree",
-        "incomplete": "incomplete: a check was not measured or not measurable",
-    }
+    accepted = sum(row.s1 == "accept" for row in rows)
     total = len(statuses)
     first = {
-        "count": f"{claims} of {total}",
-        "words": f"{noun}s that accuracy and Γ > 0 alone would accept (S1)",
+        "count": f"{accepted} of {total}",
+        "words": f"{noun}s accepted by accuracy above chance and Γ > 0 alone (S1)",
         "status": "claim",
     }
     return [
         first,
         *(
             {"count": f"{statuses.count(s)} of {total}", "words": w, "status": s}
-            for s, w in words.items()
+            for s, w in STATUSES.items()
             if s in statuses or s in ("pass", "fail")
         ),
     ]

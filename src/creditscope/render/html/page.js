@@ -96,7 +96,7 @@
     });
   });
   const form = one("filters");
-  const controls = ["search", "method", "status", "nulls"].map(one).filter(Boolean);
+  const controls = all("input, select", form);
   const value = (control) => (control.type === "checkbox" ? (control.checked ? "1" : "") : control.value);
   const chosen = (id) => (one(id) ? value(one(id)) : "");
   const filters = {
@@ -112,10 +112,9 @@
       const words = chosen("search").toLowerCase().split(/\s+/).filter(Boolean);
       let shown = 0;
       for (const row of rows) {
-        const text = `${row.textContent} ${row.dataset.hash}`.toLowerCase();
+        const text = `${row.textContent} ${row.dataset.hash || ""}`.toLowerCase();
         const fits = words.every((word) => text.includes(word))
-          && (!chosen("method") || row.dataset.method === chosen("method"))
-          && (!chosen("status") || row.dataset.status === chosen("status"))
+          && all("select", form).every((list) => !list.value || row.dataset[list.id] === list.value)
           && (!row.hasAttribute("data-null") || chosen("nulls") || chosen("status") === "null");
         row.hidden = !fits;
         shown += fits ? 1 : 0;

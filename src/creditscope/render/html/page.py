@@ -53,21 +53,18 @@ def html_page(
     """
     limits = thresholds or DiagnosticThresholds()
     shown = apart(shown)
-    styles, script = _asset("page.css"), _asset("page.js")
+    styles, script = asset("page.css"), asset("page.js")
     rows = [row(n) for n in shown]
     judged = [n for n in shown if not n.null]
     panels = audit_panels(groups, LONGEST_NAME)
     return (
-        _environment()
+        environment()
         .get_template("page.html")
         .render(
             title=title,
             styles=Markup(styles),
             script=Markup(script),
-            policy=Markup(
-                f"default-src 'none'; style-src {_digest(styles)}; script-src {_digest(script)}; img-src data:; "
-                "base-uri 'none'; form-action 'none'"
-            ),
+            policy=Markup(security_policy(styles, script)),
             packs=[_pack(shown[k : k + TOGETHER], limits) for k in range(0, len(shown), TOGETHER)],
             data=packed(
                 {
@@ -97,11 +94,11 @@ def _pack(shown: Sequence[Network], limits: DiagnosticThresholds) -> tuple[str, 
 
 def network_html(network: Network, limits: DiagnosticThresholds) -> str:
     """The page of one network."""
-    return _environment().get_template("network.html").render(n=section(network, limits))
+    return environment().get_template("network.html").render(n=section(network, limits))
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(ASSETS),
         autoescape=True,
@@ -122,8 +119,16 @@ def _shown(value: Any) -> Any:
     return value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return (ASSETS / name).read_text(encoding="utf-8")
+
+
+def security_policy(styles: str, script: str) -> str:
+    """Of a page that makes no request and runs nothing but its own script."""
+    return (
+        f"default-src 'none'; style-src {_digest(styles)}; script-src {_digest(script)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def _digest(content: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from creditscope.protocol.chain import S1_WORDS, s1
 from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.render.certificate import certificate_matrix, certificate_section
@@ -85,7 +86,7 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
         else report.verdict.line.removeprefix("VERDICT: ").removeprefix(f"{report.status}: "),
         "sentences": _sentences(network),
         "gamma_text": gamma_text(report),
-        "claim": report.chain[0] if report.chain else None,
+        "s1": S1_WORDS[s1(facts, report.headline_acc, report.n_test)],
         "chain": report.chain,
         "checks": report.verdict.checks,
         "answers": {c.id: mark(c.answer) for c in report.verdict.checks},

@@ -18,7 +18,7 @@ class LocalExecutor:
 
     def __init__(self, workers: int | None = None, timeout: float | None = None, **_: Any) -> None:
         if workers is not None and workers < 1:
-            raise CreditscopeError(f"{workers} workers train nothing; give 1 or more")
+            raise CreditscopeError(f"workers is {workers}; give 1 or more")
         self.workers, self._timeout = workers or os.cpu_count() or 1, timeout
         self._threads = ThreadPoolExecutor(self.workers)
         self._mine = threading.local()

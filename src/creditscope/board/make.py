@@ -1,0 +1,132 @@
+"""Make an entry: reports are written as they are and hashed, the claim is sealed; what would not pass is not written."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from creditscope.board.claim import FILE, NAME, certificate_hash, sealed, write_claim
+from creditscope.board.entry import Entry, read_entry
+from creditscope.errors import CreditscopeError
+from creditscope.protocol.report import DiagnosticReport
+
+Accuracies = float | Sequence[float]
+
+
+def slug(text: str) -> str:
+    """A name for an entry: small letters, digits and hyphens."""
+    words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:80].strip("-")
+    return words if re.match(NAME, words) else "entry"
+
+
+def this_device() -> str:
+    return f"CPU, {platform.system()} {platform.machine()}"
+
+
+def nulls_of(report: DiagnosticReport) -> dict[str, list[float]]:
+    """The nulls that a report of one network states; those of several seeds stand in no report and must be given."""
+    depth = report.facts.depth
+    return {} if depth is None else {m.null: [m.null_accuracy] for m in depth.margins}
+
+
+def bp_of(report: DiagnosticReport) -> list[float]:
+    depth = report.facts.depth
+    return [] if depth is None or depth.bp_margin is None else [depth.bp_margin.accuracy]
+
+
+def evaluation(
+    reports: Sequence[DiagnosticReport],
+    *,
+    by: str,
+    seeds: Sequence[int],
+    nulls: Mapping[str, Accuracies] | None = None,
+    bp_accuracy: Accuracies | None = None,
+    files: Sequence[str] = (),
+    **more: Any,
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """(an evaluation of a claim, the files of its reports); `more`: kind, date, device, spec, recipe, note."""
+    names = files or ["report.json", *(f"report-{k}.json" for k in range(2, len(reports) + 1))]
+    data = {name: report.to_json().encode() for name, report in zip(names, reports, strict=True)}
+    first = reports[0]
+    given = nulls_of(first) if nulls is None else {k: _list(v) for k, v in nulls.items()}
+    stated = {
+        "by": by,
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "device": this_device(),
+        "protocol": first.protocol,
+        "reports": [_evidence(name, data[name], report) for name, report in zip(names, reports, strict=True)],
+        "seeds": list(seeds),
+        "nulls": given,
+        "bp_accuracy": bp_of(first) if bp_accuracy is None else _list(bp_accuracy),
+        **{k: v for k, v in more.items() if v is not None},
+    }
+    return stated, data
+
+
+def _list(value: Accuracies) -> list[float]:
+    return [float(value)] if isinstance(value, int | float) else [float(v) for v in value]
+
+
+def _evidence(name: str, data: bytes, report: DiagnosticReport) -> dict[str, Any]:
+    found = report.to_dict().get("certificate")
+    return {
+        "file": name,
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "certificate": None if found is None else certificate_hash(found),
+    }
+
+
+def write_entry(out: Path, fields: dict[str, Any], files: Mapping[str, bytes], replace: bool = False) -> Entry:
+    """Write an entry whole, or not at all; `fields`: of the claim, without schema, seal and name (which is the directory's)."""
+    if out.exists() and not replace:
+        raise CreditscopeError(f"{out} exists already; choose another --out, or remove it")
+    if out.exists() and not (out / FILE).is_file():
+        raise CreditscopeError(f"{out} exists and is no entry; choose another --out")
+
+    def fill(directory: Path) -> None:
+        for name, data in files.items():
+            (directory / name).write_bytes(data)
+        write_claim(sealed({**fields, "name": out.name}, str(out / FILE)), directory)
+
+    return _in_place(out, fill)
+
+
+def add_evaluation(entry: Path, reports: Sequence[DiagnosticReport], **stated: Any) -> Entry:
+    """Add an evaluation to the claim of an entry; what is there already stays as it is."""
+    there = read_entry(entry)
+    claim = there.claim.to_dict()
+    at = len(claim["evaluations"]) + 1
+    names = [f"evaluation-{at}-{k}.json" for k in range(1, len(reports) + 1)]
+    made, files = evaluation(reports, files=names, **stated)
+
+    def fill(directory: Path) -> None:
+        before = [e.file for audit in there.audits for e in audit.stated.reports]
+        for name, data in {**{n: (entry / n).read_bytes() for n in before}, **files}.items():
+            (directory / name).write_bytes(data)
+        write_claim(sealed({**claim, "evaluations": [*claim["evaluations"], made]}, str(entry / FILE)), directory)
+
+    return _in_place(entry, fill)
+
+
+def _in_place(out: Path, fill: Callable[[Path], None]) -> Entry:
+    """Fill a directory beside `out`, check it as an entry, then put it in the place of `out`."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
+            made = Path(temporary) / out.name
+            made.mkdir()
+            fill(made)
+            read_entry(made)
+            if out.exists():
+                os.replace(out, Path(temporary) / "before")
+            os.replace(made, out)
+    except OSError as error:
+        raise CreditscopeError(f"cannot write {out}: {error.strerror or error}") from None
+    return read_entry(out)

@@ -1,0 +1,81 @@
+"""creditscope board"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from creditscope.errors import CreditscopeError
+
+if TYPE_CHECKING:
+    from creditscope.board.entry import Entry
+
+NOT_HELD = 3
+
+
+@dataclass
+class List:
+    """One line per entry of a board: what is claimed, what the audit found.
+
+    Example: creditscope board list board
+    """
+
+    dir: Annotated[Path, tyro.conf.Positional]
+    """Directory of entries (board/entries/NAME/claim.json)."""
+
+    def execute(self) -> int:
+        from creditscope.render.html.board import row
+        from creditscope.render.numbers import printable
+
+        held = _held(self.dir)[0]
+        print(f"{'entry':<40} {'claimed':>7} {'audited':>7} {'margin (pp)':>20}  {'verdict':<15} locality")
+        for entry in held:
+            r = row(entry)
+            claimed, audited = ("–" if v is None else f"{v:.3f}" for v in (r["claimed"], r["audited"]))
+            margin = f"{r['margin_text']} {r['interval']}"
+            name = printable(entry.claim.name)
+            print(f"{name:<40} {claimed:>7} {audited:>7} {margin:>20}  {r['mark']:<15} {r['locality']}")
+        return 0
+
+
+@dataclass
+class Build:
+    """Build the page of a board: one file index.html, the evidence and the badges beside it. Every entry is checked first;
+    one that does not hold is left out, named on the page, and makes the exit code 3.
+
+    Example: creditscope board build board --out site
+    """
+
+    dir: Annotated[Path, tyro.conf.Positional]
+    """Directory of entries (board/entries/NAME/claim.json)."""
+    out: Path
+    """Directory to write."""
+    title: str = "creditscope board"
+
+    def execute(self) -> int:
+        from creditscope.render.html.board import write_board
+
+        held, refused = _held(self.dir)
+        size = write_board(held, [(path.name, why) for path, why in refused], self.out, self.title)
+        print(
+            f"{self.out / 'index.html'}: {len(held)} entries, {size:,} bytes"
+            + (f", {len(refused)} left out" if refused else "")
+        )
+        return NOT_HELD if refused else 0
+
+
+def _held(directory: Path) -> tuple[list[Entry], list[tuple[Path, str]]]:
+    """The entries that hold; each of the others is told."""
+    from creditscope.board.entry import read_entries
+    from creditscope.render.numbers import printable
+
+    held, refused = read_entries([directory])
+    for _, why in refused:
+        print(f"creditscope: left out: {printable(why)}", file=sys.stderr)
+    if not held:
+        raise CreditscopeError(f"no entry of {directory} holds ({len(refused)} left out, see above)")
+    return held, refused

@@ -1,0 +1,316 @@
+"""creditscope claim"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from creditscope.errors import CreditscopeError
+
+if TYPE_CHECKING:
+    from creditscope.board.entry import Entry
+    from creditscope.protocol.report import DiagnosticReport
+
+NOT_HELD = 3
+
+
+@dataclass
+class New:
+    """Make an entry of the board: a directory with the claim and its report. A bundle is measured (with its nulls beside it and a
+    certificate); a report is taken as it is. What neither knows is asked for on a terminal, and must be given elsewhere.
+
+    Example: creditscope claim new report.json --out board/entries/my-rule --by "A. Author" --code my-code --data digits
+    """
+
+    source: Annotated[Path, tyro.conf.Positional]
+    """Directory of a bundle, or a report as JSON (`report.to_json(path)`, `creditscope diagnose --json`)."""
+    out: Path | None = None
+    """Directory of the entry; its last part is the entry's name (default: the method's name, here)."""
+    method: str | None = None
+    """Name of the method (default: as the report names it)."""
+    architecture: str | None = None
+    """What the network is, in a few words."""
+    data: str | None = None
+    """Data set, and what is special about it."""
+    accuracy: float | None = None
+    """Claimed test accuracy, a fraction (default: what the report states)."""
+    gamma: float | None = None
+    """Claimed Γ, where one is claimed."""
+    convention: str = ""
+    """By which convention they are claimed: seeds, layers, test set."""
+    claim_source: str = ""
+    """Where the claim stands: a table, a section."""
+    code: str | None = None
+    """Name of the code that trained the network."""
+    code_version: str = ""
+    code_url: str = ""
+    licence: str = ""
+    """Of that code."""
+    paper: str = ""
+    """Title of the paper."""
+    paper_url: str = ""
+    year: int | None = None
+    by: str | None = None
+    """Who audited: a name or an account."""
+    device: str | None = None
+    """What it ran on (default: this machine's kind of processor)."""
+    seeds: tuple[int, ...] = ()
+    """Seeds behind the accuracies, in their order (default: of a bundle its own, else 0, 1, ...)."""
+    null: tuple[float, ...] = ()
+    """Accuracies of the frozen-blocks null, one per seed; needed where a report is of several seeds."""
+    null_kind: Literal["matched", "bp", "kind unstated"] = "kind unstated"
+    """What --null is; as it was told to `diagnose`."""
+    recipe: str = ""
+    """What to run to get the report."""
+    note: str = ""
+    certify: bool = True
+    """Of a bundle: also make the locality certificate."""
+    data_dir: Path | None = None
+    """Where the CIFAR files are."""
+
+    def execute(self) -> int:
+        from creditscope.board.make import evaluation, slug, write_entry
+
+        report, known = _of_source(self.source, self.certify, self.data_dir)
+        code = self._asked("code", known.get("code"), "name of the code that trained the network")
+        fields: dict[str, Any] = {
+            "method": self._asked("method", report.method_name, "name of the method"),
+            "architecture": self._asked("architecture", known.get("architecture"), "what the network is"),
+            "data": self._asked("data", known.get("data"), "data set"),
+            "code": {
+                "name": code,
+                "version": self.code_version or known.get("version", ""),
+                "url": self.code_url,
+                "licence": self.licence or known.get("licence", ""),
+            },
+            "claimed": {
+                "accuracy": self._claimed(report),
+                "gamma": self.gamma,
+                "convention": self.convention,
+                "source": self.claim_source,
+            },
+            "note": self.note,
+        }
+        if self.paper:
+            fields["paper"] = {"title": self.paper, "url": self.paper_url, "year": self.year}
+        stated, files = evaluation(
+            [report],
+            by=self._asked("by", None, "who audited (a name or an account)"),
+            seeds=self.seeds or known.get("seeds") or range(max(1, len(report.headline_acc))),
+            nulls={self.null_kind: self.null} if self.null else None,
+            device=self.device,
+            spec=known.get("spec"),
+            recipe=self.recipe,
+        )
+        out = self.out or Path(slug(fields["method"]))
+        entry = write_entry(out, {**fields, "evaluations": [stated]}, files)
+        print(f"{out}: {_summary(entry)}")
+        return 0
+
+    def _claimed(self, report: DiagnosticReport) -> float | None:
+        if self.accuracy is not None or not report.headline_acc:
+            return self.accuracy
+        return sum(report.headline_acc) / len(report.headline_acc)
+
+    def _asked(self, name: str, known: str | None, what: str) -> str:
+        """The option; else what is known; else the answer of the user, where there is one."""
+        if given := getattr(self, name):
+            return str(given)
+        if known:
+            return known
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            try:
+                answer = input(f"{what}: ").strip()
+            except EOFError:
+                answer = ""
+            if answer:
+                return answer
+        raise CreditscopeError(f"claim new needs --{name} ({what})")
+
+
+@dataclass
+class Add:
+    """Add an evaluation to an entry: by others, who correct or confirm it, or a newer audit of its own. What is there stays.
+
+    Example: creditscope claim add board/entries/my-rule report.json --by "B. Reader" --note "null trained twice as long"
+    """
+
+    entry: Annotated[Path, tyro.conf.Positional]
+    """Directory of the entry."""
+    report: Annotated[Path, tyro.conf.Positional]
+    """Report as JSON."""
+    by: str
+    """Who evaluated."""
+    kind: Literal["external", "audit"] = "external"
+    """external: by others; audit: a newer one of the entry's own."""
+    device: str | None = None
+    """What it ran on (default: this machine's kind of processor)."""
+    seeds: tuple[int, ...] = ()
+    """Seeds behind the accuracies (default: 0, 1, ...)."""
+    null: tuple[float, ...] = ()
+    """Accuracies of the frozen-blocks null, one per seed; needed where a report is of several seeds."""
+    null_kind: Literal["matched", "bp", "kind unstated"] = "kind unstated"
+    """What --null is."""
+    note: str = ""
+    """What was done differently."""
+    recipe: str = ""
+    """What to run to get the report."""
+
+    def execute(self) -> int:
+        from creditscope.board.make import add_evaluation
+        from creditscope.protocol.report import DiagnosticReport
+
+        report = DiagnosticReport.from_json(self.report)
+        entry = add_evaluation(
+            self.entry,
+            [report],
+            by=self.by,
+            kind=self.kind,
+            device=self.device,
+            seeds=self.seeds or range(max(1, len(report.headline_acc))),
+            nulls={self.null_kind: self.null} if self.null else None,
+            note=self.note,
+            recipe=self.recipe,
+        )
+        print(f"{self.entry}: {_summary(entry)}")
+        return 0
+
+
+@dataclass
+class Check:
+    """Does a claim hold together? Schema, seal, hashes, numbers that follow from each other, and a verdict that follows from the
+    facts. --retrain trains the networks again where creditscope trained them. Exit code 3 where an entry does not hold.
+
+    Example: creditscope claim check board/entries/dfa-rms-embedded --retrain
+    """
+
+    dirs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Directories of entries, or directories that hold them."""
+    retrain: bool = False
+    """Also train every seed and every null again from the spec of the current audit, and compare."""
+    data_dir: Path | None = None
+    """Where the CIFAR files are."""
+    github: bool = False
+    """Also print what does not hold as annotations of a GitHub workflow."""
+
+    def execute(self) -> int:
+        from creditscope.board.entry import read_entries
+        from creditscope.cli.verdict import escaped
+        from creditscope.render.numbers import printable
+
+        if not self.dirs:
+            raise CreditscopeError("claim check needs the directory of an entry, or one that holds entries")
+        held, refused = read_entries(self.dirs)
+        for entry in held:
+            print(f"holds    {printable(str(entry.path))}: {_summary(entry)}")
+        for path, why in refused:
+            print(f"REFUSED  {printable(str(path))}: {printable(why)}")
+            if self.github:
+                print(f"::error title=creditscope claim::{escaped(printable(why))}")
+        parted = [entry for entry in held if self.retrain and not self._again(entry)]
+        print(
+            f"{len(held)} of {len(held) + len(refused)} entries hold"
+            + (f", {len(parted)} not reproduced" if parted else "")
+        )
+        return NOT_HELD if refused or parted else 0
+
+    def _again(self, entry: Entry) -> bool:
+        """True where every network that can be trained again is what the claim says."""
+        from creditscope.board.retrain import retrain, runs_of
+
+        if not (runs := runs_of(entry.current)):
+            print(f"  {entry.claim.name}: trained by other code; {entry.current.stated.recipe or 'no recipe is named'}")
+            return True
+        print(f"  {entry.claim.name}: {len(runs)} runs of {runs[0][1].epochs} epochs")
+        fine = True
+        for again in retrain(entry.current, self.data_dir):
+            fine &= again.status != "not reproduced"
+            print(f"    {again.what}: accuracy {again.recorded:.4f} stated, {again.here:.4f} here: {again.status}")
+            for d in (again.compared.beyond if again.compared else ())[:3]:
+                print(f"      {d.what}: {d.recorded} stated, {d.here} here")
+        return fine
+
+
+@dataclass
+class Seal:
+    """Seal a claim anew after its file was edited by hand: the seal is the hash of everything else in it.
+
+    Example: creditscope claim seal board/entries/my-rule
+    """
+
+    entry: Annotated[Path, tyro.conf.Positional]
+    """Directory of the entry."""
+
+    def execute(self) -> int:
+        from creditscope.board.claim import FILE, MAX_BYTES, read_small, sealed, write_claim
+        from creditscope.board.entry import read_entry
+
+        content = read_small(self.entry / FILE, MAX_BYTES, "a claim")
+        if not isinstance(content, dict):
+            raise CreditscopeError(f"{self.entry / FILE} is not a claim")
+        write_claim(sealed(content, str(self.entry / FILE)), self.entry)
+        print(f"{self.entry}: {_summary(read_entry(self.entry))}")
+        return 0
+
+
+@dataclass
+class Badge:
+    """Draw the badge of an entry: its verdict and the version of the protocol.
+
+    Example: creditscope claim badge board/entries/dfa-rms-embedded --out badge.svg
+    """
+
+    entry: Annotated[Path, tyro.conf.Positional]
+    """Directory of the entry."""
+    out: Path
+    """SVG file to write."""
+
+    def execute(self) -> int:
+        from creditscope.board.entry import read_entry
+        from creditscope.files import write_atomic
+        from creditscope.render.badge import badge
+
+        write_atomic(self.out, badge(read_entry(self.entry).current).encode())
+        print(self.out)
+        return 0
+
+
+def _summary(entry: Entry) -> str:
+    from creditscope.render.numbers import printable
+
+    audit = entry.current
+    return printable(f"{entry.claim.method}: {audit.status} under {audit.stated.protocol}: {audit.line}")
+
+
+def _of_source(source: Path, certify: bool, data_dir: Path | None) -> tuple[DiagnosticReport, dict[str, Any]]:
+    """(report, what else is known about its network)."""
+    from creditscope.protocol.report import DiagnosticReport
+    from creditscope.training.bundle import is_bundle, load_bundle
+
+    if source.is_file():
+        return DiagnosticReport.from_json(source), {}
+    if not is_bundle(source):
+        raise CreditscopeError(f"{source} is neither a report (JSON) nor a bundle")
+    from creditscope.cli.diagnose import Diagnose
+    from creditscope.data import load_dataset
+    from creditscope.runs.groups import shape
+    from creditscope.training.certify import certify_bundle
+
+    bundle = load_bundle(source)
+    report = Diagnose(bundle=source, data_dir=data_dir).of_bundle()
+    if certify:
+        report = report.with_certificate(certify_bundle(bundle, load_dataset(bundle.spec.dataset, data_dir)))
+    known = {
+        "code": "creditscope",
+        "version": bundle.versions.get("creditscope", ""),
+        "licence": "Apache-2.0",
+        "architecture": shape(bundle.spec).partition(", ")[2],
+        "data": str(bundle.spec.dataset),
+        "seeds": (bundle.spec.seed,),
+        "spec": bundle.spec.model_dump(mode="json"),
+    }
+    return report, known

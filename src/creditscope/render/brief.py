@@ -1,0 +1,140 @@
+"""The short report of a terminal: the verdict, a line per check, a line per layer. `--long` prints `render.report.sections`."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from creditscope.measure.facts import Facts
+from creditscope.protocol.chain import S1_WORDS, s1
+from creditscope.protocol.checks import Check, chosen_margin
+from creditscope.protocol.report import DiagnosticReport
+from creditscope.protocol.wording import between, compared
+from creditscope.render.certificate import certificate_title
+from creditscope.render.numbers import accuracy, mark, num, signed
+from creditscope.render.section import Section
+from creditscope.render.text import sheet
+
+FINDINGS = {
+    ("D1", "pass"): "the scale is stable",
+    ("D1", "fail"): "the stream explodes within one block",
+    ("D2", "pass"): "above the numerical floor",
+    ("D2", "fail"): "at the numerical floor",
+    ("C", "pass"): "not drift-dominated (interpretive)",
+    ("C", "fail"): "drift-dominated (interpretive)",
+}
+WITHHELD = "Γ is withheld: clamped or not, it is an angle to a gradient that has all but vanished (D2)"
+DIVERGED = "Γ is withheld: NaN or Inf was met"
+REST = "the rest: --long, to_text(long=True)"
+
+
+def brief_parts(report: DiagnosticReport, headline: str, verdict: Text) -> list[RenderableType]:
+    """`headline`: Γ as every format prints it. The verdict stands first and, for scripts, last."""
+    facts, c = report.facts, report.facts.convention
+    told = [pair_text(report, headline)]
+    if report.verdict.gamma_withheld and facts.aggregate is not None:
+        told.append(
+            WITHHELD if report.checks["D2"].value is not None and not report.checks["D2"].diverged else DIVERGED
+        )
+    layers = layers_brief(facts)
+    below = [f"! {warning}" for warning in report.verdict.warnings]
+    below += [report.verdict.alternative] if report.verdict.alternative else []
+    below += [certificate_title(report.certificate)] if report.certificate else []
+    below += [f"note: {note}" for note in facts.stream.notes]
+    run = f" · run {report.run[:10]}" if report.run else ""
+    convention = f"{report.protocol} · {c.n_samples:,} samples · {c.dtype}{run} · {REST}"
+    return [
+        verdict,
+        Text(f"{report.method_name or 'network'}" + (f" · {report.notes}" if report.notes else ""), style="bold"),
+        *map(Text, told),
+        Text(),
+        sheet(Section("", ("", "", ""), [*map(list, map(check_row, _named(report)))], gap=2)),
+        Text(),
+        sheet(layers),
+        *map(Text, layers.lines),
+        Text(),
+        *(Text(line, style="yellow" if line.startswith("! ") else "") for line in below),
+        Text(convention, style="dim"),
+        verdict,
+    ]
+
+
+def pair_text(report: DiagnosticReport, headline: str) -> str:
+    """The two numbers that papers report, and what strategy S1 decides by them."""
+    decision = S1_WORDS[s1(report.facts, report.headline_acc, report.n_test)].removeprefix("S1 ")
+    acc = report.headline_acc or (() if report.facts.accuracy is None else (report.facts.accuracy,))
+    gamma = "Γ not measured" if report.facts.aggregate is None else f"Γ {headline}"
+    return f"accuracy {accuracy(acc)}, {gamma}: S1 (above chance, Γ > 0) {decision}"
+
+
+def _named(report: DiagnosticReport) -> list[tuple[Check, str]]:
+    """Every check with what its numbers are compared with."""
+    margin = chosen_margin(report.facts)
+    null = "" if margin is None else margin.null + (f", n={margin.n}" if margin.n > 1 else "")
+    return [(check, null) for check in report.verdict.checks]
+
+
+def check_row(named: tuple[Check, str]) -> tuple[str, str, str]:
+    """Id, answer, and one line: number, threshold, finding. `report.checks[id].sentence` has the conventions."""
+    check, null = named
+    return check.id, mark(check.answer), f"{check.name}: {_finding(check, null)}"
+
+
+def _finding(check: Check, null: str) -> str:
+    if check.value is None or check.diverged or check.answer not in ("pass", "fail", "inconclusive"):
+        return check.reason
+    if check.id == "D3":
+        interval = f" [{signed(check.interval[0], 1)}, {signed(check.interval[1], 1)}]" if check.interval else ""
+        told = f"{signed(check.value, 1)}{interval} pp over random blocks, {num(check.threshold)} needed ({null})"
+        return told if "interval" in check.reason or check.answer != "inconclusive" else f"{told}; {check.reason}"
+    symbol = {"D1": "growth ", "D2": "‖g_L‖/128 "}.get(check.id, "")
+    if check.answer == "inconclusive" and check.interval:
+        return f"{symbol}{num(check.value)} {between(check.interval)} around {num(check.threshold)}"
+    return f"{symbol}{compared(check.value, check.threshold)}; {FINDINGS[check.id, check.answer]}"
+
+
+def layers_brief(facts: Facts) -> Section:
+    """Scale, reference, cosine and, where they were measured, ρ and the readouts, layer by layer."""
+    al = facts.alignment
+    columns: dict[str, list[str]] = {
+        "l": [str(k) for k in range(facts.stream.depth + 1)],
+        "mean ‖h_l‖": [*map(num, facts.scale.mean)],
+        "‖g_l‖/128": [*map(num, facts.reference.batch_mean_128)],
+    }
+    lines = []
+    if al is not None:
+        columns["cos(a_l, g_l)"] = cosines(facts)
+        columns["sd"] = [num(v, 2) for v in al.std]
+        columns["under floor"] = [f"{v:.0%}" for v in al.under_floor]
+        lines += footnotes(facts)
+    if (p := facts.perturbation) is not None and p.credit is not None:
+        columns["ρ(a)"] = [*map(signed, p.credit.mean)]
+    if (profile := facts.profile) is not None:
+        columns["readout"] = [_share(r.accuracy) for r in profile.curve]
+        columns["twin"] = [_share(r.accuracy) for r in profile.twin]
+        lines.append("readout: accuracy of a linear readout of h_l; twin: the same with random blocks")
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    return Section("", [*columns], rows, lines, numbers=True, gap=2)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def cosines(facts: Facts) -> list[str]:
+    """With * where the credit is exact by construction, ° where it trains nothing."""
+    al, exact = facts.alignment, facts.concentration.exact_layers if facts.concentration else ()
+    return [
+        signed(v) + ("*" if k in exact else "") + ("" if k in al.counting_layers else "°")
+        for k, v in enumerate(al.mean if al else ())
+        if al
+    ]
+
+
+def footnotes(facts: Facts) -> list[str]:
+    """What * and ° mean, and which layers count."""
+    exact = facts.alignment and facts.concentration and facts.concentration.exact_layers
+    lines = ["* exact by construction: the credit is the reference itself"] if exact else []
+    if (al := facts.alignment) is not None and al.counting_note:
+        lines.append(("° " if len(al.counting_layers) < len(al.mean) else "") + al.counting_note)
+    return lines

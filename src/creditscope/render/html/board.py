@@ -1,0 +1,294 @@
+"""The page of a board: one table of claims, a plot, and a page per entry that is unpacked when it is opened.
+
+The page of an entry is tables and text without figures (drawing them costs half a second each); `creditscope report report.json
+--html` draws those of its report.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from creditscope.board.claim import FILE
+from creditscope.board.entry import Audit, Entry
+from creditscope.errors import CreditscopeError
+from creditscope.files import claim_directory, write_atomic
+from creditscope.measure.facts import Paired
+from creditscope.protocol.thresholds import DiagnosticThresholds
+from creditscope.render.badge import badge
+from creditscope.render.certificate import certificate_section
+from creditscope.render.charts import Chart, Level, Series
+from creditscope.render.html.page import asset, environment, packed, security_policy
+from creditscope.render.html.section import figure_of
+from creditscope.render.numbers import accuracy, mark, num, printable, signed
+from creditscope.render.profile import profile_section
+from creditscope.render.report import checks_section, layers_section, margin_lines
+from creditscope.render.section import Section
+from creditscope.render.words import LOCALITY, REACHES, STATUSES
+
+TOGETHER = 40
+"""Entries that are packed together: what their pages share is stored once."""
+MARKER = "board.json"
+
+
+def write_board(entries: Sequence[Entry], refused: Sequence[tuple[str, str]], out: Path, title: str) -> int:
+    """Write the site: index.html, entries/NAME/ with evidence and badge; the size of index.html in bytes."""
+    claim_directory(out, MARKER, b'{"schema": "creditscope-board/1"}\n', "a board", own=("index.html", "entries"))
+    page = board_page(entries, refused, title).encode()
+    for entry in entries:
+        directory = out / "entries" / entry.claim.name
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CreditscopeError(f"cannot create {directory}: {error.strerror or error}") from None
+        for name in [FILE, *(e.file for audit in entry.audits for e in audit.stated.reports)]:
+            _copied(entry.path / name, directory / name)
+        _put(directory / "badge.svg", badge(entry.current).encode())
+    write_atomic(out / "index.html", page)
+    return len(page)
+
+
+def _copied(source: Path, target: Path) -> None:
+    _put(target, source.read_bytes())
+
+
+def _put(target: Path, data: bytes) -> None:
+    """As it is where it is so already: most entries are those of the last time."""
+    if not (target.is_file() and os.path.getsize(target) == len(data) and target.read_bytes() == data):
+        target.write_bytes(data)
+
+
+def board_page(
+    entries: Sequence[Entry], refused: Sequence[tuple[str, str]] = (), title: str = "creditscope board"
+) -> str:
+    """The page; `refused`: (name of the directory, why) of the entries that do not hold."""
+    entries = sorted(entries, key=lambda e: (e.current.stated.date, e.claim.name))
+    styles, script = asset("page.css") + asset("board.css"), asset("page.js")
+    rows = [row(e) for e in entries]
+    return (
+        environment()
+        .get_template("board.html")
+        .render(
+            title=title,
+            styles=Markup(styles),
+            script=Markup(script),
+            policy=Markup(security_policy(styles, script)),
+            packs=[_pack(entries[k : k + TOGETHER]) for k in range(0, len(entries), TOGETHER)],
+            protocols=sorted({e.current.stated.protocol for e in entries}),
+            summary=_summary(entries),
+            rows=rows,
+            figures_list=[figure_of(plot, title="One mark per claim")] if (plot := claims_plot(entries)) else [],
+            refused=refused,
+            statuses=[s for s in STATUSES if any(r["status"] == s for r in rows)],
+            choices={
+                "data": sorted({r["data"] for r in rows}),
+                "code": sorted({r["code"] for r in rows}),
+                "locality": sorted({r["locality"] for r in rows}),
+            },
+        )
+    )
+
+
+def _summary(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """What the board holds, in numbers."""
+    total = len(entries)
+    compared = [e for e in entries if e.reach]
+    over = sum(e.reach == "above" for e in compared)
+    statuses = [e.current.status for e in entries]
+    counted = [
+        {"count": f"{statuses.count(s)} of {total}", "words": words, "status": s}
+        for s, words in STATUSES.items()
+        if s in statuses or s in ("pass", "fail")
+    ]
+    claimed = {
+        "count": f"{over} of {len(compared)}",
+        "words": "claims of accuracy above what the audit found",
+        "status": "claim",
+    }
+    return [claimed, *counted]
+
+
+def _pack(entries: Sequence[Entry]) -> tuple[str, Markup]:
+    return " ".join(key(e) for e in entries), packed({key(e): entry_html(e) for e in entries})
+
+
+def key(entry: Entry) -> str:
+    return f"claim-{entry.claim.name}"
+
+
+def row(entry: Entry) -> dict[str, Any]:
+    """The line of an entry in the table."""
+    claim, audit = entry.claim, entry.current
+    margin, others = audit.margin, entry.by_others
+    return {
+        "key": key(entry),
+        "method": claim.method,
+        "architecture": claim.architecture,
+        "data": claim.data,
+        "code": claim.code.name,
+        "claimed": claim.claimed.accuracy,
+        "audited": audit.accuracy.mean if audit.accuracy else None,
+        "audited_text": accuracy(audit.accuracies),
+        "spread": _spread(audit),
+        "over": entry.over,
+        "reach": entry.reach,
+        "margin": margin.margin_pp if margin else None,
+        "margin_text": signed(margin.margin_pp, 1) if margin else "–",
+        "interval": _interval(margin.low_pp, margin.high_pp) if margin else "",
+        "profile": _mean([m.pp for m in audit.profile_margins]),
+        "profile_text": _profile(audit.profile_margins),
+        "locality": LOCALITY.get(audit.locality, audit.locality) or "not certified",
+        "status": audit.status,
+        "mark": mark(audit.status),
+        "others": _others(others),
+        "others_sort": others.margin.margin_pp if others and others.margin else None,
+        "contested": entry.contested,
+        "date": audit.stated.date.isoformat(),
+    }
+
+
+def _spread(audit: Audit) -> str:
+    return accuracy(audit.accuracies).partition(" ")[2]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"[{signed(low, 1)}, {signed(high, 1)}]"
+
+
+def _profile(margins: Sequence[Paired]) -> str:
+    if len(margins) == 1:
+        return f"{signed(margins[0].pp, 1)} {_interval(margins[0].low_pp, margins[0].high_pp)}"
+    if not margins:
+        return "–"
+    values = [m.pp for m in margins]
+    return f"{signed(min(values), 1)} to {signed(max(values), 1)}"
+
+
+def _others(audit: Audit | None) -> str:
+    if audit is None:
+        return "–"
+    margin = f"{signed(audit.margin.margin_pp, 1)} " if audit.margin else ""
+    return f"{margin}{mark(audit.status)}"
+
+
+def claims_plot(entries: Sequence[Entry]) -> Chart | None:
+    """Claimed accuracy against the margin over frozen blocks, one mark per entry, a series for each verdict."""
+    series = []
+    for status in STATUSES:
+        found = [
+            (e.claim.method, e.claim.claimed.accuracy, e.current.margin.margin_pp)
+            for e in entries
+            if e.current.status == status and e.claim.claimed.accuracy is not None and e.current.margin is not None
+        ]
+        if found:
+            names, claimed, margins = zip(*found, strict=True)
+            series.append(Series(mark(status), margins, (), claimed, line=False, labels=names))
+    if not series:
+        return None
+    needed = DiagnosticThresholds().frozen_acc_margin_pp
+    xs = sorted(x for s in series for x in s.xs or ())
+    return Chart(
+        "claims",
+        "Claimed accuracy against the margin over frozen blocks",
+        "one mark per entry with both numbers; margin: accuracy minus that of the frozen-blocks null that D3 judges by",
+        "depth margin (pp)",
+        xs,
+        series,
+        "claimed accuracy",
+        zero=True,
+        levels=(Level(needed, f"D3 {num(needed)} pp"),),
+        whole=False,
+    )
+
+
+# ---- the page of an entry ------------------------------------------------------------------------------------------
+
+
+def entry_html(entry: Entry) -> str:
+    return environment().get_template("entry.html").render(e=_entry(entry))
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    claim, audit = entry.claim, entry.current
+    reports = audit.reports
+    return {
+        **row(entry),
+        "name": claim.name,
+        "claim": claim,
+        "line": audit.line,
+        "by": audit.stated.by,
+        "reach_words": REACHES.get(entry.reach, ""),
+        "accuracy": audit.accuracy,
+        "gamma": audit.gamma,
+        "withheld": any(r.verdict.gamma_withheld for r in reports),
+        "where": [
+            ("paper", claim.paper.title if claim.paper else "", claim.paper.url if claim.paper else ""),
+            ("code", " ".join(filter(None, (claim.code.name, claim.code.version))), claim.code.url),
+            ("licence of the code", claim.code.licence, ""),
+            ("architecture", claim.architecture, ""),
+            ("data", claim.data, ""),
+            ("claim stands in", claim.claimed.source, ""),
+            ("convention of the claim", claim.claimed.convention, ""),
+            ("audited by", f"{audit.stated.by}, {audit.stated.date}", ""),
+            ("device", audit.stated.device, ""),
+            ("protocol", audit.stated.protocol, ""),
+            ("seeds", ", ".join(map(str, audit.stated.seeds)), ""),
+            ("recipe", audit.stated.recipe, ""),
+            ("remark", " ".join(filter(None, (claim.note, audit.stated.note))), ""),
+            ("seal of the claim", claim.seal, ""),
+        ],
+        "seeds": _seeds(audit),
+        "networks": [_network(r, k, len(reports)) for k, r in enumerate(reports)],
+        "history": [
+            {
+                "date": a.stated.date.isoformat(),
+                "by": a.stated.by,
+                "kind": a.stated.kind,
+                "protocol": a.stated.protocol,
+                "margin": f"{signed(a.margin.margin_pp, 1)} {_interval(a.margin.low_pp, a.margin.high_pp)}"
+                if a.margin
+                else "–",
+                "status": a.status,
+                "mark": mark(a.status),
+                "under": [(version, mark(status)) for version, status in under.items()],
+                "note": a.stated.note,
+                "files": a.stated.reports,
+            }
+            for a, under in entry.history()
+        ],
+    }
+
+
+def _seeds(audit: Audit) -> Section:
+    """Accuracies seed by seed, beside those of the nulls."""
+    kinds = list(audit.stated.nulls)
+    bp = audit.stated.bp_accuracy
+    columns = [audit.accuracies, *(audit.stated.nulls[k] for k in kinds), *([bp] if bp else [])]
+    header = ["seed", "accuracy", *(f"null: {k}" for k in kinds), *(["backpropagation"] if bp else [])]
+    rows = [
+        [str(seed), *(f"{c[k]:.4f}" if k < len(c) else "–" for c in columns)]
+        for k, seed in enumerate(audit.stated.seeds)
+    ]
+    return Section("Accuracy, seed by seed", header, rows)
+
+
+def _network(report: Any, k: int, n: int) -> dict[str, Any]:
+    facts = report.facts
+    layers = layers_section(facts)
+    return {
+        "title": printable(report.notes or report.method_name or f"network {k + 1}") if n > 1 else "",
+        "checks": checks_section(report),
+        "warnings": report.verdict.warnings,
+        "margins": margin_lines(facts) if k == 0 else [],
+        "layers": layers,
+        "profile": profile_section(facts.profile) if facts.profile else None,
+        "certificate": certificate_section(report.certificate) if report.certificate else None,
+    }

@@ -1,0 +1,174 @@
+"""The front door: numbers of the README and of the figures come from files, sentences are short, words of ours are explained."""
+
+import importlib
+import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from tests.e2e.pages import BLOCK, DOCS, ROOT
+
+README = (ROOT / "README.md").read_text()
+LONGEST = 40
+"""Words of a sentence."""
+CONCEPTS = {
+    **{f"checks/{name}": name for name in ("d1", "d2", "d3", "c")},
+    **{"depth-profile": "profile", "locality": "locality", "stream": "stream", "protocol": "protocol", "review": "protocol"},
+}  # fmt: skip
+"""Page -> its figure."""
+
+
+def of_docs(name: str, place: Path = DOCS) -> ModuleType:
+    sys.path.insert(0, str(place))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(place))
+
+
+def records(prefix: str) -> dict:
+    (found,) = (ROOT / "results" / "runs").glob(f"{prefix}*.json")
+    return json.loads(found.read_text())
+
+
+def sentences(text: str) -> list[str]:
+    """Of the prose: without code, tables, comments, links' addresses, pictures."""
+    text = re.sub(r"<!--.*?-->|<[^>]+>", " ", BLOCK.sub("\n\n", text), flags=re.DOTALL)
+    text = re.sub(r"!\[([^\]]*)\]\([^)]*\)", r"\n\n\1\n\n", text)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    prose = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("|"))
+    parts = re.split(r"\n\s*\n|\n(?=\s*(?:[-*>#]|\d+\.) )|(?<=[.!?:])[*_)\"”]*\s+", prose)
+    return [" ".join(part.split()) for part in parts if part.strip()]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md", "docs/review.md", "docs/glossary.md"])
+def test_no_sentence_is_longer_than_forty_words(page):
+    long = [s for s in sentences((ROOT / page).read_text()) if len(s.split()) > LONGEST]
+    assert not long, long
+
+
+def test_sentences_are_counted_as_a_reader_counts_them():
+    assert sentences("# Title\n\nOne two. Three\nfour?\n\n| a | table |\n- an item\n\n```sh\ncode. code\n```\n") == [
+        "# Title", "One two.", "Three four?", "- an item",
+    ]  # fmt: skip
+
+
+def test_the_readme_is_about_a_hundred_lines_and_its_tables_are_narrow():
+    assert 90 <= len(README.splitlines()) <= 130
+    for line in README.splitlines():
+        if line.startswith("|"):
+            assert line.replace("\\|", "").count("|") <= 6  # five columns
+
+
+def test_the_surprising_fact_is_that_of_the_runs_it_names():
+    """Γ, accuracy and baseline of Credit Bridge: the mean over the three runs of its spec, from the files."""
+    shown, null = re.search(r"runs show (\w+) --store.*?baseline is `(\w+)`", README, re.DOTALL).groups()
+
+    def same(prefix):
+        spec = records(prefix)["spec"]
+        every = [json.loads(p.read_text()) for p in (ROOT / "results" / "runs").glob("*.json")]
+        return [r for r in every if {**r["spec"], "seed": 0} == {**spec, "seed": 0}]
+
+    trained, frozen = same(shown), same(null)
+    assert {r["spec"]["seed"] for r in trained} == {r["spec"]["seed"] for r in frozen} == {42, 123, 456}
+    assert (trained[0]["spec"]["method"], trained[0]["spec"]["epochs"]) == ("cb", 30)
+    assert frozen[0]["spec"]["train_last"] == 0
+    claimed = [float(v) for v in re.findall(r"(?:Γ = |accuracy of |accuracy is )([\d.]+\d)", README)[:3]]
+    assert trained[0]["spec"]["credit_site"] == "input"  # so a_L trains nothing and does not count
+    gammas = [np.mean(r["report"]["facts"]["alignment"]["mean"][:-1]) for r in trained]
+    accuracies = [np.mean([r["trajectory"][-1]["accuracy"] for r in of]) for of in (trained, frozen)]
+    assert claimed == [
+        pytest.approx(np.mean(gammas), abs=0.006),
+        *(pytest.approx(value, abs=6e-4) for value in accuracies),
+    ]
+
+
+def test_the_readme_explains_its_words():
+    for word in ("credit", "Γ", "twin", "growth", "null", "Mode 1", "matched"):
+        assert re.search(rf"\*+{re.escape(word)}\*+", README), f"{word} is not introduced"
+    assert "`credit_norm`, which" in README
+    assert "RMS 1 (`rms`)" in README
+    for word in ("bundle", "store "):  # not needed by a first reader, so not used outside of commands
+        assert word not in re.sub(r"`[^`]+`", "", BLOCK.sub("", README))
+
+
+@pytest.mark.parametrize(("page", "figure"), CONCEPTS.items())
+def test_every_concept_has_its_figure_for_both_colour_schemes(page, figure):
+    text = (DOCS / f"{page}.md").read_text()
+    assert re.search(rf"!\[[^\]]{{30,}}\]\((?:\.\./)?images/{figure}\.svg\)", text), "no figure with a text alternative"
+    drawn = (DOCS / "images" / f"{figure}.svg").read_text()
+    assert "prefers-color-scheme: dark" in drawn
+    assert 'class="ground"' in drawn
+    assert "aria-label" in drawn
+    assert len(drawn) < 40_000
+
+
+def test_the_first_figure_shows_the_stored_profiles():
+    """The numbers in its text alternative are the means over seeds in profiles.json."""
+    stored = json.loads((DOCS / "images" / "profiles.json").read_text())
+    drawn = (DOCS / "images" / "profile.svg").read_text()
+    for label, name in of_docs("figures").CURVES.items():
+        curves = [[state["accuracy"] for state in p["curve"]] for p in stored[label].values()]
+        assert len(curves) == 3
+        told = re.search(rf"{re.escape(name)}: ([^;]+);", drawn)[1]
+        shown = [float(v) for v in re.findall(r"layer \d+ ([\d.]+)", told)]
+        assert shown == pytest.approx(np.mean(curves, axis=0), abs=6e-4)
+
+
+def test_the_figure_of_d3_shows_the_accuracies_of_the_runs():
+    drawn = (DOCS / "images" / "d3.svg").read_text()
+    spec = {
+        "dataset": "cifar10",
+        "width": 256,
+        "depth": 4,
+        "epochs": 100,
+        "method": "bp",
+        "penalty": 0.0,
+        "train_last": None,
+    }
+    found = {}
+    for path in (ROOT / "results" / "runs").glob("*.json"):
+        r = json.loads(path.read_text())
+        if all(r["spec"].get(k) == v for k, v in spec.items()) and r["spec"]["terminal_norm"]:
+            found[r["spec"]["seed"]] = r["trajectory"][-1]["accuracy"]
+    told = re.search(r"accuracy\. bp: ([^;]+),", drawn)[1]
+    assert {int(s): float(v) for s, v in re.findall(r"seed (\d+) ([\d.]+)", told)} == pytest.approx(found, abs=6e-4)
+
+
+def test_first_uses_of_a_word_become_links_to_the_glossary():
+    docutils = pytest.importorskip("docutils")
+    del docutils
+    from docutils import nodes
+    from docutils.utils import new_document
+
+    links = of_docs("glossary_links", DOCS / "_ext")
+    tree = new_document("page")
+    title, first, second = nodes.title("", "A null"), nodes.paragraph(), nodes.paragraph()
+    first += [
+        nodes.Text("Two nulls, a nullable and "),
+        nodes.literal("", "credit_norm"),
+        nodes.Text(" and a frozen-blocks null"),
+    ]
+    second += nodes.Text("Mode 1, growth, and a null again")
+    tree += [title, first, second]
+    assert links.link(tree, "glossary.html") == 4
+    made = {n["refuri"]: n.astext() for n in tree.findall(nodes.reference)}
+    assert made == {
+        "glossary.html#null": "nulls", "glossary.html#credit_norm": "credit_norm", "glossary.html#mode-1": "Mode 1",
+        "glossary.html#growth": "growth",
+    }  # fmt: skip
+    assert tree.astext().replace(
+        "\n\n", "|"
+    ) == "A null|Two nulls, a nullable and credit_norm and a frozen-blocks null|" + ("Mode 1, growth, and a null again")
+
+
+def test_every_glossary_entry_can_be_linked():
+    from tests.e2e.pages import anchors
+
+    words = of_docs("glossary_links", DOCS / "_ext").words()
+    assert {w.anchor for w in words} <= anchors(DOCS / "glossary.md")
+    forms = [form.lower() for w in words for form in w.forms]
+    assert len(forms) == len(set(forms)) > 30

@@ -1,0 +1,335 @@
+"""Damaged and lying claims: each is refused in one line, or what it says is marked, or it is shown inert; never anything else.
+
+By hand: python tests/trust/claims.py 500. Each lie starts from a good entry of board/entries. Half of the liars fit hash and seal
+to what they changed, as one would who knows the format.
+"""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import hashlib
+import json
+import random
+import re
+import shutil
+import sys
+import tempfile
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.trust.hostile import hostile_bytes, mangled_bytes, mangled_json
+
+from creditscope.board.claim import certificate_hash, seal_of
+from creditscope.board.entry import Entry, read_entry
+from creditscope.errors import CreditscopeError
+
+ENTRIES = Path(__file__).parents[2] / "board" / "entries"
+REFUSED, MARKED, INERT = "refused", "marked", "inert"
+SCRIPTS = (
+    "<script>window.hit = 1</script>",
+    "</script><script>window.hit = 1</script>",
+    "<img src=x onerror=window.hit=1>",
+    "'\"><svg onload=window.hit=1>",
+    "{{ 7 * 7 }}{% raw %}<b onclick=hit()>",
+)
+RAW = re.compile(r"<script>window|<img src=x|<svg onload|<b onclick", re.IGNORECASE)
+
+Content = dict[str, Any]
+Lie = Callable[[Content, Content, random.Random], str]
+"""Changes the claim or its first report; gives what must come of it."""
+
+
+def fit(claim: Content, report: Content) -> None:
+    """Make the hashes of a claim those of its report, and seal it."""
+    evidence = claim["evaluations"][0]["reports"][0]
+    evidence["sha256"] = hashlib.sha256(dumped(report)).hexdigest()
+    found = report.get("certificate")
+    evidence["certificate"] = certificate_hash(found) if found else None
+    claim["seal"] = seal_of(claim)
+
+
+def dumped(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where numbers stand."""
+    if isinstance(value, dict):
+        return [p for k, v in value.items() for p in places(v, (*path, k))]
+    if isinstance(value, list):
+        return [p for k, v in enumerate(value) for p in places(v, (*path, k))]
+    return [path] if isinstance(value, int | float) and not isinstance(value, bool) else []
+
+
+def at(value: Any, path: tuple[Any, ...]) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
+def change(value: Any, path: tuple[Any, ...], rng: random.Random) -> None:
+    """Another number of the same kind, plainly another."""
+    parent, old = at(value, path[:-1]), at(value, path)
+    if isinstance(old, int):
+        parent[path[-1]] = old + rng.choice((-3, 1, 7))
+    elif 0 <= old <= 1:
+        parent[path[-1]] = old + 0.2 if old < 0.5 else old - 0.2
+    else:
+        parent[path[-1]] = old * rng.choice((-1.5, 0.4, 3.0)) + 0.1
+
+
+def number_of_the_claim(claim: Content, report: Content, rng: random.Random) -> str:
+    change(claim, rng.choice(places(claim)), rng)
+    return REFUSED  # the seal
+
+
+def number_of_the_report(claim: Content, report: Content, rng: random.Random) -> str:
+    change(report, rng.choice(places(report)), rng)
+    return REFUSED  # the hash
+
+
+BEARING = (
+    r"^facts (scale growth|scale total_growth|reference batch_mean_128 \d+|alignment mean \d+|aggregate headline|depth .*_pp|"
+    r"depth margins \d+ (null_)?accuracy|evaluation (accuracy|low|high)|claim (accuracy|low|high)|accuracy|profile margin .*pp|"
+    r"profile (curve|twin) \d+ (accuracy|low|high)|concentration deep_mean)$|^headline_acc|^n_test$|^network_acc$|"
+    r"^verdict checks \d+ (value|threshold|interval \d)$"
+)
+
+
+def fitted_number_of_the_report(claim: Content, report: Content, rng: random.Random) -> str:
+    """A number that the verdict or another number rests on; hash and seal are made to fit."""
+    found = [p for p in places(report) if re.search(BEARING, " ".join(map(str, p)))]
+    change(report, rng.choice(found), rng)
+    fit(claim, report)
+    return REFUSED
+
+
+def fitted_number_of_the_claim(claim: Content, report: Content, rng: random.Random) -> str:
+    """Another null, another accuracy of backpropagation where it is used: the margin does not follow any more."""
+    evaluation = claim["evaluations"][0]
+    kind = rng.choice([k for k, v in evaluation["nulls"].items() if v])
+    change(evaluation["nulls"][kind], (rng.randrange(len(evaluation["nulls"][kind])),), rng)
+    fit(claim, report)
+    return REFUSED
+
+
+def overclaim(claim: Content, report: Content, rng: random.Random) -> str:
+    claim["claimed"]["accuracy"] = rng.choice((0.97, 0.999, 1.0))
+    fit(claim, report)
+    return MARKED
+
+
+def verdict(claim: Content, report: Content, rng: random.Random) -> str:
+    status = report["verdict"]["status"]
+    report["verdict"]["status"] = "fail" if status == "pass" else "pass"
+    if rng.random() < 0.5:
+        report["verdict"]["line"] = "VERDICT: trustworthy (praised)"
+    fit(claim, report)
+    return REFUSED
+
+
+def changed_hash(claim: Content, report: Content, rng: random.Random) -> str:
+    evidence = claim["evaluations"][0]["reports"][0]
+    evidence["sha256"] = hashlib.sha256(rng.randbytes(8)).hexdigest()
+    claim["seal"] = seal_of(claim)
+    return REFUSED
+
+
+def changed_seal(claim: Content, report: Content, rng: random.Random) -> str:
+    claim["seal"] = hashlib.sha256(rng.randbytes(8)).hexdigest()
+    return REFUSED
+
+
+def swapped(claim: Content, report: Content, rng: random.Random) -> str:
+    """The report of another entry; half of the time with its hash."""
+    others = [p for p in sorted(ENTRIES.iterdir()) if p.name != claim["name"]]
+    other = json.loads((rng.choice(others) / "report.json").read_bytes())
+    if other["facts"]["depth"] == report["facts"]["depth"]:
+        other["headline_acc"] = [0.5] * len(other["headline_acc"])
+    report.clear()
+    report.update(other)
+    if rng.random() < 0.5:
+        fit(claim, report)
+    return REFUSED
+
+
+def protocol(claim: Content, report: Content, rng: random.Random) -> str:
+    claim["evaluations"][0]["protocol"] = rng.choice(
+        ("three-check/1.0", "four-diagnostic/1.0", "three-check/9.9", "three-check")
+    )
+    fit(claim, report)
+    return REFUSED
+
+
+def newer(claim: Content, report: Content, rng: random.Random) -> str:
+    if rng.random() < 0.5:
+        claim["schema"] = f"creditscope-claim/{rng.randint(2, 9)}"
+    else:
+        report["schema_version"] = rng.randint(3, 99)
+    fit(claim, report)
+    return REFUSED
+
+
+def date(claim: Content, report: Content, rng: random.Random) -> str:
+    claim["evaluations"][0]["date"] = rng.choice(("2999-01-01", "yesterday", "2026-13-01", 20261117.5))
+    fit(claim, report)
+    return REFUSED
+
+
+def address(claim: Content, report: Content, rng: random.Random) -> str:
+    claim["code"]["url"] = rng.choice(
+        ("javascript:alert(1)", 'https://x"onmouseover=alert(1)', "data:text/html,x", "//evil", "x")
+    )
+    fit(claim, report)
+    return REFUSED
+
+
+def elsewhere(claim: Content, report: Content, rng: random.Random) -> str:
+    name = rng.choice(("../report.json", "/etc/passwd", "a/b.json", ".hidden.json", "report.json\n", "REPORT.json", ""))
+    claim["evaluations"][0]["reports"][0]["file"] = name
+    claim["seal"] = seal_of(claim)
+    return REFUSED
+
+
+def script_in_the_claim(claim: Content, report: Content, rng: random.Random) -> str:
+    script = rng.choice(SCRIPTS)
+    fields: tuple[tuple[Any, ...], ...] = (
+        ("method",), ("architecture",), ("data",), ("note",), ("code", "name"), ("code", "version"), ("claimed", "source"),
+        ("claimed", "convention"), ("evaluations", 0, "by"), ("evaluations", 0, "device"), ("evaluations", 0, "recipe"),
+    )  # fmt: skip
+    for path in rng.sample(fields, 4):
+        at(claim, path[:-1])[path[-1]] = script
+    fit(claim, report)
+    return INERT
+
+
+def script_in_the_name(claim: Content, report: Content, rng: random.Random) -> str:
+    claim["name"] = rng.choice(SCRIPTS)
+    fit(claim, report)
+    return REFUSED
+
+
+def script_in_the_report(claim: Content, report: Content, rng: random.Random) -> str:
+    report["method_name"], report["notes"] = rng.choice(SCRIPTS), rng.choice(SCRIPTS)
+    fit(claim, report)
+    return INERT
+
+
+def damaged_claim(claim: Content, report: Content, rng: random.Random) -> str:
+    changed = mangled_json(copy.deepcopy(claim), rng)
+    claim.clear()
+    claim.update(changed if isinstance(changed, dict) else {})
+    return REFUSED
+
+
+def damaged_report(claim: Content, report: Content, rng: random.Random) -> str:
+    changed = mangled_json(copy.deepcopy(report), rng)
+    report.clear()
+    report.update(changed if isinstance(changed, dict) else {})
+    return REFUSED
+
+
+LIES: tuple[Lie, ...] = (
+    number_of_the_claim, number_of_the_report, fitted_number_of_the_report, fitted_number_of_the_claim, overclaim, verdict,
+    changed_hash, changed_seal, swapped, protocol, newer, date, address, elsewhere, script_in_the_claim, script_in_the_name,
+    script_in_the_report, damaged_claim, damaged_report,
+)  # fmt: skip
+
+
+def page_of(entries: list[Entry], refused: list[tuple[str, str]]) -> str:
+    """The whole page with everything that is packed in it."""
+    from creditscope.render.html.board import board_page
+
+    page = board_page(entries, refused)
+    packs = re.findall(r'<script type="application/gzip"[^>]*>([^<]*)</script>', page)
+    inside = [json.loads(gzip.decompress(b64decode(pack))) for pack in packs]
+    return "\n".join([page, *(text for pages in inside for text in pages.values())])
+
+
+def bytes_instead(directory: Path, rng: random.Random, canary: Path) -> str:
+    """A file of the entry that is no JSON any more."""
+    path = directory / rng.choice(("claim.json", "report.json"))
+    data = path.read_bytes()
+    while (made := rng.choice(hostile_bytes(canary)) if rng.random() < 0.3 else mangled_bytes(data, rng)) == data:
+        pass
+    path.write_bytes(made)
+    return REFUSED
+
+
+def lie_once(k: int, good: list[Path], work: Path, rng: random.Random) -> tuple[str, str, str, Entry | None, str]:
+    """(kind, wanted, found, entry, message) of the k-th lie."""
+    directory = work / f"lie-{k}"
+    shutil.copytree(rng.choice(good), directory)
+    path = directory / "claim.json"
+    claim, report = json.loads(path.read_bytes()), json.loads((directory / "report.json").read_bytes())
+    claim["name"] = directory.name
+    fit(claim, report)
+    path.write_bytes(dumped(claim))
+    (directory / "report.json").write_bytes(dumped(report))
+    read_entry(directory)  # as good as it was
+    if k % (len(LIES) + 1) == len(LIES):
+        kind, wanted = "bytes_instead", bytes_instead(directory, rng, work / "canary")
+    else:
+        lie = LIES[k % (len(LIES) + 1)]
+        before = (copy.deepcopy(claim), copy.deepcopy(report))
+        kind, wanted = lie.__name__, lie(claim, report, rng)
+        while (claim, report) == before:  # damage that changed nothing
+            wanted = lie(claim, report, rng)
+        path.write_bytes(dumped(claim))
+        (directory / "report.json").write_bytes(dumped(report))
+    try:
+        entry = read_entry(directory)
+    except CreditscopeError as error:
+        one_line = "\n" not in str(error)
+        return kind, wanted, REFUSED if one_line else "several lines", None, str(error)
+    return kind, wanted, MARKED if entry.reach == "above" and wanted == MARKED else INERT, entry, ""
+
+
+def lies(n: int, seed: int, work: Path) -> tuple[Counter[tuple[str, str]], list[str]]:
+    """(how often each kind came to what, what went wrong) of n lies; what holds is rendered together with what is refused."""
+    rng = random.Random(seed)
+    good = [p for p in sorted(ENTRIES.iterdir()) if len(list(p.glob("*.json"))) == 2]
+    counts: Counter[tuple[str, str]] = Counter()
+    faults: list[str] = []
+    held: list[Entry] = []
+    refused: list[tuple[str, str]] = []
+    for k in range(n):
+        try:
+            kind, wanted, found, entry, message = lie_once(k, good, work, rng)
+        except Exception as error:  # a reader of foreign files raises nothing else
+            faults.append(f"lie {k} of {LIES[k % len(LIES)].__name__}: {type(error).__name__}: {error}"[:300])
+            continue
+        counts[kind, found] += 1
+        if found != wanted:
+            faults.append(f"lie {k} ({kind}) is {found}, not {wanted}: {message}"[:300])
+        if entry is None:
+            refused.append((rng.choice(SCRIPTS), message + rng.choice(SCRIPTS)))
+        else:
+            held.append(entry)
+    if held and (raw := RAW.search(page_of(held, refused[:50]))):
+        faults.append(f"unescaped on the page: {raw[0]}")
+    if (work / "canary").exists():
+        faults.append("something in a file was executed")
+    return counts, faults
+
+
+def main(args: list[str]) -> int:
+    with tempfile.TemporaryDirectory(prefix="creditscope-claims-") as directory:
+        counts, faults = lies(int(args[0]) if args else 500, 0, Path(directory))
+    for (kind, found), count in sorted(counts.items()):
+        print(f"{kind:<30} {found:<10} {count:>5}")
+    for fault in faults[:20]:
+        print(f"  {fault}")
+    print(f"{sum(counts.values())} lies, {len(faults)} faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
