@@ -141,12 +141,13 @@ figures: $(RUNTIME_READY) ## draw the figures of the documentation from results/
 	@$(BIN)/python docs/figures.py
 
 .PHONY: audit-docs
-audit-docs: $(RUNTIME_READY) ## docs/audit.md, its CSV and figure from results/; every network in docs/_build/audit.html
+audit-docs: $(RUNTIME_READY) ## docs/audit.md, docs/field.md, their CSV and figures from results/; every network in docs/_build/audit.html
 	@$(BIN)/python audits/arxiv-2606.21126/page.py
+	@$(BIN)/python audits/field/page.py
 	@mkdir -p docs/_build
 	@$(BIN)/creditscope audit audits/arxiv-2606.21126 --store results --html docs/_build/audit-lines.html > /dev/null
 	@$(BIN)/creditscope report results --html docs/_build/audit.html > /dev/null
-	@echo "docs/audit.md, docs/audit.csv, docs/images/audit.svg, docs/_build/audit.html, docs/_build/audit-lines.html"
+	@echo "docs/audit.md, docs/audit.csv, docs/images/audit.svg, docs/field.md, docs/field.csv, docs/images/field.svg, docs/_build/audit.html, docs/_build/audit-lines.html"
 
 .PHONY: setup
 setup: $(DEV_READY) ## set up .venv for development, and nothing else

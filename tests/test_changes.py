@@ -60,7 +60,7 @@ def test_records_are_measured_and_compared(tmp_path):
     table = diff(tmp_path / "a.npz", tmp_path / "b.npz")
     assert table.row(quantity="growth").value("change") == pytest.approx(2)
     (tmp_path / "a.npz").unlink()
-    with pytest.raises(CreditscopeError, match=r"a\.npz is not there"):
+    with pytest.raises(CreditscopeError, match=r"a\.npz does not exist"):
         diff(tmp_path / "a.npz", tmp_path / "b.npz")
 
 
@@ -105,7 +105,7 @@ def test_as_a_command(tmp_path, capsys):
     assert main(["diff", str(tmp_path / "a.json"), str(tmp_path / "a.json"), "--all"]) == 0
     assert "growth" in capsys.readouterr().out
     assert main(["diff", str(tmp_path / "a.json"), str(tmp_path / "nothing")]) == 2
-    assert "is not there" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
 
 
 def test_bundles_are_compared_by_their_reports(tmp_path):
