@@ -75,8 +75,8 @@ class Proof(Fact):
     independent: bool | None
     """Does a sample get the same logits in other company? Where not, g_l depends on the batch."""
     swap: tuple[float | None, ...]
-    """Per layer: h_l of one sample put into the run of another one; difference of the logits to the sample's own. Where it is
-    not rounding, something goes around h_l."""
+    """Per layer: h_l of one sample put into the run of another one; difference of the logits (small batches of deep networks: of
+    the next state) to the sample's own. Where it is not rounding, something goes around h_l."""
     beside: tuple[str, ...] = ()
     """What the blocks or the model are given beside the stream; it was held to the sample's own in `swap`."""
     gradient: tuple[float | None, ...]
