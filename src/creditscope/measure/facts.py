@@ -361,6 +361,8 @@ class Perturbation(Fact):
     resolution: str
     """Spread of the loss changes over the directions below which a sample counts as not measurable."""
     seed: int
+    layers: tuple[int, ...] | None = None
+    """Layers that were asked for (`layers=`); the means are over these. None: all."""
     reason: str = ""
     """Why it was not measured, if it was not."""
 
@@ -378,6 +380,8 @@ class Nudging(Fact):
     samples: str
     dtype: str
     resolution: str
+    layers: tuple[int, ...] | None = None
+    """As for the perturbation correlation."""
     reason: str = ""
 
 
