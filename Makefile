@@ -28,7 +28,7 @@ JAX_READY := $(VENV)/.ready-jax
 # Exists while .venv is being changed, and names the make that does it. Found with that make gone, it betrays an
 # interrupted set-up, and .venv is made anew.
 BUSY := $(VENV)/.busy
-ifneq ($(filter demo test test-jax test-all format bench mutate fuzz faults starts properties docs figures audit-docs setup,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test test-jax test-all format bench mutate fuzz faults starts census properties docs figures audit-docs setup,$(MAKECMDGOALS)),)
 OTHER := $(shell [ -e $(BUSY) ] || exit 0; other=$$(cat $(BUSY)); \
 	if [ -n "$$other" ] && kill -0 "$$other" 2>/dev/null; then echo "$$other"; else rm -rf $(VENV); fi)
 ifneq ($(OTHER),)
@@ -126,6 +126,10 @@ faults: $(DEV_READY) ## kills and a full disk at every write, 100 faults by chan
 .PHONY: properties
 properties: $(DEV_READY) ## 10 minutes of networks drawn from a grammar; none may be measured wrongly
 	$(ONE_THREAD) $(BIN)/python tests/trust/odd_property.py 10
+
+.PHONY: census
+census: $(DEV_READY) ## every architecture of Hugging Face transformers, tiny; the table of docs/census.md (an hour)
+	$(ONE_THREAD) $(BIN)/python tests/trust/census.py --write docs/census.md
 
 .PHONY: starts
 starts: $(DEV_READY) ## 200 times 2, 4 and 8 drivers at once on a new store; all must succeed
