@@ -103,7 +103,7 @@ def test_over_seeds_orders_of_magnitude_have_a_geometric_mean():
 def test_names_are_unique_and_known_and_thresholds_exist():
     with pytest.raises(CreditscopeError, match="quantity 'gama' is unknown; did you mean 'gamma'"):
         get_quantity("gama")
-    with pytest.raises(CreditscopeError, match="there already"):
+    with pytest.raises(CreditscopeError, match="already exists"):
         register(QUANTITIES["gamma"])
     assert all(q.convention for q in QUANTITIES.values())
     assert all(hasattr(DiagnosticThresholds(), q.threshold) for q in QUANTITIES.values() if q.threshold)

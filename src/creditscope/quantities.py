@@ -114,9 +114,8 @@ class Quantity:
 
     def mean(self, cells: Iterable[Cell]) -> Cell:
         cells = list(cells)
-        log = (
-            self.scale is Scale.LOG
-        )  # an order of magnitude that overflowed is a finding, a cosine that did is no number
+        # an order of magnitude that overflowed is a finding, a cosine that did is no number
+        log = self.scale is Scale.LOG
         values = [c.value for c in cells if c.number is not None or (log and isinstance(c.value, float))]
         if not values:
             return Cell(note=next((c.note for c in cells if c.note), ""))
@@ -263,6 +262,13 @@ def _gamma(row: AuditRow) -> Cell:
     if not values:
         return Cell(note="no credit was given")
     return Cell(mean(values), n=len(values), note="; ".join(sorted(behind)), values=tuple(values))
+
+
+def _certificate(row: AuditRow) -> Cell:
+    """The label of every network that has one; several where they differ."""
+    found = (r.certificate for r in (row.records if isinstance(row, Group) else row.reports))
+    labels = [c.label for c in found if c is not None]
+    return Cell("; ".join(dict.fromkeys(labels)), n=len(labels)) if labels else Cell(note="no certificate was measured")
 
 
 def _margin(null: str) -> Callable[[AuditRow], Cell]:
@@ -416,6 +422,10 @@ for _quantity in (
     Quantity(
         "finding", "verdict", "the protocol finds", "", "verdict over seeds",
         of_group=lambda row: Cell(row.found, n=len(row.reports)), standard=True,
+    ),
+    Quantity(
+        "certificate", "certificate", "certificate", "", "what the updates of the blocks depend on: label of `certify`",
+        of_group=_certificate,
     ),
     Quantity("d1_epoch", "D1", "D1 from epoch", "epochs", "first epoch at which D1 fires", read=_first("D1")),
     Quantity("d2_epoch", "D2", "D2", "epochs", "first epoch at which D2 fires", read=_first("D2")),

@@ -59,6 +59,17 @@ def test_the_classifiers_are_trained_by_adamw_on_their_own_loss():
         torch.testing.assert_close(trained.weight, head.weight, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["greedy", "dtp", "sb", "cb"])
+def test_networks_of_a_rule_do_not_depend_on_the_default_dtype(name):
+    found = Setting(name).gradients()
+    torch.set_default_dtype(torch.float64)
+    try:
+        again = Setting(name).gradients()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found.keys() == again.keys()
+
+
 # ---- predictive coding ------------------------------------------------------------------------------------------------
 
 

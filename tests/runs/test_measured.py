@@ -9,6 +9,9 @@ from tests.runs.driver import TINY
 
 from creditscope.cli import main
 from creditscope.files import dump_json, sha256_file, write_atomic
+from creditscope.quantities import get_quantity
+from creditscope.runs.archive import Archive, write_archive
+from creditscope.runs.groups import audit
 from creditscope.runs.record import records_of
 from creditscope.runs.store import Store
 from creditscope.training.loop import train
@@ -47,6 +50,15 @@ def test_profile_and_certificate_are_added(tmp_path, capsys):
     assert record.profile is not None
     assert record.profile.margin is not None
     assert record.profile.margin.pp == expected["pp"]
+    write_archive(store, [spec.hash, spec.null("matched").hash], tmp_path / "archive")
+    archived = Archive(tmp_path / "archive")
+    for found in (record, archived.read(spec.hash)):
+        assert found.certificate is not None
+        assert found.certificate.to_dict() == content["certificate"]
+        (group,) = audit([found])
+        assert get_quantity("certificate").over(group).value == content["certificate"]["label"]
+    assert archived.read(spec.null("matched").hash).certificate is None
+    assert [r.certificate for r in archived.full_reports() if r.run == spec.hash] == [record.certificate]
     for part in ("certificate", "profile"):
         older = json.loads(kept.read_text())
         (older if part in older else older["facts"])[part] = None

@@ -72,7 +72,9 @@ def test_audit_shows_every_number_of_a_group_and_counts_failures():
     assert row.value("reference_norm_128") == pytest.approx(4e-9)
     assert row.value("finding").outcome is Outcome.FAIL
     assert len(row.runs) == row.value("seeds") == 3
-    assert conclusion(found).startswith("1 of 3 methods fail the protocol (dfa(rms)); by accuracy and Γ alone S1 accepts 1")
+    assert conclusion(found).startswith(
+        "1 of 3 methods fail the protocol (dfa(rms)); by accuracy and Γ alone S1 accepts 1"
+    )
     assert conclusion(table("audit", pool(*CLASSIC[:2], (DFA, 0.5, 0.35, {})))).startswith("0 of 3 methods fail")
 
 

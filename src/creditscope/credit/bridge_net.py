@@ -55,7 +55,7 @@ class Learner:
     """A network and the AdamW that trains it; everything of both is in `state`."""
 
     def __init__(self, net: nn.Module, lr: float) -> None:
-        self.net = net
+        self.net = net = net.float()  # whatever torch's default dtype is
         self.optimizer = AdamW(dict(net.named_parameters()), lr, weight_decay=0.01)
 
     def step(self, loss: Tensor) -> None:

@@ -99,8 +99,8 @@ class CreditBridge(CreditRule):
         o = self.options
         self.widths, self.n_classes = widths, n_classes
         net = BridgeNet([d + REMOVED for d in widths], 1, o.width, o.layers, n_classes, o.condition)
-        self.target = copy.deepcopy(net).requires_grad_(False)
         self.learner = Learner(net, o.lr)
+        self.target = copy.deepcopy(net).requires_grad_(False)
 
     def attach(self, stream: Stream) -> None:
         require_widths(self.name, self.widths, stream.widths)

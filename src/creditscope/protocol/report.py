@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from creditscope.display import Shown
 from creditscope.errors import CreditscopeError
@@ -105,12 +105,18 @@ def stored_facts(data: Any, source: str = "the report") -> Facts:
     return _validated(Facts, data.get("facts") if isinstance(data, dict) else data, source)
 
 
-Model = TypeVar("Model", bound=BaseModel)
+def stored_certificate(data: Any, source: str = "the report") -> Certificate | None:
+    """The certificate of a stored report; None where it has none."""
+    found = data.get("certificate") if isinstance(data, dict) else None
+    return None if found is None else _validated(Certificate, found, source)
+
+
+Model = TypeVar("Model")
 
 
 def _validated(kind: type[Model], data: Any, source: str) -> Model:
     try:
-        return kind.model_validate_json(json.dumps(data))
+        return TypeAdapter(kind).validate_json(json.dumps(data))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

@@ -16,7 +16,7 @@ from typing import Any
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_json, dump_line, locked, read_json, write_atomic
 from creditscope.measure.facts import Facts
-from creditscope.protocol.report import DiagnosticReport, make_report
+from creditscope.protocol.report import DiagnosticReport, make_report, stored_certificate
 from creditscope.runs.record import NotMeasured, Record, facts_of
 from creditscope.runs.store import COLUMNS, Row, Store, described, the_one
 from creditscope.training.spec import RunSpec, recorded_spec
@@ -97,7 +97,8 @@ class Archive:
                 facts = record.full(None)
             except NotMeasured:
                 continue
-            found.append(make_report(facts, method_name=record.spec.label, run=record.spec.hash))
+            report = make_report(facts, method_name=record.spec.label, run=record.spec.hash)
+            found.append(report if record.certificate is None else report.with_certificate(record.certificate))
         return found
 
 
@@ -118,6 +119,7 @@ def read_run(path: Path) -> Record:
         trajectory, report, full = content["trajectory"], content["report"], content["full"]
         lines = [int(line["epoch"]) for line in trajectory]
         facts = {name: facts_of(value, spec, str(path)) for name, value in full.items()}
+        certificate = stored_certificate(full.get(FINAL), str(path))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CreditscopeError(f"{path} is not a run of an archive: {type(error).__name__}: {error}") from None
     if spec.hash != path.stem or lines != list(range((spec.epochs or 0) + 1)):
@@ -132,12 +134,13 @@ def read_run(path: Path) -> Record:
         return facts[name]
 
     facts_of(report, spec, str(path))
-    return Record(spec, trajectory, report, path, measured, versions)
+    return Record(spec, trajectory, report, path, measured, versions, lambda: certificate)
 
 
 def facts_only(report: dict[str, Any]) -> dict[str, Any]:
-    """A stored report without what follows from its facts."""
-    return {k: report[k] for k in ("schema_version", "facts", "headline_acc", "n_test") if k in report}
+    """A stored report without what follows from its facts; a certificate is measured, and stays."""
+    kept = ("schema_version", "facts", "headline_acc", "n_test", "certificate")
+    return {k: report[k] for k in kept if k in report}
 
 
 def command(spec: RunSpec) -> str:

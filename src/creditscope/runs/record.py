@@ -4,6 +4,7 @@ spec         the settings, and by their hash the name of the run
 trajectory   one line per epoch (0: before training): accuracy, train loss, norms, cosines, the checks that fired then
 report       the facts of the final network as they were stored; a verdict that stands beside them is not read
 full         the facts of level full, of the final network or of a kept epoch
+certificate  what the updates of the final network depend on, where it was measured
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from creditscope.credit.base import trained_layers
 from creditscope.errors import CreditscopeError
+from creditscope.files import read_json
+from creditscope.measure.certificate import Certificate
 from creditscope.measure.facts import DepthProfile, Facts
 from creditscope.measure.recount import recounted
-from creditscope.protocol.report import stored_facts
+from creditscope.protocol.report import stored_certificate, stored_facts
 from creditscope.training.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -66,6 +69,7 @@ class Record:
     """Level full at an epoch (None: the final network)."""
     versions: dict[str, str] = field(default_factory=dict)
     """Libraries that trained it."""
+    certified: Callable[[], Certificate | None] = lambda: None
 
     @property
     def accuracy(self) -> float:
@@ -90,6 +94,11 @@ class Record:
             return self.full(None).profile
         except NotMeasured:
             return None
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """Of the final network; None where nobody has measured it."""
+        return self.certified()
 
     @cached_property
     def counting(self) -> tuple[int, ...]:
@@ -132,8 +141,10 @@ def records_of(
         if store.has(spec):
             try:
                 bundle = store.bundle(spec)
-                full = _measurer(store, spec, data_dir)
-                found.append(Record(spec, bundle.trajectory, bundle.report, bundle.path, full, bundle.versions))
+                full, certified = _measurer(store, spec, data_dir), _certified(store, spec)
+                found.append(
+                    Record(spec, bundle.trajectory, bundle.report, bundle.path, full, bundle.versions, certified)
+                )
             except CreditscopeError as error:
                 problems.append(str(error))
     return found, problems
@@ -145,6 +156,11 @@ def _measurer(store: Store, spec: RunSpec, data_dir: str | Path | None) -> Calla
         return facts_of(store.cached(name, lambda: measure_full(store.bundle(spec), epoch, data_dir)), spec, name)
 
     return full
+
+
+def _certified(store: Store, spec: RunSpec) -> Callable[[], Certificate | None]:
+    path = store.root / "full" / f"{spec.hash}.json"
+    return lambda: stored_certificate(read_json(path, "measured facts"), str(path)) if path.is_file() else None
 
 
 def measure_full(bundle: Bundle, epoch: int | None, data_dir: str | Path | None) -> dict[str, Any]:

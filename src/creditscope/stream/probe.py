@@ -64,6 +64,7 @@ class Call:
     """(segment, index, path) of the operation that gave each of them, where one was seen."""
     output: Any = None
     output_edges: dict[Path, Edge] = field(default_factory=dict)
+    output_versions: dict[Path, int] = field(default_factory=dict)
 
 
 class Watch(TorchFunctionMode):
@@ -168,6 +169,7 @@ class Probe:
             out = distinct(out, arguments_of(args, kwargs), call.versions)
             call.output = out
             call.output_edges = edges_in(out)
+            call.output_versions = {path: t._version for path, t in tensors_in(out)}
             self.operations.append([])
             self._edges.append([])
             watch.block_ends()

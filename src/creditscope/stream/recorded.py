@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -303,7 +303,7 @@ class Reduction:
     """Undoes the mean over samples that a gradient was taken of."""
 
     def __init__(self, reduction: str, batch_size: int | str | None) -> None:
-        if hasattr(batch_size, "__index__") and not isinstance(batch_size, bool):
+        if isinstance(batch_size, SupportsIndex) and not isinstance(batch_size, bool):
             batch_size = index(batch_size)  # an integer of numpy, too
         self.reduction, self.size = reduction, batch_size
         self.said = ""

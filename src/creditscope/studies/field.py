@@ -68,6 +68,7 @@ STUDY = Study(
         "reference_norm_128",
         "gamma",
         "deep_cosine",
+        "certificate",
         "finding",
     ),
     order=lambda g: (g.spec.method != "bp", -sum(g.accuracies) / max(1, len(g.accuracies))),
