@@ -9,7 +9,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from tests.e2e.pages import BLOCK, DOCS, ROOT
+from tests.e2e.pages import BLOCK, DOCS, ROOT, anchors
 
 README = (ROOT / "README.md").read_text()
 LONGEST = 40
@@ -32,6 +32,12 @@ def of_docs(name: str, place: Path = DOCS) -> ModuleType:
 def records(prefix: str) -> dict:
     (found,) = (ROOT / "results" / "runs").glob(f"{prefix}*.json")
     return json.loads(found.read_text())
+
+
+def groups(pattern: str, text: str) -> tuple[str, ...]:
+    found = re.search(pattern, text, re.DOTALL)
+    assert found is not None, pattern
+    return found.groups()
 
 
 def sentences(text: str) -> list[str]:
@@ -65,7 +71,7 @@ def test_the_readme_is_about_a_hundred_lines_and_its_tables_are_narrow():
 
 def test_the_surprising_fact_is_that_of_the_runs_it_names():
     """Γ, accuracy and baseline of Credit Bridge: the mean over the three runs of its spec, from the files."""
-    shown, null = re.search(r"runs show (\w+) --store.*?baseline is `(\w+)`", README, re.DOTALL).groups()
+    shown, null = groups(r"runs show (\w+) --store.*?baseline is `(\w+)`", README)
 
     def same(prefix):
         spec = records(prefix)["spec"]
@@ -113,7 +119,7 @@ def test_the_first_figure_shows_the_stored_profiles():
     for label, name in of_docs("figures").CURVES.items():
         curves = [[state["accuracy"] for state in p["curve"]] for p in stored[label].values()]
         assert len(curves) == 3
-        told = re.search(rf"{re.escape(name)}: ([^;]+);", drawn)[1]
+        (told,) = groups(rf"{re.escape(name)}: ([^;]+);", drawn)
         shown = [float(v) for v in re.findall(r"layer \d+ ([\d.]+)", told)]
         assert shown == pytest.approx(np.mean(curves, axis=0), abs=6e-4)
 
@@ -134,16 +140,14 @@ def test_the_figure_of_d3_shows_the_accuracies_of_the_runs():
         r = json.loads(path.read_text())
         if all(r["spec"].get(k) == v for k, v in spec.items()) and r["spec"]["terminal_norm"]:
             found[r["spec"]["seed"]] = r["trajectory"][-1]["accuracy"]
-    told = re.search(r"accuracy\. bp: ([^;]+),", drawn)[1]
+    (told,) = groups(r"accuracy\. bp: ([^;]+),", drawn)
     assert {int(s): float(v) for s, v in re.findall(r"seed (\d+) ([\d.]+)", told)} == pytest.approx(found, abs=6e-4)
 
 
 def test_first_uses_of_a_word_become_links_to_the_glossary():
-    docutils = pytest.importorskip("docutils")
-    del docutils
-    from docutils import nodes
-    from docutils.utils import new_document
-
+    reason = "pip install 'creditscope[docs]' builds the site"
+    nodes = pytest.importorskip("docutils.nodes", reason=reason)
+    new_document = pytest.importorskip("docutils.utils", reason=reason).new_document
     links = of_docs("glossary_links", DOCS / "_ext")
     tree = new_document("page")
     title, first, second = nodes.title("", "A null"), nodes.paragraph(), nodes.paragraph()
@@ -166,8 +170,7 @@ def test_first_uses_of_a_word_become_links_to_the_glossary():
 
 
 def test_every_glossary_entry_can_be_linked():
-    from tests.e2e.pages import anchors
-
+    pytest.importorskip("docutils", reason="pip install 'creditscope[docs]' builds the site")
     words = of_docs("glossary_links", DOCS / "_ext").words()
     assert {w.anchor for w in words} <= anchors(DOCS / "glossary.md")
     forms = [form.lower() for w in words for form in w.forms]
