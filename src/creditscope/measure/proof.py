@@ -48,9 +48,8 @@ RESOLUTION_STEPS = 100
 SEED = 20261117
 
 
-def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
-    """Call inside `untouched(stream.model)`, with a batch of the measurement."""
-    example, n = few_samples(stream.model, inputs, len(y))
+def own_states(stream: Stream, example: Any) -> tuple[Tensor, list[Tensor], float]:
+    """The model's own logits, the states of the stream, and how far its logits are from the model's; refused beyond rounding."""
     with torch.no_grad():
         own = logits_of(call_model(stream.model, example))
         states, logits = _states(stream, example)
@@ -60,6 +59,13 @@ def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
             f"the logits seen through the stream are not the model's own (relative difference {error:.2g}); a model must give "
             "the same logits twice: switch off what is random in eval mode"
         )
+    return own, states, error
+
+
+def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
+    """Call inside `untouched(stream.model)`, with a batch of the measurement."""
+    example, n = few_samples(stream.model, inputs, len(y))
+    own, states, error = own_states(stream, example)
     independent = _independent(stream, example, n, own)
     whole = n == len(y) > SAMPLES  # the model takes batches of one size only
     swaps: list[float | None] = [None] * len(states)
