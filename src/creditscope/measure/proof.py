@@ -49,25 +49,31 @@ RESOLUTION_STEPS = 100
 SEED = 20261117
 
 
-def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
-    """Call inside `untouched(stream.model)`, with a batch of the measurement."""
-    example, n = few_samples(stream.model, inputs, len(y))
-    whole = n == len(y) > SAMPLES  # the model takes batches of one size only
-    reference: _Reference | None = None
+def own_states(
+    stream: Stream, example: Any, seen: tuple[list[Tensor], Tensor] | None = None
+) -> tuple[Tensor, list[Tensor], float]:
+    """The model's own logits, the states of the stream, and how far its logits are from the model's; refused beyond rounding.
+
+    seen: states and logits of the stream, where a run has them already.
+    """
     with torch.no_grad():
         own = logits_of(call_model(stream.model, example))
-    if _in_own_dtype(stream):
-        reference = _reference(stream, example, y[:n], loss_fn)
-        states, logits = reference[0], reference[3]
-    else:
-        with torch.no_grad():
-            states, logits = _states(stream, example)
+        states, logits = seen or _states(stream, example)
     error = difference(logits, own)
     if error > _rounding(own):
         raise CreditscopeError(
             f"the logits seen through the stream are not the model's own (relative difference {error:.2g}); a model must give "
             "the same logits twice: switch off what is random in eval mode"
         )
+    return own, states, error
+
+
+def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
+    """Call inside `untouched(stream.model)`, with a batch of the measurement."""
+    example, n = few_samples(stream.model, inputs, len(y))
+    whole = n == len(y) > SAMPLES  # the model takes batches of one size only
+    reference = _reference(stream, example, y[:n], loss_fn) if _in_own_dtype(stream) else None
+    own, states, error = own_states(stream, example, reference and (reference[0], reference[3]))
     finite = all(bool(t.isfinite().all()) for t in (own, *states))
     at_once = max(n, min(AT_ONCE, len(y)))  # no run is larger than a batch of the measurement
     swaps: list[float | None] = [None] * len(states)
