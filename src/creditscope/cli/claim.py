@@ -20,8 +20,8 @@ NOT_HELD = 3
 
 @dataclass
 class New:
-    """Make an entry of the board: a directory with the claim and its report. A bundle is measured (with its nulls beside it and a
-    certificate); a report is taken as it is. What neither knows is asked for on a terminal, and must be given elsewhere.
+    """Make an entry of the board: a directory with the claim and its report. A bundle is measured, with its nulls and a
+    certificate; a report is taken as it is. A terminal asks for what is still missing; a script must give it.
 
     Example: creditscope claim new report.json --out board/entries/my-rule --by "A. Author" --code my-code --data digits
     """
@@ -39,36 +39,36 @@ class New:
     accuracy: float | None = None
     """Claimed test accuracy, a fraction (default: what the report states)."""
     gamma: float | None = None
-    """Claimed Γ, where one is claimed."""
+    """Claimed Γ, if any."""
     convention: str = ""
-    """By which convention they are claimed: seeds, layers, test set."""
+    """Convention of the claimed numbers: seeds, layers, test set."""
     claim_source: str = ""
-    """Where the claim stands: a table, a section."""
+    """Where the claim is made: a table, a section."""
     code: str | None = None
     """Name of the code that trained the network."""
     code_version: str = ""
     code_url: str = ""
     licence: str = ""
-    """Of that code."""
+    """Licence of that code."""
     paper: str = ""
     """Title of the paper."""
     paper_url: str = ""
     year: int | None = None
     by: str | None = None
-    """Who audited: a name or an account."""
+    """Who did the audit: a name or an account."""
     device: str | None = None
     """What it ran on (default: this machine's kind of processor)."""
     seeds: tuple[int, ...] = ()
     """Seeds behind the accuracies, in their order (default: of a bundle its own, else 0, 1, ...)."""
     null: tuple[float, ...] = ()
-    """Accuracies of the frozen-blocks null, one per seed; needed where a report is of several seeds."""
+    """Accuracies of the frozen-blocks null, one per seed; needed if a report covers several seeds."""
     null_kind: Literal["matched", "bp", "kind unstated"] = "kind unstated"
-    """What --null is; as it was told to `diagnose`."""
+    """Kind of --null, as given to `diagnose`."""
     recipe: str = ""
     """What to run to get the report."""
     note: str = ""
     certify: bool = True
-    """Of a bundle: also make the locality certificate."""
+    """For a bundle: also make the locality certificate."""
     data_dir: Path | None = None
     """Where the CIFAR files are."""
 
@@ -134,7 +134,8 @@ class New:
 
 @dataclass
 class Add:
-    """Add an evaluation to an entry: by others, who correct or confirm it, or a newer audit of its own. What is there stays.
+    """Add an evaluation to an entry: an external one that corrects or confirms it, or a newer audit of your own. What is
+    there stays.
 
     Example: creditscope claim add board/entries/my-rule report.json --by "B. Reader" --note "null trained twice as long"
     """
@@ -152,7 +153,7 @@ class Add:
     seeds: tuple[int, ...] = ()
     """Seeds behind the accuracies (default: 0, 1, ...)."""
     null: tuple[float, ...] = ()
-    """Accuracies of the frozen-blocks null, one per seed; needed where a report is of several seeds."""
+    """Accuracies of the frozen-blocks null, one per seed; needed if a report covers several seeds."""
     null_kind: Literal["matched", "bp", "kind unstated"] = "kind unstated"
     """What --null is."""
     note: str = ""
@@ -182,8 +183,8 @@ class Add:
 
 @dataclass
 class Check:
-    """Does a claim hold together? Schema, seal, hashes, numbers that follow from each other, and a verdict that follows from the
-    facts. --retrain trains the networks again where creditscope trained them. Exit code 3 where an entry does not hold.
+    """Check an entry: schema, seal, hashes, numbers that follow from each other, and a verdict that follows from the
+    facts. --retrain trains the networks again if creditscope trained them. Exit code 3 if an entry does not hold.
 
     Example: creditscope claim check board/entries/dfa-rms-embedded --retrain
     """
@@ -237,7 +238,7 @@ class Check:
 
 @dataclass
 class Seal:
-    """Seal a claim anew after its file was edited by hand: the seal is the hash of everything else in it.
+    """Seal a claim again after editing its file by hand: the seal is the hash of everything else in it.
 
     Example: creditscope claim seal board/entries/my-rule
     """

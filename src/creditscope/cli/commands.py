@@ -70,19 +70,19 @@ PITFALLS = Group(
 )
 CLAIM = Group(
     "make, check and seal a claim for the board, and draw its badge",
-    "a claim on a method with the reports that audit it, each named by its hash",
+    "a claim about a method, with the reports that audit it",
     {
         "new": Command("claim.New", "make an entry from a bundle or a report (asks for what it cannot find there)"),
         "add": Command("claim.Add", "add an external evaluation, or a newer audit, to an entry"),
         "check": Command("claim.Check", "schema, seal, hashes, and that every verdict follows from the facts"),
-        "seal": Command("claim.Seal", "seal a claim anew after its file was edited by hand"),
+        "seal": Command("claim.Seal", "seal a claim again after editing its file by hand"),
         "badge": Command("claim.Badge", "an SVG with the verdict and the protocol version"),
     },
     "Example: creditscope claim check board/entries/dfa-rms-embedded",
 )
 BOARD = Group(
     "list a board of claims, and build its page",
-    "claims of the field next to what their reports show",
+    "published claims next to what their audits show",
     {
         "list": Command("board.List", "one line per entry: claimed, audited, margin, verdict"),
         "build": Command("board.Build", "a static page from a directory of entries"),
