@@ -37,4 +37,4 @@ def rooms() -> str:
             assert path is not None
             about = (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()[0]
             rows.append([f"`{name}{'/' if path.name == '__init__.py' else '.py'}`", plain(about)])
-    return table(["room", "what it is"], rows)
+    return table(["module", "what it is"], rows)
