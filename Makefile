@@ -28,7 +28,7 @@ JAX_READY := $(VENV)/.ready-jax
 # Exists while .venv is being changed, and names the make that does it. Found with that make gone, it betrays an
 # interrupted set-up, and .venv is made anew.
 BUSY := $(VENV)/.busy
-ifneq ($(filter demo test test-jax test-all format bench mutate fuzz faults starts properties docs figures audit-docs setup,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test test-jax test-all format bench mutate fuzz faults starts census properties docs figures audit-docs board setup,$(MAKECMDGOALS)),)
 OTHER := $(shell [ -e $(BUSY) ] || exit 0; other=$$(cat $(BUSY)); \
 	if [ -n "$$other" ] && kill -0 "$$other" 2>/dev/null; then echo "$$other"; else rm -rf $(VENV); fi)
 ifneq ($(OTHER),)
@@ -127,6 +127,10 @@ faults: $(DEV_READY) ## kills and a full disk at every write, 100 faults by chan
 properties: $(DEV_READY) ## 10 minutes of networks drawn from a grammar; none may be measured wrongly
 	$(ONE_THREAD) $(BIN)/python tests/trust/odd_property.py 10
 
+.PHONY: census
+census: $(DEV_READY) ## every architecture of Hugging Face transformers, tiny; the table of docs/census.md (an hour)
+	$(ONE_THREAD) $(BIN)/python tests/trust/census.py --write docs/census.md
+
 .PHONY: starts
 starts: $(DEV_READY) ## 200 times 2, 4 and 8 drivers at once on a new store; all must succeed
 	$(ONE_THREAD) $(BIN)/python tests/trust/starts.py 200 --record
@@ -148,6 +152,12 @@ audit-docs: $(RUNTIME_READY) ## docs/audit.md, docs/field.md, their CSV and figu
 	@$(BIN)/creditscope audit audits/arxiv-2606.21126 --store results --html docs/_build/audit-lines.html > /dev/null
 	@$(BIN)/creditscope report results --html docs/_build/audit.html > /dev/null
 	@echo "docs/audit.md, docs/audit.csv, docs/images/audit.svg, docs/field.md, docs/field.csv, docs/images/field.svg, docs/_build/audit.html, docs/_build/audit-lines.html"
+
+.PHONY: board
+board: $(RUNTIME_READY) ## check the claims in board/ and build their page in docs/_build/board
+	@$(BIN)/creditscope claim check board
+	@mkdir -p docs/_build
+	@$(BIN)/creditscope board build board --out docs/_build/board
 
 .PHONY: setup
 setup: $(DEV_READY) ## set up .venv for development, and nothing else

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import diagnose, epoch, peers, readouts, rules, startup, steps, studies
+from benchmarks import diagnose, epoch, large, monitoring, peers, readouts, rules, startup, steps, studies
 from benchmarks.harness import Row, as_json, from_json, markdown, text
 
 START, END = "<!-- table of make bench -->", "<!-- end of the table -->"
@@ -28,6 +28,8 @@ def main() -> None:
         "peers": peers.run,
         "epoch": lambda rounds: epoch.run(max(3, rounds // 5)),
         "diagnose": lambda rounds: diagnose.run(max(3, rounds // 3)),
+        "large": lambda rounds: large.run(max(1, rounds // 8)),
+        "monitor": lambda rounds: monitoring.run(max(3, rounds // 3)),
         "profile": lambda rounds: readouts.run(max(2, rounds // 5)),
         "studies": lambda rounds: studies.run(max(1, rounds // 3)),
         "startup": lambda rounds: startup.run(max(3, rounds // 3)),

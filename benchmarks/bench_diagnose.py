@@ -40,9 +40,10 @@ def plain(model: nn.Module, batches: Batches) -> None:
     model.zero_grad(set_to_none=True)
 
 
-def peak_bytes(call: Callable[[], None]) -> int:
-    """The largest sum of tensor bytes alive at once, beyond those alive at the start."""
-    call()  # what is set up once is no part of it
+def peak_bytes(call: Callable[[], None], first: bool = True) -> int:
+    """The largest sum of tensor bytes alive at once, beyond those alive at the start. first: call it once before."""
+    if first:
+        call()  # what is set up once is no part of it
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         call()
     changes = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]  # type: ignore[union-attr]

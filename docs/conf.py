@@ -29,5 +29,6 @@ html_theme = "furo"
 html_title = f"creditscope {release}"
 html_static_path = ["_static"]
 html_css_files = ["creditscope.css"]
+html_js_files = ["creditscope.js"]
 html_math_renderer = "mathml"
 html_copy_source = html_show_sourcelink = False

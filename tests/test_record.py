@@ -92,7 +92,7 @@ def test_a_record_with_data_to_fit_has_a_profile(tmp_path, capsys):
     profile = json.loads((tmp_path / "r.json").read_text())["facts"]["profile"]
     assert profile["n_fit"] == 500
     assert profile["margin"] is not None
-    assert main(["diagnose", str(tmp_path / "r.npz"), "--no-profile", "--full"]) == 0
+    assert main(["diagnose", str(tmp_path / "r.npz"), "--no-profile", "--full", "--long"]) == 0
     assert "needs loss_from" in capsys.readouterr().out
     assert main(["diagnose", str(tmp_path / "r.npz"), "--null", "x"]) == 2
     assert "its header states the null" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Every built-in rule on the embedded data set: python board/recipes/embedded.py [OUT] [RUNS]
+"""Every built-in rule on the embedded data set: python board/recipes/embedded.py [OUT] [RUNS] [RULE ...]
 
 A residual MLP (width 64, 4 blocks) trained for 8 epochs by each rule at its defaults, with its matched null, the BP null and BP
 itself, one seed, then measured with its depth profile and certified. About ten minutes on one core; RUNS keeps the bundles, so
@@ -32,10 +32,12 @@ def trained(spec: RunSpec, runs: Path) -> Bundle:
     return train(spec, runs / spec.slug)
 
 
-def main(out: Path, runs: Path) -> None:
+def main(out: Path, runs: Path, only: list[str]) -> None:
     data = load_dataset("quadratic")
     for rule in RULES:
         spec = RunSpec(**COMMON, **rule)
+        if only and spec.label not in only:
+            continue
         bundle = trained(spec, runs)
         related = {kind: trained(null, runs).accuracy for kind, null in _related(spec).items()}
         bp = related.pop("bp_trained")
@@ -89,4 +91,4 @@ def _related(spec: RunSpec) -> dict[str, RunSpec]:
 
 
 if __name__ == "__main__":
-    main(out_of(), Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "runs" / "board")
+    main(out_of(), Path(sys.argv[2]) if len(sys.argv) > 2 else ROOT / "runs" / "board", sys.argv[3:])

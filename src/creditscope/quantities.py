@@ -114,9 +114,8 @@ class Quantity:
 
     def mean(self, cells: Iterable[Cell]) -> Cell:
         cells = list(cells)
-        log = (
-            self.scale is Scale.LOG
-        )  # an order of magnitude that overflowed is a finding, a cosine that did is no number
+        # an order of magnitude that overflowed is a finding, a cosine that did is no number
+        log = self.scale is Scale.LOG
         values = [c.value for c in cells if c.number is not None or (log and isinstance(c.value, float))]
         if not values:
             return Cell(note=next((c.note for c in cells if c.note), ""))

@@ -37,6 +37,8 @@ def test_an_entry_reads_back_as_it_was_made(tmp_path):
     audit = entry.current
     assert audit.status == report.status
     assert audit.accuracies == report.headline_acc
+    assert report.facts.depth is not None
+    assert audit.margin is not None
     margins = {m.null: m.margin_pp for m in report.facts.depth.margins}
     assert audit.margin.margin_pp == pytest.approx(100 * (report.headline_acc[0] - audit.stated.nulls["matched"][0]))
     assert audit.margin.margin_pp == margins["matched"]
@@ -86,6 +88,8 @@ def test_a_link_is_not_followed(tmp_path):
 
 def test_a_report_that_contradicts_itself_is_not_written(tmp_path):
     report = stored_report()
+    assert report.facts.depth is not None
+    assert report.facts.depth.bp_margin is not None
     scale = report.facts.scale.model_copy(update={"growth": 1.01 * report.facts.scale.growth})
     wrong = make_report(
         report.facts.model_copy(update={"scale": scale}),
@@ -145,6 +149,8 @@ def test_an_external_evaluation_stands_beside_the_audit_and_may_contest_it(tmp_p
         entry.path, [stronger], by="a reader", kind="external", seeds=[0], note="a null trained longer"
     )
     assert added.current.status == "pass"
+    assert added.by_others is not None
+    assert added.by_others.margin is not None
     assert added.by_others.status == "fail"
     assert added.by_others.margin.margin_pp == pytest.approx(-5.0)
     assert added.contested

@@ -244,6 +244,8 @@ def test_a_second_rule_of_one_name_is_refused_by_every_command(text, name, comma
         message = capsys.readouterr().err
         assert name in message
         assert message.count("\n") == 1
+    with pytest.raises(CreditscopeError, match="exists already"):  # and where a built-in rule is asked for by its name
+        registry.rule_class("bp")
 
 
 def test_two_files_of_one_name_are_two_files(tmp_path, monkeypatch):

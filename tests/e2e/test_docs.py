@@ -227,6 +227,12 @@ def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path: Path, 
         assert "<!-- generated:" not in html
     assert "<math" in (out / "protocol.html").read_text()
     assert "credit_from_grads" in (out / "api.html").read_text()
+    for page in ("quickstart", "checks/d3", "review"):
+        address = f'href="{"../" * page.count("/")}glossary.html#null"'
+        assert (out / f"{page}.html").read_text().count(address) == 1, f"{page}: the first null is a link, and no other"
+    found = (out / "searchindex.js").read_text()
+    for word in ("null", "seed", "cosin"):  # as the index stems them
+        assert re.search(rf'\b{word}"?:', found), f"search does not find {word}"
 
 
 def test_the_table_of_rooms_is_that_of_the_contract():

@@ -1,6 +1,6 @@
 """How good is the profile's estimate of the depth margin? Each network that has a trained matched null gives a point.
 
-    python tests/trust/calibration.py train STORE [--data-dir DIR]       the grid, short runs first; goes on where it stopped
+    python tests/trust/calibration.py train STORE [--data-dir DIR]       what the grid has and calibration.csv has not yet
     python tests/trust/calibration.py measure STORE... [--data-dir DIR]  a line of calibration.csv for each network not in it
     python tests/trust/calibration.py page                              figure and tables of docs/depth-profile.md
 
@@ -35,6 +35,7 @@ from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.stream.interface import InterfaceStream
 from creditscope.stream.twins import frozen_blocks
+from creditscope.studies.field import OTHERS, RELATIVES
 from creditscope.training.bundle import Bundle, is_bundle, load_bundle
 from creditscope.training.loop import train
 from creditscope.training.spec import RunSpec, make_spec
@@ -80,6 +81,20 @@ KIN = [{**rule, **change} for rule in [*BP, *FEEDBACK[:4]] for change in ({"pena
 LEARNED: Rules = [{"method": m, "credit_norm": n} for m in ("sb", "cb") for n in ("none", "rms")]
 PLAIN = [{k: v for k, v in rule.items() if k != "credit_site"} for rule in FEEDBACK[4:]]
 MANY = [*BP, *FEEDBACK, *CLIPPED, *KIN]
+FIELD: Rules = [*RELATIVES, *OTHERS]
+NEAR: Rules = [
+    {**rule, **change}
+    for rule in (BP[0], FEEDBACK[0], FEEDBACK[2], {"method": "kp"}, {"method": "greedy"})
+    for change in ({}, {"train_last": 1}, {"penalty": 0.01})
+]
+"""Whose margins, shortly trained, lie on both sides of the threshold; three of them share a null."""
+SIZES = {
+    "quadratic": (20_000, 4_000),
+    "student": (20_000, 4_000),
+    "cifar10": (50_000, 10_000),
+    "cifar100": (50_000, 10_000),
+}
+"""Samples to train and to test."""
 Round = tuple[dict[str, Any], Rules, int, int | None]
 
 
@@ -94,6 +109,12 @@ def grid() -> list[tuple[RunSpec, int | None]]:
     some = 10_000
     longer: dict[str, Any] = {"width": 64, "epochs": 5, "batch_size": 32, "lr": 2e-3}
     rounds: list[Round] = [
+        ({**small, "epochs": 1}, NEAR, 7, None),
+        ({**small, "epochs": 2}, NEAR, 8, None),
+        ({**small, "depth": 2, "epochs": 2}, NEAR, 9, None),
+        ({**small, "lr": 5e-4, "epochs": 2}, NEAR, 10, None),
+        (small, [*FIELD, *RANDOM, *LEARNED], 42, None),
+        ({**small, "epochs": 2}, EP, 42, None),
         (small, MANY, 42, None),
         ({**images, **ten}, MANY, 42, some),
         ({**images, **hundred}, MANY, 42, some),
@@ -103,9 +124,7 @@ def grid() -> list[tuple[RunSpec, int | None]]:
         ({**small, "width": 128, "depth": 4, "epochs": 15}, [*BP, *FEEDBACK, *CLIPPED], 42, None),
         ({**longer, **hundred}, MANY, 42, some),
         ({**tokens, **ten}, [*BP, *FEEDBACK, *KIN[::2]], 42, some),
-        (small, [*RANDOM, *LEARNED], 42, None),
         ({**longer, **ten}, [*MANY, *LEARNED], 123, some),
-        ({**small, "epochs": 2}, EP, 42, None),
         (maps, [*BP, *PLAIN], 42, 4_000),
         ({**tokens, **hundred}, [*BP, *FEEDBACK[:4]], 42, some),
         ({**ten, "width": 128, "epochs": 5}, [*BP, *FEEDBACK, *CLIPPED], 42, None),
@@ -136,8 +155,11 @@ def part(dataset: Dataset, n: int | None) -> Dataset:
 def train_grid(store: Path, data_dir: Path | None) -> None:
     store.mkdir(parents=True, exist_ok=True)
     data: dict[tuple[str, int | None], Dataset] = {}
+    known = {(p["run"], p["train_samples"]) for p in read_points()}
     with locked(store / ".calibration.lock", CreditscopeError(f"{store} is being filled by another process")):
         for spec, n in grid():
+            if (spec.hash[:12], n or SIZES[spec.dataset][0]) in known:
+                continue
             key = (str(spec.dataset), n)
             data.setdefault(key, part(load_dataset(spec.dataset, data_dir), n))
             for one in (null_of(spec), spec):
@@ -275,15 +297,9 @@ def write_points(points: Sequence[Point], path: Path = POINTS) -> None:
 def measure_stores(stores: Sequence[Path], data_dir: Path | None, path: Path) -> None:
     """First all points, from the reports; then the rivals, one network after the other."""
     points = {(p["run"], p["train_samples"]): p for p in read_points(path)}
-    sizes = {
-        "quadratic": (20_000, 4_000),
-        "student": (20_000, 4_000),
-        "cifar10": (50_000, 10_000),
-        "cifar100": (50_000, 10_000),
-    }
     left = []
     for bundle, null, n in bundles(stores):
-        train_samples, n_test = sizes[bundle.spec.dataset]
+        train_samples, n_test = SIZES[bundle.spec.dataset]
         made = point(bundle, null, n or train_samples, min(n_test, n) if n and n < 10_000 else n_test)
         key = (made["run"], made["train_samples"])
         diverged = made["h_L"] is None and profile_of(bundle) is not None

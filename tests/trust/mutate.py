@@ -160,6 +160,9 @@ def main(args: list[str]) -> int:
     if find_spec("jax") is None and (left := [m for m in chosen if m.test.startswith(NEEDS_JAX)]):
         print(f"{len(left)} defects need jax (make test-jax installs it) and are left out")
         chosen = [m for m in chosen if m not in left]
+    if not chosen:  # pytest without a name would run everything
+        print("no defect to try: give words of mutants.csv")
+        return 2
     started = time.monotonic()
     preload()
     with tempfile.TemporaryDirectory(prefix="creditscope-mutate-") as directory:

@@ -322,7 +322,7 @@ refused("a loss without a gradient", "loss_fn", lambda: diagnose(seeded(Plain), 
     loss_fn=lambda logits, y: logits.detach().square().sum(1)))  # fmt: skip
 refused("read='last' of a vector", "does not fit", lambda: diagnose(seeded(Plain), vectors(), blocks="layers.*",
     read="last"))  # fmt: skip
-refused("read='mean' of a head that reads the first token", "not true", lambda: diagnose(seeded(Tokens), tokens(),
+refused("read='mean' of a head that reads the first token", "does not hold", lambda: diagnose(seeded(Tokens), tokens(),
     blocks="layers.*", read="mean"))  # fmt: skip
 
 

@@ -421,6 +421,8 @@ class Case:
     expect: str = MEASURE
     classes: tuple[int, ...] = ()
     says: str = ""
+    build: Callable[[], Network] | None = None
+    """The network, where the case is one that is measured and compared in everything."""
 
 
 @dataclass(frozen=True)
@@ -461,4 +463,4 @@ def network(
     name: str, build: Callable[[], Network], expect: str = MEASURE, classes: tuple[int, ...] = (), says: str = ""
 ) -> Case:
     """The usual case: measured, and compared in everything."""
-    return Case(name, lambda: check(build()), expect, classes, says)
+    return Case(name, lambda: check(build()), expect, classes, says, build)

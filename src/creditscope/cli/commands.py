@@ -58,7 +58,7 @@ RUNS = Group(
     "COMMAND --store DIR [options]",
 )
 PITFALLS = Group(
-    "the known ways to mismeasure credit: shown, and found in code and bundles",
+    "the known ways to mismeasure credit: see them, and find them in code and bundles",
     "fifteen ways to mismeasure credit",
     {
         "list": Command("pitfalls.List", "the catalogue: what goes wrong, why, and what to do instead"),
@@ -106,7 +106,9 @@ ROOT = Group(
         ),
         "rules": Command("rules.Rules", "list the credit rules that can be trained and measured"),
         "smoke": Command("smoke.Smoke", "check on four small networks that the papers' examples come out"),
-        "report": Command("report.Report", "one table over many bundles: claimed next to audited"),
+        "report": Command(
+            "report.Report", "one table over many bundles: accuracy and Γ next to what the protocol finds"
+        ),
         "template": Command(
             "template.Template", "a paper's reporting section, filled from runs: every number with its run"
         ),
@@ -118,7 +120,9 @@ ROOT = Group(
         "claim": CLAIM,
         "board": BOARD,
     },
-    "  --version   print the version\n  --help      show this text\n\nQuick start: creditscope demo",
+    "  --version   print the version\n  --help      show this text\n\n"
+    "A bundle is the directory of one trained network, a store holds many bundles, a record is one file of arrays.\n"
+    "Quick start: creditscope demo",
     "COMMAND [options]      creditscope COMMAND --help shows defaults and an example",
 )
 

@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class Diagnose:
-    """Measure the network of a bundle again, or the arrays of a record, and judge it. Exit code 0; with --strict 0
-    if every verdict passes, 3 if one fails, 4 otherwise.
+    """Measure the network of a bundle again, or the arrays of a record, and judge it; judge the facts of a report again.
+    Exit code 0; with --strict 0 if every verdict passes, 3 if one fails, 4 otherwise.
 
     Example: creditscope diagnose runs/dfa --protocol four-diagnostic --json report.json --strict
     """
 
     bundle: Annotated[Path, tyro.conf.Positional]
-    """Directory of the bundle, or a record: a .npz or .safetensors file with the arrays of a network (docs/records.md)."""
+    """Directory of the bundle, a record (a .npz or .safetensors file with the arrays of a network, docs/records.md), or a
+    report as .json."""
     protocol: str = "three-check"
     """Verdict policy: three-check, three-check/1.0 or four-diagnostic."""
     null: tuple[Path, ...] = ()
@@ -54,8 +55,11 @@ class Diagnose:
         from creditscope.record import SUFFIXES
 
         get_policy(self.protocol)
-        recorded = self.bundle.is_file() or (self.bundle.suffix in SUFFIXES and not self.bundle.exists())
-        report = self.of_record() if recorded else self.of_bundle()
+        if self.bundle.is_file() and self.bundle.suffix == ".json":
+            report = self.of_report()
+        else:
+            recorded = self.bundle.is_file() or (self.bundle.suffix in SUFFIXES and not self.bundle.exists())
+            report = self.of_record() if recorded else self.of_bundle()
         if self.json:
             report.to_json(self.json)
         if self.markdown:
@@ -64,6 +68,20 @@ class Diagnose:
             print(annotation(report))
         print(report.to_text(long=self.long))
         return exit_code([report]) if self.strict else 0
+
+    def of_report(self) -> DiagnosticReport:
+        from creditscope.board.arithmetic import check_arithmetic
+        from creditscope.protocol import DiagnosticThresholds
+        from creditscope.protocol.policies import judge
+        from creditscope.protocol.report import DiagnosticReport
+
+        for name in ("null", "data_dir", "full"):
+            if getattr(self, name):
+                raise CreditscopeError(f"--{name.replace('_', '-')} is for bundles and {self.bundle} is a report")
+        report = DiagnosticReport.from_json(self.bundle)
+        check_arithmetic(report.facts, str(self.bundle))
+        found = judge(report.facts, DiagnosticThresholds(), self.protocol)
+        return report.model_copy(update={"verdict": found})
 
     def of_record(self) -> DiagnosticReport:
         from creditscope.errors import CreditscopeError

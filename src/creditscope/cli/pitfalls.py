@@ -6,15 +6,12 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import tyro
 
 from creditscope.errors import CreditscopeError
-
-if TYPE_CHECKING:
-    from creditscope.pitfalls.scan import Finding
-    from creditscope.pitfalls.scan import Scan as Scanned
+from creditscope.pitfalls.shown import annotation, lines, plain
 
 FINDINGS = 1
 STRICT_FOUND = 3
@@ -106,9 +103,9 @@ class Scan:
             raise CreditscopeError("pitfalls scan needs at least one file or directory")
         result = scan(self.paths)
         for path, reason in result.skipped:
-            print(f"creditscope: skipped {_plain(path)}: {_plain(reason)}", file=sys.stderr)
+            print(f"creditscope: skipped {plain(path)}: {plain(reason)}", file=sys.stderr)
         if not result.files:
-            where = _plain(", ".join(map(str, self.paths)))
+            where = plain(", ".join(map(str, self.paths)))
             reason = f"{len(result.skipped)} skipped (see above)" if result.skipped else "there is no .py file"
             raise CreditscopeError(
                 f"nothing was scanned in {where}: {reason}; give Python files, or directories that hold them"
@@ -124,9 +121,9 @@ class Scan:
             )
         elif self.format == "github":
             for finding in result.findings:
-                print(_annotation(finding))
+                print(annotation(finding))
         else:
-            _print_text(result)
+            print("\n".join(lines(result)))
         return FINDINGS if result.findings else 0
 
 
@@ -168,37 +165,14 @@ class Audit:
             for k, a in enumerate(audits):
                 if k:
                     print()
-                print(f"{_plain(str(a.path))} · {a.label}")
+                print(f"{plain(str(a.path))} · {a.label}")
                 if a.problem:
-                    print(f"  ! {_plain(a.problem)}")
+                    print(f"  ! {plain(a.problem)}")
                 for p, answer in a.answers:
-                    print(f"  {p.id}  {answer.status:<14}  {p.title}: {_plain(answer.sentence)}")
+                    print(f"  {p.id}  {answer.status:<14}  {p.title}: {plain(answer.sentence)}")
                 counts = ", ".join(f"{a.count(status)} {status}" for status in ("clear", "found", "cannot be told"))
                 print(f"  {counts}")
         return STRICT_FOUND if self.strict and any(a.count("found") for a in audits) else 0
-
-
-def _print_text(result: Scanned) -> None:
-    for f in result.findings:
-        print(f"{_plain(f.path)}:{f.line}:{f.col}: {f.id} {f.message}\n    why: {f.why}\n    fix: {f.fix}")
-    findings, files = len(result.findings), result.files
-    print(f"{findings or 'no'} finding{'' if findings == 1 else 's'} in {files} file{'' if files == 1 else 's'}")
-
-
-def _annotation(f: Finding) -> str:
-    """One workflow command of GitHub Actions."""
-    place = f"file={_escaped(f.path, True)},line={f.line},col={f.col},title={_escaped(f'{f.id} {f.title}', True)}"
-    return f"::warning {place}::{_escaped(f'{f.message}. Why: {f.why} Fix: {f.fix}')}"
-
-
-def _escaped(text: str, is_property: bool = False) -> str:
-    text = _plain(text).replace("%", "%25")
-    return text.replace(":", "%3A").replace(",", "%2C") if is_property else text
-
-
-def _plain(text: str) -> str:
-    """No control characters from a file's name on the terminal, and no lone surrogates."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _print_json(value: object) -> None:

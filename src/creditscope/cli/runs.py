@@ -32,13 +32,17 @@ class List:
 
     def execute(self) -> int:
         from creditscope.render.numbers import num, printable
-        from creditscope.runs.archive import open_source
-        from creditscope.runs.store import Store
+        from creditscope.runs.store import META, Store
         from creditscope.training.spec import norm_remark
 
         if self.rebuild:
             _store(self.store).rebuild()
-        source = open_source(self.store)
+        if (self.store / META).exists():
+            source: Any = Store(self.store)
+        else:
+            from creditscope.runs.archive import open_source  # loads torch, which a store does not need
+
+            source = open_source(self.store)
         rows = source.rows()
         usable = [r for r in rows if not r["problem"]]
         names = {

@@ -185,11 +185,12 @@ class Status:
 
         store = Store(self.store)
         running, failures = set(store.running()), store.failures()
-        unusable = {r["hash"]: r["problem"] for r in store.rows() if r["problem"]}
+        problems = {r["hash"]: r["problem"] for r in store.rows()}
+        unusable = {key: problem for key, problem in problems.items() if problem}
         print(f"{'study':<24} {'runs':>5} {'done':>5} {'running':>8} {'failed':>7} {'left':>5}   time left")
         for p in store.plans():
             hashes = p["hashes"]
-            done = sum(h not in unusable and (store.out(h) / "spec.json").is_file() for h in hashes)
+            done = sum(problems.get(h) == "" for h in hashes)
             now = sum(h in running for h in hashes)
             bad = sum((h in failures and h not in running) or h in unusable for h in hashes)
             fresh, left = done - p["done_at_start"], len(hashes) - done

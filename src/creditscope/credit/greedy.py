@@ -27,7 +27,7 @@ class Greedy(CreditRule):
     """
 
     name = "greedy"
-    summary = "greedy local losses: the gradient of a linear classifier of each layer's own"
+    summary = "greedy local losses: the gradient of a linear classifier that each layer has for itself"
     uses_norm = False
     site = "output"
     has_feedback = True

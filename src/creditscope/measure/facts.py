@@ -75,8 +75,8 @@ class Proof(Fact):
     independent: bool | None
     """Does a sample get the same logits in other company? Where not, g_l depends on the batch."""
     swap: tuple[float | None, ...]
-    """Per layer: h_l of one sample put into the run of another one; difference of the logits to the sample's own. Where it is
-    not rounding, something goes around h_l."""
+    """Per layer: h_l of one sample put into the run of another one; difference of the logits (small batches of deep networks: of
+    the next state) to the sample's own. Where it is not rounding, something goes around h_l."""
     beside: tuple[str, ...] = ()
     """What the blocks or the model are given beside the stream; it was held to the sample's own in `swap`."""
     gradient: tuple[float | None, ...]
@@ -361,6 +361,8 @@ class Perturbation(Fact):
     resolution: str
     """Spread of the loss changes over the directions below which a sample counts as not measurable."""
     seed: int
+    layers: tuple[int, ...] | None = None
+    """Layers that were asked for (`layers=`); the means are over these. None: all."""
     reason: str = ""
     """Why it was not measured, if it was not."""
 
@@ -378,6 +380,8 @@ class Nudging(Fact):
     samples: str
     dtype: str
     resolution: str
+    layers: tuple[int, ...] | None = None
+    """As for the perturbation correlation."""
     reason: str = ""
 
 

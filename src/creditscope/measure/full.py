@@ -33,8 +33,10 @@ from creditscope.stream.untouched import untouched
 class Full:
     """Watches a sweep for what the full level needs of it, and measures the rest afterwards."""
 
-    def __init__(self, credit: CreditRule | None) -> None:
+    def __init__(self, credit: CreditRule | None, layers: tuple[int, ...] | None = None) -> None:
+        """layers: those of the functional metrics; None: all."""
         self.credit = credit
+        self.layers = layers
         self._kept: list[list[Tensor]] = []
         self._n = 0
         self._null: FreshNull | None = None
@@ -74,6 +76,10 @@ class Full:
             CreditscopeError,
         ) as error:  # it cannot be copied, or has float32 written into its code
             return not_measured(f"the network does not run as a float64 copy: {' '.join(str(error).split())[:200]}")
+        if wrong := [layer for layer in self.layers or () if layer > stream.depth]:
+            raise CreditscopeError(
+                f"layers= names layer {wrong[0]} and the network has layers 0 to {stream.depth}; give some of these"
+            )
         exact: tuple[int, ...] = ()
         counting: tuple[int, ...] | None = None
         if self.credit is not None:
@@ -84,8 +90,8 @@ class Full:
                     probe.credits["credit"] = probe.credits["reference"]
         with untouched(stream.model):
             return (
-                perturbation(stream, probes, loss_fn, exact, counting),
-                nudging(stream, probes, loss_fn, exact, counting),
+                perturbation(stream, probes, loss_fn, exact, counting, layers=self.layers),
+                nudging(stream, probes, loss_fn, exact, counting, layers=self.layers),
             )
 
 

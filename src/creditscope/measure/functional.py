@@ -204,7 +204,7 @@ def layer_means(
     rows: Sequence[Sequence[Array]], exact_layers: tuple[int, ...], counting: tuple[int, ...] | None = None
 ) -> LayerMeans:
     """rows[l]: arrays of per-sample values, NaN where not measurable; counting: layers of the deep mean (None: all)."""
-    values = [np.concatenate(row) for row in rows]
+    values = [np.concatenate(row) if row else np.empty(0) for row in rows]  # a layer that was not asked for
     finite = [v[np.isfinite(v)] for v in values]
     means = tuple(mean_or_none(v) for v in values)
     deep = concentration(means, exact_layers, counting)

@@ -31,11 +31,12 @@ def nudging(
     exact_layers: tuple[int, ...] = (),
     counting: tuple[int, ...] | None = None,
     *,
+    layers: tuple[int, ...] | None = None,
     step: float = STEP,
 ) -> Nudging:
-    """Loss change of every credit of the probes. `stream` is on the float64 copy."""
+    """Loss change of every credit of the probes. `stream` is on the float64 copy; layers: those that are measured (None: all)."""
     rows: dict[str, list[list[Array]]] = {name: [[] for _ in stream.widths] for name in probes[0].credits}
-    for layer in range(stream.depth + 1):
+    for layer in range(stream.depth + 1) if layers is None else layers:
         for probe in probes:
             names = list(probe.credits)
             # all credits of a sample in one run: [B, number of credits, d_l]
@@ -57,4 +58,5 @@ def nudging(
         samples=f"the first {n} evaluation samples",
         dtype=DTYPE,
         resolution=RESOLUTION,
+        layers=layers,
     )

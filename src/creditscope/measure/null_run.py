@@ -21,6 +21,7 @@ from creditscope.measure.facts import Fact
 from creditscope.measure.student_t import t_975
 from creditscope.stream.eager import original
 from creditscope.stream.twins import frozen_blocks
+from creditscope.stream.untouched import generators_kept
 
 ACCURACY = "accuracy"
 NEEDED_PP = 2.0
@@ -82,8 +83,8 @@ def run_null(
 
     train_fn: (model, seed) -> its metric on the test set; trains the model it is given, by the recipe of the audited method. It
         must not change parameters that do not require gradients: a null whose blocks have moved is refused.
-    model: any network of the architecture, trained or not; it is left as found. blocks, example, init, build: as for
-        `frozen_blocks`. Every null starts from its own seed.
+    model: any network of the architecture, trained or not; it and every RNG are left as found, also after an error.
+    blocks, example, init, build: as for `frozen_blocks`. Every null starts from its own seed.
     trained: the metric of the trained networks, one per seed in the same order; gives the paired margin.
     metric: "accuracy" (fractions in [0, 1], margins in percentage points, `needed` 2), or the name of any other number, with
         `needed`, the margin that counts, in its unit. lower_is_better: for a loss or a perplexity.
@@ -103,20 +104,21 @@ def run_null(
     def start(seed: int) -> nn.Module:
         return frozen_blocks(model, blocks, seed=seed, example=example, init=init, build=build)
 
-    kept = _Kept(None if path is None else Path(path), _identity(start(seeds[0]), metric))
-    for seed in _told(seeds, progress):
-        if seed not in kept.values:
-            null = start(seed)
-            fixed = {n: p.detach().clone() for n, p in null.named_parameters() if not p.requires_grad}
-            value = _value(train_fn(null, seed), metric, "train_fn")
-            now = dict(null.named_parameters())
-            if moved := [
-                n for n, p in fixed.items() if n not in now or not torch.equal(p, now[n].detach().to(p.device))
-            ]:
-                raise CreditscopeError(
-                    f"train_fn changed {moved[0]!r} of a frozen block; train only parameters that require gradients"
-                )
-            kept.add(seed, value)
+    with generators_kept(model):
+        kept = _Kept(None if path is None else Path(path), _identity(start(seeds[0]), metric))
+        for seed in _told(seeds, progress):
+            if seed not in kept.values:
+                null = start(seed)
+                fixed = {n: p.detach().clone() for n, p in null.named_parameters() if not p.requires_grad}
+                value = _value(train_fn(null, seed), metric, "train_fn")
+                now = dict(null.named_parameters())
+                if moved := [
+                    n for n, p in fixed.items() if n not in now or not torch.equal(p, now[n].detach().to(p.device))
+                ]:
+                    raise CreditscopeError(
+                        f"train_fn changed {moved[0]!r} of a frozen block; train only parameters that require gradients"
+                    )
+                kept.add(seed, value)
     values = tuple(kept.values[seed] for seed in seeds)
     needed = NEEDED_PP if metric == ACCURACY and needed is None else needed
     if not others:

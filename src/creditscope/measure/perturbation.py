@@ -11,6 +11,7 @@ from torch import Tensor
 
 from creditscope.measure.facts import Perturbation
 from creditscope.measure.functional import DTYPE, RESOLUTION, LossFn, Probe, chunks, layer_means, losses_after
+from creditscope.measure.progress import Progress
 from creditscope.stream.interface import Stream
 
 Array = NDArray[np.float64]
@@ -49,11 +50,18 @@ def perturbation(
     exact_layers: tuple[int, ...] = (),
     counting: tuple[int, ...] | None = None,
     *,
+    layers: tuple[int, ...] | None = None,
     directions: int = DIRECTIONS,
     epsilon: float = EPSILON,
     seed: int = SEED,
 ) -> Perturbation:
-    """ρ of every credit of the probes. `stream` is on the float64 copy; directions come from a generator of their own."""
+    """ρ of every credit of the probes. `stream` is on the float64 copy; directions come from a generator of their own.
+
+    layers: those that are measured; None: all.
+    """
+    asked = set(range(stream.depth + 1) if layers is None else layers)
+    parts = sum(1 for probe in probes for _ in chunks(stream, probe, directions))
+    progress = Progress(f"level full, {len(asked)} of {stream.depth + 1} layers", parts * len(asked))
     rng = torch.Generator().manual_seed(seed)
     rows: dict[str, list[list[Array]]] = {name: [[] for _ in stream.widths] for name in probes[0].credits}
     for probe in probes:
@@ -63,6 +71,8 @@ def perturbation(
                 if width not in drawn:
                     v = torch.randn(part.stop - part.start, directions, width, generator=rng).to(probe.hiddens[layer])
                     drawn[width] = v.mul_(epsilon / v.norm(dim=2, keepdim=True))
+                if layer not in asked:
+                    continue
                 v = drawn[width]
                 after = losses_after(stream, layer, probe, part, v, loss_fn)
                 change = (after - probe.before(layer)[part].unsqueeze(1)).double().cpu().numpy()
@@ -70,6 +80,7 @@ def perturbation(
                 foretold = torch.bmm(v, torch.stack([a[layer][part] for a in probe.credits.values()], dim=2))
                 for name, x in zip(probe.credits, foretold.unbind(2), strict=True):
                     rows[name][layer].append(pearson(x.cpu().numpy(), change, probe.resolution[part]))
+                progress.step()
     means = {name: layer_means(rows[name], exact_layers, counting) for name in rows}
     n = sum(len(probe.y) for probe in probes)
     return Perturbation(
@@ -83,4 +94,5 @@ def perturbation(
         dtype=DTYPE,
         resolution=RESOLUTION,
         seed=seed,
+        layers=layers,
     )

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Proof
+from creditscope.measure.steps import TINY, direction, norms, rows, scaled, slope_errors, step_errors
 from creditscope.stream.batches import SAMPLES, Arguments, call_model, few_samples, logits_of, map_samples
 from creditscope.stream.blocks import Path, spelled, tensors_in
 from creditscope.stream.eager import eagerly
@@ -27,6 +28,8 @@ from creditscope.stream.interface import ROUNDING, InterfaceStream, Stream, diff
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 
+_Reference = tuple[list[Tensor], list[Tensor | None], Tensor, Tensor]
+"""Native states and gradients of l = 0..L, losses, logits."""
 LARGEST_COPY = 50_000_000
 """Parameters up to which the gradient is checked on a float64 copy."""
 STEPS = (("state", 1e-5), ("state", 1e-7), ("state", 1e-3), ("state", 1e-2), ("loss", 1e-3), ("loss", 1e-5))
@@ -39,35 +42,61 @@ GRADIENT = 1e-3
 GRADIENT_FLOAT32 = 5e-2
 LONGEST = 1e-2
 """The longest step, relative to ‖h_l‖."""
-TINY = 1e-305
-"""What a norm is at the least where it is divided by."""
 AT_ONCE = 128
-"""Samples in one run of several moved states."""
+"""Samples in one run of several moved states, at the most."""
 RESOLUTION_STEPS = 100
 """A change of the loss below so many rounding steps is not measurable."""
 SEED = 20261117
 
 
-def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
-    """Call inside `untouched(stream.model)`, with a batch of the measurement."""
-    example, n = few_samples(stream.model, inputs, len(y))
+def own_states(
+    stream: Stream, example: Any, seen: tuple[list[Tensor], Tensor] | None = None
+) -> tuple[Tensor, list[Tensor], float]:
+    """The model's own logits, the states of the stream, and how far its logits are from the model's; refused beyond rounding.
+
+    seen: states and logits of the stream, where a run has them already.
+    """
     with torch.no_grad():
         own = logits_of(call_model(stream.model, example))
-        states, logits = _states(stream, example)
+        states, logits = seen or _states(stream, example)
     error = difference(logits, own)
     if error > _rounding(own):
         raise CreditscopeError(
             f"the logits seen through the stream are not the model's own (relative difference {error:.2g}); a model must give "
             "the same logits twice: switch off what is random in eval mode"
         )
-    independent = _independent(stream, example, n, own)
+    return own, states, error
+
+
+def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
+    """Call inside `untouched(stream.model)`, with a batch of the measurement."""
+    example, n = few_samples(stream.model, inputs, len(y))
     whole = n == len(y) > SAMPLES  # the model takes batches of one size only
+    reference = _reference(stream, example, y[:n], loss_fn) if _in_own_dtype(stream) else None
+    own, states, error = own_states(stream, example, reference and (reference[0], reference[3]))
+    finite = all(bool(t.isfinite().all()) for t in (own, *states))
+    at_once = max(n, min(AT_ONCE, len(y)))  # no run is larger than a batch of the measurement
     swaps: list[float | None] = [None] * len(states)
     beside: tuple[str, ...] = ()
-    if n > 1 and independent:
-        swaps, beside = _swaps(stream, example, n, states, own, together=not whole)
-    if all(bool(t.isfinite().all()) for t in (own, *states)):
-        gradient, dtype, why = _gradient(stream, example, y[:n], whole, loss_fn, coupled=independent is False)
+    apart = None
+    if finite and 1 < n <= SAMPLES and not whole and (stream.depth + 1) * n > len(y):
+        apart = step_errors(stream, example, n, states, own)
+    independent: bool | None
+    if apart is not None:
+        independent, swaps = True, [*apart]
+    else:
+        independent = _independent(stream, example, n, own)
+        if n > 1 and independent:
+            swaps, beside = _swaps(stream, example, n, states, own, n if whole else at_once)
+    if finite:
+        check = GradientCheck(
+            y[:n],
+            loss_fn,
+            coupled=independent is False,
+            at_once=n if whole or independent is False else at_once,
+            apart=apart is not None,
+        )
+        gradient, dtype, why = _gradient(stream, example, check, reference)
     else:
         gradient, dtype, why = [None] * len(states), "none", "the states or logits are not finite"
     return Proof(
@@ -110,7 +139,7 @@ def _independent(stream: Stream, example: Any, n: int, own: Tensor) -> bool | No
 
 
 def _swaps(
-    stream: Stream, example: Any, n: int, states: list[Tensor], own: Tensor, together: bool
+    stream: Stream, example: Any, n: int, states: list[Tensor], own: Tensor, at_once: int
 ) -> tuple[list[float | None], tuple[str, ...]]:
     """Per layer: h_l of each sample put into the run of another one; relative difference of the logits to the sample's own.
 
@@ -123,7 +152,7 @@ def _swaps(
     errors: list[float | None] = []
     beside: dict[str, None] = {}
     given: _Given | None = None
-    swapped = _runs(stream, list(enumerate(states)), other, together)
+    swapped = _runs(stream, list(enumerate(states)), other, at_once)
     with torch.no_grad():
         for layer, h in enumerate(states):
             error = difference(swapped[layer], own)
@@ -203,22 +232,35 @@ def _first_only(example: Any, other: Any) -> tuple[Any, list[str]]:
 # ---- g_l is a gradient -------------------------------------------------------------------------------------------
 
 
-def _gradient(
-    stream: Stream, example: Any, y: Tensor, whole: bool, loss_fn: LossFn, coupled: bool
-) -> tuple[list[float | None], str, str]:
-    """(relative error per layer, dtype of the check, why not everywhere)."""
-    own_dtype = next((p.dtype for p in stream.model.parameters() if p.is_floating_point()), torch.float32)
+def _in_own_dtype(stream: Stream) -> bool:
+    """Is the gradient checked on the network itself: in float64, or too large for a copy in float32?"""
     size = sum(p.numel() for p in stream.model.parameters())
-    check = GradientCheck(y, loss_fn, coupled, together=not (coupled or whole))
+    dtype = _dtype(stream)
+    return dtype == torch.float64 or (dtype == torch.float32 and size > LARGEST_COPY)
+
+
+def _dtype(stream: Stream) -> torch.dtype:
+    return next((p.dtype for p in stream.model.parameters() if p.is_floating_point()), torch.float32)
+
+
+def _gradient(
+    stream: Stream, example: Any, check: GradientCheck, reference: _Reference | None
+) -> tuple[list[float | None], str, str]:
+    """(relative error per layer, dtype of the check, why not everywhere).
+
+    reference: states and gradients of the network itself, where they are known.
+    """
+    own_dtype = _dtype(stream)
+    size = sum(p.numel() for p in stream.model.parameters())
     if own_dtype == torch.float64:
-        return check.errors(stream, example, STEPS, GRADIENT), "float64", ""
+        return check.errors(stream, example, STEPS, GRADIENT, reference), "float64", ""
     if size <= LARGEST_COPY:
         coarse = _Coarse()
         doubled = tree_map(lambda t: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t, example)
         try:
             lifted = _lifted(stream)
             with eagerly(lifted.model), torch.no_grad(), coarse:
-                loss_fn(_states(lifted, doubled)[1], y)
+                check.loss_fn(_states(lifted, doubled)[1], check.y)
         except Exception as error:  # it cannot be copied, or has float32 written into its code
             reason = f"the network does not run as a float64 copy ({' '.join(str(error).split())[:120]})"
         else:
@@ -231,7 +273,7 @@ def _gradient(
     if own_dtype != torch.float32:
         name = str(own_dtype).removeprefix("torch.")
         return [None] * (stream.depth + 1), name, f"{reason}; {name} is too coarse for a finite difference"
-    return check.errors(stream, example, STEPS_FLOAT32, GRADIENT_FLOAT32), "float32", reason
+    return check.errors(stream, example, STEPS_FLOAT32, GRADIENT_FLOAT32, reference), "float32", reason
 
 
 def _lifted(stream: Stream) -> Stream:
@@ -262,12 +304,17 @@ class GradientCheck:
     y: Tensor
     loss_fn: LossFn
     coupled: bool
-    together: bool
-    """Several moved states in one run (not where samples influence each other, or the size of a batch is fixed)."""
+    at_once: int
+    """Samples in one run of several moved states (one run each where samples influence each other, or the size of a batch is
+    fixed)."""
+    apart: bool = False
+    """The steps were seen to depend on nothing but their state: one step after the other may be checked."""
 
-    def errors(self, stream: Stream, example: Any, steps: Steps, tolerance: float) -> list[float | None]:
+    def errors(
+        self, stream: Stream, example: Any, steps: Steps, tolerance: float, reference: _Reference | None = None
+    ) -> list[float | None]:
         """Relative error per layer; one above the tolerance is refused."""
-        states, found, losses, logits = _reference(stream, example, self.y, self.loss_fn)
+        states, found, losses, logits = reference or _reference(stream, example, self.y, self.loss_fn)
         for layer, g in enumerate(found):
             if g is None:
                 raise CreditscopeError(
@@ -275,6 +322,10 @@ class GradientCheck:
                     "depend on"
                 )
         grads = [g for g in found if g is not None]
+        if self.apart and isinstance(stream, HookedStream):
+            quick = slope_errors(stream, example, self.y, self.loss_fn, states, grads, steps[0][1])
+            if quick is not None and max(quick) <= tolerance / 10:
+                return [*quick]
         best = self.compared(stream, example, states, grads, losses, logits, steps, tolerance)
         for layer, error in enumerate(best):
             if error is not None and error > tolerance:
@@ -300,9 +351,9 @@ class GradientCheck:
         if not bool(losses.isfinite().all()) or not all(bool(g.isfinite().all()) for g in grads):
             return [None] * len(states)
         rng = torch.Generator().manual_seed(SEED)
-        directions = [_direction(stream, g, rng) for g in grads]
+        directions = [direction(stream, g, rng) for g in grads]
         size = torch.maximum(losses.abs(), logits.abs().reshape(len(logits), -1).amax(1)).clamp_min(1.0).double()
-        sizes = [(_norms(stream, h), _norms(stream, g)) for h, g in zip(states, grads, strict=True)]
+        sizes = [(norms(stream, h), norms(stream, g)) for h, g in zip(states, grads, strict=True)]
         # a loss is rounded, and so is a state that is moved
         coarse = RESOLUTION_STEPS * torch.finfo(losses.dtype).eps
         resolutions = [coarse * (size + h * g) for h, g in sizes]
@@ -313,12 +364,12 @@ class GradientCheck:
                 self._length(step * h if scale == "state" else torch.minimum(step / g.clamp_min(TINY), LONGEST * h))
                 for h, g in sizes
             ]
-            moved = [(k, _scaled(stream, directions[k], lengths[k])) for k in open_layers]
+            moved = [(k, scaled(stream, directions[k], lengths[k])) for k in open_layers]
             ahead = self._losses(stream, [(k, states[k] + m) for k, m in moved], example)
             behind = self._losses(stream, [(k, states[k] - m) for k, m in moved], example)
             for k, up, down in zip(open_layers, ahead, behind, strict=True):
                 change = (up - down).double() / (2 * lengths[k].double())
-                foretold = (_rows(stream, grads[k]) * _rows(stream, directions[k])).sum(1).double()
+                foretold = (rows(stream, grads[k]) * rows(stream, directions[k])).sum(1).double()
                 error = _error(change, foretold, resolutions[k] / (2 * lengths[k].double()), self.coupled, tolerance)
                 if error is not None and (best[k] is None or error < cast(float, best[k])):
                     best[k] = error
@@ -334,14 +385,13 @@ class GradientCheck:
 
     def _losses(self, stream: Stream, states: list[tuple[int, Tensor]], example: Any) -> list[Tensor]:
         """Per-sample losses of the runs in which one state is another."""
-        logits = _runs(stream, states, example, self.together)
+        logits = _runs(stream, states, example, self.at_once)
         return [self.loss_fn(each, self.y) for each in logits]
 
 
-def _runs(stream: Stream, states: list[tuple[int, Tensor]], example: Any, together: bool) -> list[Tensor]:
-    """Logits of each run in which one state is another."""
-    n = states[0][1].shape[stream.batch_dim]
-    size = max(1, AT_ONCE // n) if together else 1
+def _runs(stream: Stream, states: list[tuple[int, Tensor]], example: Any, at_once: int) -> list[Tensor]:
+    """Logits of each run in which one state is another; at_once: samples in one of them."""
+    size = max(1, at_once // states[0][1].shape[stream.batch_dim])
     found: list[Tensor] = []
     with torch.no_grad():
         for k in range(0, len(states), size):
@@ -356,9 +406,7 @@ def _where(stream: Stream, layer: int) -> str:
     return f"input of {stream.names[layer]!r}" if layer < stream.depth else f"after {stream.names[-1]!r}"
 
 
-def _reference(
-    stream: Stream, example: Any, y: Tensor, loss_fn: LossFn
-) -> tuple[list[Tensor], list[Tensor | None], Tensor, Tensor]:
+def _reference(stream: Stream, example: Any, y: Tensor, loss_fn: LossFn) -> _Reference:
     """Native states and gradients, losses and logits, taken as the measurement takes them."""
     if isinstance(stream, InterfaceStream):
         return _by_parts(stream, example, y, loss_fn)
@@ -382,9 +430,7 @@ def _reference(
     return states, [grads.get(layer) for layer in range(stream.depth + 1)], losses.detach(), logits.detach()
 
 
-def _by_parts(
-    stream: InterfaceStream, example: Any, y: Tensor, loss_fn: LossFn
-) -> tuple[list[Tensor], list[Tensor | None], Tensor, Tensor]:
+def _by_parts(stream: InterfaceStream, example: Any, y: Tensor, loss_fn: LossFn) -> _Reference:
     """The same block by block, so that the float64 weights of one block at a time are in memory."""
     with torch.no_grad():
         states = [stream.embed(example)]
@@ -400,35 +446,6 @@ def _by_parts(
             out = stream.advance(layer, h)
             grads.insert(0, None if g is None else torch.autograd.grad(out, h, g, allow_unused=True)[0])
     return [h.detach() for h in states], grads, losses.detach(), logits.detach()
-
-
-def _first(stream: Stream, t: Tensor) -> Tensor:
-    """Samples first; its own inverse."""
-    return t.transpose(0, stream.batch_dim) if stream.batch_dim and t.dim() > 2 else t
-
-
-def _rows(stream: Stream, t: Tensor) -> Tensor:
-    return _first(stream, t).flatten(1)
-
-
-def _norms(stream: Stream, t: Tensor) -> Tensor:
-    """L2 norm of each sample in float64, also where squares over- or underflow."""
-    rows = _rows(stream, t).double()
-    largest = rows.abs().amax(1).clamp_min(TINY)
-    return largest * (rows / largest.unsqueeze(1)).norm(dim=1)
-
-
-def _scaled(stream: Stream, t: Tensor, factor: Tensor) -> Tensor:
-    """Each sample of a native tensor times its factor [B]."""
-    rows = _first(stream, t)
-    return _first(stream, rows * factor.to(t.dtype).view(-1, *[1] * (rows.dim() - 1)))
-
-
-def _direction(stream: Stream, g: Tensor, rng: torch.Generator) -> Tensor:
-    """Unit length per sample: half along g, so that <g, v> is not small by chance, half drawn."""
-    drawn = torch.randn(g.shape, generator=rng).to(g)
-    v = sum((_scaled(stream, t, 1 / _norms(stream, t).clamp_min(TINY)) for t in (g, drawn)), torch.zeros_like(g))
-    return _scaled(stream, v, 1 / _norms(stream, v))
 
 
 def _error(change: Tensor, foretold: Tensor, resolution: Tensor, coupled: bool, tolerance: float) -> float | None:

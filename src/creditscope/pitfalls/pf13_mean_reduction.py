@@ -71,7 +71,7 @@ def code(source: Source) -> Iterator[Spot]:
     modules = {last_name(t) for s in source.scopes for t, v in source.bindings(s) if _mean_module(v)}
     for scope in source.scopes:
         pairs = source.bindings(scope)
-        losses = {last_name(t) for t, v in pairs if isinstance(t, ast.Name) and _mean_loss(source, v, modules)}
+        losses = {last_name(t) for t, v in pairs if isinstance(t, ast.Name) and _mean_loss(v, modules)}
         if not losses:
             continue
         gradients = _hidden_gradients(source, scope, losses)
@@ -99,7 +99,7 @@ def _is_mean(call: ast.Call) -> bool:
     return reduction is None or is_literal(reduction, "mean")
 
 
-def _mean_loss(source: Source, value: ast.expr, modules: set[str]) -> bool:
+def _mean_loss(value: ast.expr, modules: set[str]) -> bool:
     if not isinstance(value, ast.Call):
         return False
     name = last_name(value.func)

@@ -51,10 +51,8 @@ def scan(paths: Sequence[str | Path]) -> Scan:
     for path in _files([Path(p) for p in paths], result):
         try:
             data = path.read_bytes()
-            with (
-                warnings.catch_warnings()
-            ):  # what Python itself thinks of the file (invalid escapes) is not our subject
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what Python itself thinks of the file is not our subject
                 source = Source(path, data)
         except OSError as error:
             result.skipped.append((str(path), f"cannot be read: {error.strerror or error}"))
@@ -85,24 +83,13 @@ def _apply_rules(source: Source, result: Scan) -> None:
 
 def findings_in(source: Source) -> Iterator[Finding]:
     """The findings of one file in the order of its lines, without those that a comment suppresses."""
-    found = []
-    for pitfall in PITFALLS:
-        if pitfall.code is None:
-            continue
-        for spot in dict.fromkeys(pitfall.code(source)):
-            if not suppressed(source.lines, spot, pitfall.id):
-                found.append(
-                    Finding(
-                        str(source.path),
-                        spot.line,
-                        spot.col,
-                        pitfall.id,
-                        pitfall.title,
-                        spot.message,
-                        pitfall.why,
-                        pitfall.fix,
-                    )
-                )
+    found = [
+        Finding(str(source.path), spot.line, spot.col, p.id, p.title, spot.message, p.why, p.fix)
+        for p in PITFALLS
+        if p.code is not None
+        for spot in dict.fromkeys(p.code(source))
+        if not suppressed(source.lines, spot, p.id)
+    ]
     yield from sorted(found, key=lambda f: (f.line, f.col, f.id))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -46,6 +46,7 @@ def diagnose(
     checkpoint: str = "final",
     run: str = "",
     level: str = "basic",
+    layers: Sequence[int] | None = None,
     training: Training | None = None,
     forward_kwargs: Mapping[str, Any] | None = None,
     shift_labels: bool | None = None,
@@ -74,7 +75,9 @@ def diagnose(
     bp_acc: accuracy of backpropagation on the same task; if it does not beat the `bp` null, D3 is not measurable.
     loss_fn: (logits, y) -> loss per sample; cross-entropy if None.
     level: "full" adds perturbation correlation, nudging (both with controls) and the fresh-B null; without credit, the
-        controls only.
+        controls only. Its time is linear in the layers; where it is long, how long is said before (standard error).
+    layers: numbers of the layers (0 to L) at which level full measures perturbation correlation and nudging; None: all.
+        Everything else is taken at every layer in one pass.
     forward_kwargs: passed to every forward call of the model, after the inputs.
     shift_labels: token labels only. True scores token t against label t + 1, False against label t; None follows the loss
         that the model computes from `labels` (as given if it has none), and asks for this if the loss does not decide.
@@ -94,6 +97,7 @@ def diagnose(
     get_policy(protocol)  # a wrong name is said before anything is measured
     if level not in LEVELS:
         raise CreditscopeError(f"level {level!r} is unknown; choose one of {', '.join(LEVELS)}")
+    asked = _checked_layers(layers, level)
     if not isinstance(model, nn.Module):
         raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
     if frozen_baseline_acc is not None and headline_acc is None:
@@ -119,6 +123,7 @@ def diagnose(
             floor=thresholds.floor_for(dtype_of(model)),
             checkpoint=checkpoint,
             level=level,
+            layers=asked,
             forward_kwargs=forward_kwargs,
             shift_labels=shift_labels,
             fit_batches=fit_batches,
@@ -144,6 +149,22 @@ def diagnose(
     )
 
 
+def _checked_layers(layers: Sequence[int] | None, level: str) -> tuple[int, ...] | None:
+    if layers is None:
+        return None
+    try:
+        given = [*layers]
+    except TypeError:
+        given = []
+    if not given or any(type(layer) is not int or layer < 0 for layer in given):
+        raise CreditscopeError(f"layers is {layers!r}; give numbers of layers, 0 or more")
+    if level != "full":
+        raise CreditscopeError(
+            "layers is given for level 'basic', which takes every layer in one pass; say level='full'"
+        )
+    return tuple(sorted(set(given)))
+
+
 def _measured(
     model: nn.Module,
     eval_batches: Iterable[Any],
@@ -155,6 +176,7 @@ def _measured(
     floor: float,
     checkpoint: str,
     level: str,
+    layers: tuple[int, ...] | None,
     forward_kwargs: Mapping[str, Any] | None,
     shift_labels: bool | None,
     fit_batches: Iterable[Any] | None,
@@ -164,7 +186,7 @@ def _measured(
     """Everything that is measured on the network, before it is judged."""
     with untouched(model, reads=eval_batches):  # a loader draws random numbers even where it does not shuffle
         batches = as_batches(model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
-    full = Full(rule) if level == "full" else None
+    full = Full(rule, layers) if level == "full" else None
     facts = sweep(
         model,
         batches,

@@ -7,6 +7,7 @@ waited for, and taken over if that process dies.
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import time
 from collections.abc import Callable, Sequence
@@ -41,6 +42,8 @@ ARCH_COST = {"vit-mini": 50.0, "small-cnn": 40.0}
 """An epoch against one of a ResMLP of the default width and depth, as timed on a CPU."""
 METHOD_COST = {"ep": 8.0, "cb": 3.0, "sb": 3.0}
 """An epoch against one of BP."""
+LOOKING = 20
+"""Looking at the runs of other processes, or how far the own ones are, takes one part in as many of the driver's time at most."""
 FIRST_WORD = 15.0
 """Seconds until a log that is no terminal gets its first estimate."""
 DONE, BUSY, FAILED = "done", "busy", "error"
@@ -95,7 +98,7 @@ def execute(
     answers: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     failures: list[Failure] = []
     waiting: set[str] = set()
-    left = set(todo)
+    left, pace = set(todo), _Pace()
 
     def submit(key: str) -> None:
         spec, out = todo[key]
@@ -122,12 +125,15 @@ def execute(
                         settle(key, Failure(todo[key][0], message, trace) if state == FAILED else None)
                 except queue.Empty:
                     pass
-                for key in _free(waiting, todo):
-                    waiting.discard(key)
-                    if is_bundle(todo[key][1]):
-                        settle(key, None)
-                    else:
-                        submit(key)  # its process has died: ours now
+                if waiting and pace.due:
+                    with pace:
+                        free = _free(waiting, todo)
+                    for key in free:
+                        waiting.discard(key)
+                        if is_bundle(todo[key][1]):
+                            settle(key, None)
+                        else:
+                            submit(key)  # its process has died: ours now
                 bar.show(left)
     except KeyboardInterrupt:
         executor.shutdown(cancel=True)
@@ -234,9 +240,40 @@ def _cost(spec: RunSpec) -> float:
 def _epochs_done(out: Path) -> int:
     """Epochs that an unfinished run has recorded (its first line is the initialisation)."""
     try:
-        return max(0, (out.with_name(f".{out.name}.partial") / TRAJECTORY).read_bytes().count(b"\n") - 1)
+        return max(0, (_partial(out) / TRAJECTORY).read_bytes().count(b"\n") - 1)
     except OSError:
         return 0
+
+
+def _partial(out: Path) -> Path:
+    """Where a run is trained until it is whole."""
+    return out.with_name(f".{out.name}.partial")
+
+
+def _begun(folder: Path) -> list[os.DirEntry[str]]:
+    """The runs of a directory that are trained now, or were left: one look for all of them."""
+    try:
+        return [entry for entry in os.scandir(folder) if entry.name.endswith(".partial")]
+    except OSError:
+        return []
+
+
+class _Pace:
+    """When to look again, where a look takes longer the more runs there are."""
+
+    def __init__(self) -> None:
+        self._next = self._start = time.monotonic()
+
+    @property
+    def due(self) -> bool:
+        return time.monotonic() >= self._next
+
+    def __enter__(self) -> None:
+        self._start = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        now = time.monotonic()
+        self._next = now + max(POLL, LOOKING * (now - self._start))
 
 
 class _Bar:
@@ -245,8 +282,10 @@ class _Bar:
     def __init__(self, todo: dict[str, tuple[RunSpec, Path]], console: Console) -> None:
         self._todo, self._console = todo, console
         self._total = sum(_cost(spec) for spec, _ in todo.values())
-        self._started = self._shown = time.monotonic()
-        self._before = self._done(set(todo))
+        self._started, self._pace = time.monotonic(), _Pace()
+        self._folders = {out.parent for _, out in todo.values()}
+        with self._pace:
+            self._before = self._done(set(todo))
         self._tell_after = float("inf") if console.is_terminal else FIRST_WORD
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -270,13 +309,12 @@ class _Bar:
         self._bar.stop()
 
     def show(self, left: set[str]) -> None:
-        now = time.monotonic()
-        if left and now - self._shown < POLL:
+        if left and not self._pace.due:
             return
-        self._shown = now
-        done = self._done(left)
+        with self._pace:
+            done = self._done(left)
         self._bar.update(self._task, completed=round(done))
-        elapsed = now - self._started
+        elapsed = time.monotonic() - self._started
         if (
             left and done >= self._before + 1 and elapsed > self._tell_after
         ):  # a log gets a line now and then, not a bar
@@ -289,7 +327,9 @@ class _Bar:
     def _done(self, left: set[str]) -> float:
         """Weighed epochs that are trained, of runs that were interrupted too."""
         done = self._total
+        begun = {entry.path for folder in self._folders for entry in _begun(folder)}
         for key in left:
             spec, out = self._todo[key]
-            done -= _cost(spec) - _epochs_done(out) * _epoch_cost(spec)
+            epochs = _epochs_done(out) if str(_partial(out)) in begun else 0
+            done -= _cost(spec) - epochs * _epoch_cost(spec)
         return done

@@ -100,7 +100,7 @@ class Store:
 
     def find(self, prefix: str) -> str:
         """The full hash of the one run, finished or failed, that starts with `prefix`."""
-        names = {p.name for p in _entries(self.root / "runs")} | {p.stem for p in _entries(self.root / "failed")}
+        names = {*_names_in(self.root / "runs"), *(p.stem for p in _entries(self.root / "failed"))}
         return the_one(names, prefix, self.root)
 
     def remove(self, run: str) -> None:
@@ -144,9 +144,12 @@ class Store:
 
     def running(self) -> list[str]:
         """Hashes of the runs that a process trains now."""
-        from creditscope.training.loop import is_busy
+        locks = (n for n in _names_in(self.root / "runs") if n.startswith(".") and n.endswith(".lock"))
+        names = [name[1:-5] for name in locks]
+        if not names:
+            return []
+        from creditscope.training.loop import is_busy  # torch is slow to import
 
-        names = [p.name[1:-5] for p in (self.root / "runs").glob(".*.lock")]
         return sorted(n for n in names if is_busy(self.out(n)))
 
     # ---- what belongs to a run but is no part of it ---------------------------------------------------------------
@@ -231,10 +234,8 @@ class Store:
     def _refresh(self, db: sqlite3.Connection) -> None:
         # a run that could not be read is tried again: what it lacked may be there now (a rule of one's own)
         known = dict(db.execute("SELECT hash, CASE WHEN problem = '' THEN stamp ELSE '' END FROM runs"))
-        present = {}
-        for path in _entries(self.root / "runs"):
-            if not path.name.startswith("."):
-                present[path.name] = _stamp(path)
+        runs = str(self.root / "runs")
+        present = {name: _stamp(f"{runs}/{name}") for name in _names_in(runs) if not name.startswith(".")}
         new = [name for name, stamp in present.items() if known.get(name) != stamp]
         gone = [(name,) for name in known.keys() - present.keys()]
         if not new and not gone:
@@ -275,17 +276,24 @@ def _remove_index(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-def _entries(directory: Path) -> list[Path]:
+def _names_in(directory: str | Path) -> list[str]:
     try:
-        return [Path(entry.path) for entry in sorted(os.scandir(directory), key=lambda e: e.name)]
+        return sorted(os.listdir(directory))
     except FileNotFoundError:
         return []
 
 
-def _stamp(run: Path) -> str:
-    """Changes whenever a file of the run comes, goes or is replaced (the directory's time), or its spec is written."""
+def _entries(directory: Path) -> list[Path]:
+    return [directory / name for name in _names_in(directory)]
+
+
+def _stamp(run: str) -> str:
+    """Changes whenever a file of the run comes, goes or is replaced (the directory's time), or its spec is written.
+
+    A string, not a Path: every reader of a store asks it of every run, and a Path takes half of the time.
+    """
     try:
-        stat, directory = (run / SPEC).stat(), run.stat()
+        stat, directory = os.stat(f"{run}/{SPEC}"), os.stat(run)
     except OSError:
         return "no spec"
     return f"{stat.st_mtime_ns}:{stat.st_size}:{directory.st_mtime_ns}"

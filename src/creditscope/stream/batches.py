@@ -126,9 +126,9 @@ def as_batches(
         )
     same_labels(found)
     _fit_dtype(model, found)
-    require_logits(model, *_first(found))
+    shape = require_logits(model, *_first(found))
     if not own_loss:
-        _shift_labels(model, found, shift_labels)
+        _shift_labels(model, found, shift_labels, shape)
     return found
 
 
@@ -172,13 +172,14 @@ def _runs(model: nn.Module, inputs: Any) -> Exception | None:
     return None
 
 
-def require_logits(model: nn.Module, inputs: Any, batch_size: int) -> None:
-    """Run a few samples: one line where the model does not take them, or gives no logits back."""
+def require_logits(model: nn.Module, inputs: Any, batch_size: int) -> torch.Size:
+    """Run a few samples and give the shape of their logits: one line where the model does not take them, or gives none back."""
     example, _ = few_samples(model, inputs, batch_size)
     with torch.no_grad():
-        output = call_model(model, example)
-    if not logits_of(output).dim():
+        shape = logits_of(call_model(model, example)).shape
+    if not shape:
         raise CreditscopeError("the model returned a single number; return logits, one row per sample")
+    return shape
 
 
 def _split(eval_batches: Iterable[Any]) -> Iterator[tuple[Any, Tensor]]:
@@ -245,7 +246,7 @@ def _fit_dtype(model: nn.Module, batches: Batches) -> None:
         batches[:] = [(_cast(inputs, wanted), y) for inputs, y in batches]
 
 
-def _shift_labels(model: nn.Module, batches: Batches, wanted: bool | None) -> None:
+def _shift_labels(model: nn.Module, batches: Batches, wanted: bool | None, logits: torch.Size) -> None:
     """Token labels are shifted here where the user wants it, or where the model shifts them inside its own loss."""
     y = batches[0][1]
     if y.dim() != 2 or y.is_floating_point():
@@ -256,7 +257,7 @@ def _shift_labels(model: nn.Module, batches: Batches, wanted: bool | None) -> No
         return
     shift, why = wanted, "as asked for"
     if shift is None:
-        shift, why = _asked(model, batches)
+        shift, why = _asked(model, batches, logits)
     if shift is None:
         return
     if shift:
@@ -264,37 +265,40 @@ def _shift_labels(model: nn.Module, batches: Batches, wanted: bool | None) -> No
     batches.label_note = f"{NEXT if shift else AS_GIVEN}, {why}"
 
 
-def _asked(model: nn.Module, batches: Batches) -> tuple[bool | None, str]:
-    """(shift?, why), read off the loss that the model itself computes; None: the labels are not those of tokens."""
-    inputs, y = batches[0]
+def _asked(model: nn.Module, batches: Batches, logits: torch.Size) -> tuple[bool | None, str]:
+    """(shift?, why), read off the loss that the model itself computes; None: the labels are not those of tokens.
+
+    logits: their shape.
+    """
+    if len(logits) != 3 or logits[1] != batches[0][1].shape[1]:
+        return None, ""
+    if "labels" not in inspect.signature(model.forward).parameters:
+        return False, "as given (the model has no loss of its own)"
+    if any(bool(((y != IGNORED) & ((y < 0) | (y >= logits[2]))).any()) for _, y in batches):
+        return None, ""  # a label that is no class is told where it is met
     with torch.no_grad():
-        logits = logits_of(call_model(model, map_samples(inputs, len(y), lambda t: t[:1])))
-        if logits.dim() != 3 or logits.shape[1] != y.shape[1]:
-            return None, ""
-        if "labels" not in inspect.signature(model.forward).parameters:
-            return False, "as given (the model has no loss of its own)"
-        if any(bool(((y != IGNORED) & ((y < 0) | (y >= logits.shape[2]))).any()) for _, y in batches):
-            return None, ""  # a label that is no class is told where it is met
         inputs, y = max(batches, key=lambda item: _most_scored(item[1]))
         asked = []
         for k in samples_to_ask(y):
             example, labels = map_samples(inputs, len(y), lambda t, k=k: t[k : k + 1]), y[k : k + 1]
-            asked.append(losses(_own(model, example, labels), logits_of(call_model(model, example)), labels))
+            asked.append(losses(*_own(model, example, labels), labels))
     return is_shifted(asked), "as in the model's own loss"
 
 
-def _own(model: nn.Module, example: Any, labels: Tensor) -> Tensor:
-    """The loss that the model computes from these labels."""
+def _own(model: nn.Module, example: Any, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss that the model computes from these labels, and its logits."""
     try:
-        found = loss_of(call_model(model, example, labels=labels))
+        output = call_model(model, example, labels=labels)
     except Exception as error:  # it is the user's code, as in `require_logits`
         why = " ".join((str(error) or type(error).__name__).split())[:240]
         raise CreditscopeError(
             f"the model takes labels and cannot run with those of the batch: {why}; {SAY}"
         ) from error
+    found = loss_of(output)
     if found is None:
         raise CreditscopeError(f"the model takes labels and returns no loss, so how it reads them is not known; {SAY}")
-    return found
+    named = isinstance(getattr(output, "logits", None), Tensor)
+    return found, logits_of(output) if named else logits_of(call_model(model, example))
 
 
 def _most_scored(y: Tensor) -> int:

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from creditscope.errors import CreditscopeError
 from creditscope.stream.batches import call_model, few_samples, logits_of, map_samples
 from creditscope.stream.blocks import arguments_of, at, replaced, resolve_blocks, spelled, tensors_in, with_argument
-from creditscope.stream.graph import Edge, edge_of, has_skip
+from creditscope.stream.graph import Edge, edge_of, has_skip, reaches
 from creditscope.stream.interface import Stream, Tap, same
 from creditscope.stream.probe import MIXING, Operation, Probe, Watch, distinct, hooks_on, pooled_by_mean, with_input
 from creditscope.stream.ranks import recover, reshard
@@ -56,19 +56,22 @@ class HookedStream(Stream):
         states = [probe.state(k, self.slot) for k in range(self.depth)]
         self._require_chain(probe, states)
         self.batch_dim = self._find_batch_dim(inputs, batch_size, states[0], n)
-        last, edge, logits = self._last(example)
+        last, edge, logits = self._last(example, probe)
         self._in_place |= last._version != self._last_version  # the readout writes to h_L
         if edge is None or not logits.requires_grad:
             raise CreditscopeError(
                 f"the logits do not depend on the output of {self.names[-1]!r} by a gradient; name the residual blocks"
             )
-        self._require_gradient(last, logits)
+        if not reaches(edge_of(logits), [edge]):
+            raise CreditscopeError(
+                f"the logits do not depend on the output of {self.names[-1]!r}; name the residual blocks"
+            )
         edges = [call.edges.get(self.slot) for call in probe.calls]
         self.kind, notes = self._find_kind(probe, [*edges, None], [*states, last])
         self.shapes = [self._shape(h) for h in [*states, last]]
-        self.read = self._find_read(example) if read is None else self._checked_read(read, example, logits)
         tokens = tuple(logits.shape[1:-1])  # [T] where every token has logits of its own
         self.scores_tokens = len(tokens) == 1 and all(len(s) == 2 and s[0] == tokens[0] for s in self.shapes)
+        self.read = self._find_read(example) if read is None else self._checked_read(read, example, logits)
         self.notes = (*notes, *self.read_note())
 
     def _shape(self, h: Tensor) -> tuple[int, ...]:
@@ -128,8 +131,12 @@ class HookedStream(Stream):
                     f"{list(states[k + 1].shape)}; name blocks that include what lies between"
                 )
 
-    def _last(self, example: Any) -> tuple[Tensor, Edge | None, Tensor]:
-        """h_L, its place in the graph, and the logits of one run."""
+    def _last(self, example: Any, probe: Probe) -> tuple[Tensor, Edge | None, Tensor]:
+        """h_L, its place in the graph, and the logits of one run: the watched one, where the last block gives h_L."""
+        place, call = self._places[-1], probe.calls[-1]
+        if place.how == "output" and place.path in call.output_edges:
+            self._last_version = call.output_versions[place.path]
+            return at(call.output, place.path), call.output_edges[place.path], probe.logits
         found: list[tuple[Tensor, Edge | None]] = []
 
         def tap(layer: int, value: Tensor, handle: Tensor) -> None:
@@ -140,14 +147,6 @@ class HookedStream(Stream):
         with torch.enable_grad(), self.graph():
             logits = self.forward(example, tap)
         return (*found[0], logits)
-
-    def _require_gradient(self, last: Tensor, logits: Tensor) -> None:
-        with torch.enable_grad():
-            (g,) = torch.autograd.grad(logits.sum(), last, allow_unused=True, retain_graph=True)
-        if g is None:
-            raise CreditscopeError(
-                f"the logits do not depend on the output of {self.names[-1]!r}; name the residual blocks"
-            )
 
     def _find_batch_dim(self, inputs: Any, batch_size: int, h: Tensor, n: int) -> int:
         candidates = [d for d in range(min(2, h.dim())) if h.shape[d] == n]
@@ -210,6 +209,8 @@ class HookedStream(Stream):
         dims = len(self.shapes[-1])
         if dims != 2:
             return "vector" if dims == 1 else "flatten"
+        if self.scores_tokens:
+            return "flatten"  # every token is read for its own logits
         h, operations, logits = self._after_last(example)
         if not bool(logits.isfinite().all()):
             return "flatten"
@@ -297,6 +298,27 @@ class HookedStream(Stream):
         beside: replaces what the blocks are given beside the stream, from this layer on.
         """
         return self._with(_Puts(self, [(layer, h)], beside), inputs)
+
+    @property
+    def apart(self) -> bool:
+        """Can each step be run with a state of its own (`steps`)? Every block is handed the very tensor that the one before
+        gave, writes to none, and nobody else looks at its output from a hook."""
+        handed = all(place.how == "output" for place in self._places[1:])
+        return handed and not self._in_place and not any(module._forward_hooks for _, module in self._blocks)
+
+    def steps(self, entering: Sequence[Tensor], onward: Sequence[Tensor], inputs: Any) -> tuple[list[Tensor], Tensor]:
+        """One run in which block l is given entering[l], whatever the blocks before it gave: (h_0 as the model makes it and what
+        each block gives, logits).
+
+        entering, onward: native states of l = 0..L; the readout is given entering[L], and whoever else uses the output of a
+            block finds onward[l + 1].
+        """
+        run = _Steps(self, entering, onward)
+        with hooks_on(self._blocks, run.before, run.after):
+            logits = logits_of(call_model(self.model, inputs))
+        if run.calls != self.depth:
+            raise run.other_depth(f"{run.calls} times")
+        return run.given, logits
 
     def _with(self, put: _Puts, inputs: Any) -> Tensor:
         """Logits of a run in which states are put in where they are made."""
@@ -490,3 +512,28 @@ class _Puts(_Calls):
             raise self.other_depth(f"{self.calls} times")
         if self.missing:
             raise CreditscopeError(f"the model did not produce h_{min(self.missing)} when it was to be replaced")
+
+
+class _Steps(_Calls):
+    """A run of steps that do not know of each other."""
+
+    def __init__(self, stream: HookedStream, entering: Sequence[Tensor], onward: Sequence[Tensor]) -> None:
+        super().__init__(stream)
+        self.entering, self.onward = entering, onward
+        self.given: list[Tensor] = []
+
+    def operation(self, segment: int, index: int, operation: Operation) -> Any:
+        return None
+
+    def before(self, name: str, args: Any, kwargs: Any) -> Any:
+        made = self.entered(name, args, kwargs)
+        if not self.calls:
+            self.given.append(made.detach().clone())
+        return with_argument(args, kwargs, self.stream.slot, self.entering[self.calls].clone())
+
+    def after(self, name: str, args: Any, kwargs: Any, out: Any) -> Any:
+        self.ends()
+        path = self.stream._places[self.calls].path
+        self.given.append(at(out, path).detach().clone())
+        last = self.calls == self.stream.depth
+        return replaced(out, path, (self.entering if last else self.onward)[self.calls].clone())

@@ -64,6 +64,7 @@ class Call:
     """(segment, index, path) of the operation that gave each of them, where one was seen."""
     output: Any = None
     output_edges: dict[Path, Edge] = field(default_factory=dict)
+    output_versions: dict[Path, int] = field(default_factory=dict)
 
 
 class Watch(TorchFunctionMode):
@@ -168,6 +169,7 @@ class Probe:
             out = distinct(out, arguments_of(args, kwargs), call.versions)
             call.output = out
             call.output_edges = edges_in(out)
+            call.output_versions = {path: t._version for path, t in tensors_in(out)}
             self.operations.append([])
             self._edges.append([])
             watch.block_ends()
@@ -257,7 +259,7 @@ class Probe:
                 return group[0]
         names = " and ".join(map(spelled, given[:2]))
         raise CreditscopeError(
-            f"the only block {call.name!r} is given several tensors ({names}), and which one is the state cannot be told; name "
+            f"the only block {call.name!r} is given several tensors ({names}), and it is unclear which one is the state; name "
             "larger blocks, or several of them"
         )
 
@@ -373,8 +375,8 @@ class Probe:
                     return Place("operation", path, tuple(o.name for o in self.operations[k + 1][: index + 1]))
                 if is_carried(edge, here, given, changed=True):
                     raise CreditscopeError(
-                        f"the state goes around the only block {call.name!r} through a norm or a division: whether that belongs "
-                        "to the step or to the readout cannot be told; name blocks that include it, or several"
+                        f"the state goes around the only block {call.name!r} through a norm or a division: it is unclear whether "
+                        "that belongs to the step or to the readout; name blocks that include it, or several"
                     )
         return None
 

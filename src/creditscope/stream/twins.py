@@ -83,7 +83,7 @@ def _names(model: nn.Module, blocks: Any, example: Any) -> list[str]:
     if example is None:
         raise CreditscopeError(
             f"{type(model).__name__} has no embed / blocks / readout interface; name its blocks, e.g. blocks='layers.*', or give "
-            "example= (a batch), with which they are looked for"
+            "example= (a batch) so that they can be found"
         )
     return find_blocks(model, example)
 

@@ -78,7 +78,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
 
 STUDY = Study(
     "ablation",
-    "which failures does a reader accept who looks at less than the whole protocol?",
+    "which failures do you accept if you look at less than the whole protocol?",
     specs,
     build=build,
 )

@@ -40,7 +40,7 @@ def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
 
 STUDY = Study(
     "capacity",
-    "is the gain of DFA under the penalty one of capacity? (BP and DFA, with and without)",
+    "does capacity explain the gain of DFA under the penalty? (BP and DFA, with and without)",
     specs,
     axes=AXES,
     conclude=conclude,

@@ -66,7 +66,7 @@ def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
 
 STUDY = Study(
     "credit-norm",
-    "is the contrast between FA and DFA one of methods or of normalisations?",
+    "do FA and DFA differ by method or by normalisation?",
     specs,
     axes=(Axis("norm", "credit_norm", lambda s: s.credit_norm), METHOD),
     conclude=conclude,

@@ -50,7 +50,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
 
 STUDY = Study(
     "random-target",
-    "does the stream grow where there is nothing to learn?",
+    "does the stream grow when there is nothing to learn?",
     specs,
     build=build,
     convention=state("random-target convention"),

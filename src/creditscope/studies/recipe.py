@@ -62,7 +62,7 @@ def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
 
 STUDY = Study(
     "recipe",
-    "what do settings change that are often not stated (norm, clipping, site, condition)?",
+    "what changes with settings that are often not stated (norm, clipping, site, condition)?",
     specs,
     axes=(
         Axis("method", "credit rule", lambda s: s.method),

@@ -78,7 +78,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
 
 STUDY = Study(
     "triangulation",
-    "do the cosine and the perturbation correlation ρ tell the same, early, converged and penalised?",
+    "do the cosine and the perturbation correlation ρ agree, early, converged and penalised?",
     specs,
     quantities=("deep_cosine", "rho"),
     build=build,

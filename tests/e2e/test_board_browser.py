@@ -1,0 +1,141 @@
+"""The page of a board in a real browser, from file://, with the network blocked."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.trust.board_size import build, write_entries
+
+from .test_browser import CHROMIUM, FLAGS
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM FOUND: the page was not tested in a browser"),
+]
+ENTRIES = 60
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    root: Path = tmp_path_factory.mktemp("board")
+    write_entries(ENTRIES, root / "entries")
+    build(root / "entries", root / "site")
+    return root / "site" / "index.html"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def opened(browser, site):
+    """Opens the page; at the end no request and no complaint may have been seen."""
+    contexts, requests, complaints = [], [], []
+
+    def open_page(width: int = 1280, scheme: str = "light") -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(site.as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert [url for url in requests if not url.startswith(("blob:", "data:", site.as_uri()))] == []
+    assert complaints == []
+
+
+def names(page: Any) -> list[str]:
+    found: list[str] = page.eval_on_selector_all(
+        "#networks tbody tr:not([hidden]) th a", "links => links.map(a => a.textContent)"
+    )
+    return found
+
+
+def test_search_filter_and_sort(opened):
+    page = opened()
+    assert len(names(page)) == ENTRIES
+    page.select_option("#status", "fail")
+    shown = len(names(page))
+    assert 0 < shown < ENTRIES
+    assert page.text_content("#count") == f"{shown} of {ENTRIES} shown"
+    page.fill("#search", "DFA")
+    assert all("dfa" in name.lower() for name in names(page))
+    page.fill("#search", "")
+    page.select_option("#status", "")
+    head = page.locator("#networks thead button", has_text="claimed")
+    for direction in ("ascending", "descending"):
+        head.click()
+        values = page.eval_on_selector_all(
+            "#networks tbody td:nth-child(3)", "cells => cells.map(c => Number(c.dataset.sort))"
+        )
+        assert values == sorted(values, reverse=direction == "descending")
+
+
+def test_an_entry_opens_by_keyboard_and_the_way_back_leads_to_it(opened):
+    page = opened()
+    link = page.locator("#networks tbody th a").nth(2)
+    name = link.inner_text()
+    link.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("article h2")
+    assert page.locator("article h2").inner_text().startswith(name)
+    assert page.evaluate("document.activeElement.tagName") == "H2"
+    assert not page.is_visible("#overview")
+    for part in ("Claimed", "Audited", "Checks", "Layers", "History"):
+        assert page.locator("article", has_text=part).count() == 1
+    page.go_back()
+    page.wait_for_selector("article", state="detached")
+    assert page.is_visible("#overview")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_violation_of_axe_and_nothing_wider_than_the_page(opened, width, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = opened(width, scheme)
+    for place in ("index", "entry"):
+        if place == "entry":
+            page.locator("#networks tbody th a").first.click()
+            page.wait_for_selector("article h2")
+        found = Axe().run(page)
+        assert found.violations_count == 0, f"{place}: {[v['id'] for v in found.response['violations']]}"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_it_prints_the_table_and_no_controls(opened):
+    page = opened()
+    page.emulate_media(media="print")
+    assert not page.is_visible("#filters")
+    assert page.is_visible("#networks")
+
+
+@pytest.mark.slow
+def test_a_thousand_entries_are_usable(opened, browser, tmp_path):
+    write_entries(1000, tmp_path / "entries")
+    n, _, _, cpu = build(tmp_path / "entries", tmp_path / "site")
+    assert n == 1000
+    assert cpu < 30
+    page = browser.new_page()
+    page.goto((tmp_path / "site" / "index.html").as_uri())
+    start = time.perf_counter()
+    page.fill("#search", "fabricpc")
+    assert 0 < len(names(page)) < 1000
+    page.locator("#networks tbody tr:not([hidden]) th a").first.click()
+    page.wait_for_selector("article h2")
+    assert time.perf_counter() - start < 20  # a busy machine; some tenths of a second on a free one
+    page.close()

@@ -1,0 +1,139 @@
+"""The proof one step at a time says yes where the proof layer by layer does, and never where something goes around a state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from creditscope import CreditscopeError, diagnose
+from creditscope.measure import proof as proofs
+from creditscope.measure import steps
+
+C, D, D_IN, DEPTH = 4, 8, 6, 5
+
+
+class Block(nn.Module):
+    def __init__(self, store: dict[str, Tensor] | None = None, does: str = "") -> None:
+        super().__init__()
+        self.map, self.store, self.does = nn.Linear(D, D), store, does
+
+    def forward(self, h: Tensor) -> Tensor:
+        out = h + torch.tanh(self.map(h))
+        if self.does == "keeps" and self.store is not None:
+            self.store["state"] = h
+        if self.does == "takes" and self.store is not None:
+            out = out + 0.3 * self.store["state"]
+        if self.does == "mixes":
+            out = out + 0.3 * out.mean(0)
+        return out
+
+
+class Net(nn.Module):
+    """`side`: what reaches a block or the readout beside the stream."""
+
+    def __init__(self, side: str = "") -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        store: dict[str, Tensor] = {}
+        does = {"kept": {1: "keeps", 3: "takes"}, "batch": {2: "mixes"}}.get(side, {})
+        self.side = side
+        self.stem, self.head = nn.Linear(D_IN, D), nn.Linear(D, C)
+        self.layers = nn.ModuleList(Block(store, does.get(k, "")) for k in range(DEPTH))
+        self.across = nn.Linear(D, C)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = early = self.stem(x)
+        for k, layer in enumerate(self.layers):
+            h = layer(h)
+            early = h if k == 1 else early
+        out: Tensor = self.head(h)
+        return out + self.across(early) if self.side == "early" else out
+
+
+def few(n: int = 2) -> list[tuple[Tensor, Tensor]]:
+    """So few samples that the proof layer by layer would be larger than the batch."""
+    gen = torch.Generator().manual_seed(4)
+    return [(torch.randn(n, D_IN, generator=gen), torch.randint(C, (n,), generator=gen))]
+
+
+def told(model: nn.Module, n: int = 2, **options: Any) -> Any:
+    proof = diagnose(model, few(n), blocks="layers.*", **options).facts.proof
+    assert proof is not None
+    return proof
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Counts the runs of the proof layer by layer."""
+    count: list[int] = []
+    real = proofs._runs
+    monkeypatch.setattr(proofs, "_runs", lambda *args: (count.append(1), real(*args))[1])
+    return count
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_plain_stream_is_proved_without_a_run_for_every_layer(runs, n):
+    proof = told(Net(), n)
+    assert not runs
+    assert proof.independent is True
+    assert max(proof.swap) <= 1e-6
+    assert len(proof.gradient) == DEPTH + 1
+    assert max(proof.gradient) < 1e-6
+    assert proof.gradient_dtype == "float64"
+
+
+def test_the_same_in_float32(runs, monkeypatch):
+    monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
+    proof = told(Net())
+    assert not runs
+    assert proof.gradient_dtype == "float32"
+    assert max(proof.gradient) < 1e-3
+
+
+@pytest.mark.parametrize(("side", "layers"), [("early", (3, 4, 5)), ("kept", (2, 3))])
+def test_what_goes_around_is_left_to_the_proof_layer_by_layer(runs, side, layers):
+    """`early`: h_2 reaches the readout past h_3 to h_5. `kept`: block 3 takes h_1, which block 1 kept, past h_2 and h_3."""
+    proof = told(Net(side))
+    assert runs
+    assert tuple(k for k, error in enumerate(proof.swap) if error > 1e-3) == layers
+    assert max(proof.gradient) < 1e-6
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_samples_that_influence_each_other_are_still_marked(runs, n):
+    proof = told(Net("batch"), n)
+    assert runs
+    assert proof.independent is False
+
+
+class Halved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor) -> Tensor:
+        return h.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return grads[0] / 2
+
+
+@pytest.mark.parametrize("where", [0, 3, DEPTH])
+def test_a_gradient_that_is_no_gradient_is_refused(where, monkeypatch):
+    model = Net()
+    part = model.head if where == DEPTH else model.layers[where]
+    real = part.forward
+    monkeypatch.setattr(part, "forward", lambda h: real(Halved.apply(h)))
+    with pytest.raises(CreditscopeError, match="is not the gradient of the loss"):
+        told(model)
+
+
+@pytest.mark.parametrize("layers", [2, 3, 13, 25, 64])
+def test_the_codes_tell_any_two_layers_apart(layers):
+    found = steps.codes(layers)
+    assert found.shape[0] % 2 == 1
+    columns = [tuple(column) for column in found.T.tolist()]
+    assert len(set(columns)) == layers
+    assert all(any(column) for column in columns)
+    assert found.shape[0] <= layers.bit_length() + 1
