@@ -18,9 +18,10 @@ import jinja2
 from creditscope.files import write_atomic
 from creditscope.protocol import DiagnosticThresholds, get_policy
 from creditscope.quantities import Quantity, get_quantity
-from creditscope.render.draw import draw, svg
+from creditscope.render.draw import draw
 from creditscope.render.markdown import escape
 from creditscope.render.markdown import table as pipe_table
+from creditscope.render.svg import standalone
 from creditscope.render.tables import table_csv, texts
 from creditscope.runs.archive import Archive
 from creditscope.runs.groups import Group, Outcome, audit
@@ -105,7 +106,7 @@ class Page:
         if not made.rows:
             return None
         title = "accuracy minus that of frozen random blocks trained by the same rule (pp, 95 % interval)"
-        return svg(draw(made, "method", "margin_matched", "outcome", title=title)).encode()
+        return standalone(draw(made, "method", "margin_matched", "outcome", title=title)).encode()
 
     # ---- what no rule did ---------------------------------------------------------------------------------------------
 
