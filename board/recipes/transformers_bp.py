@@ -86,7 +86,7 @@ def audit(name: str, build: Any, fit: Any, test: Any, out: Path, *, epochs: int,
     for seed in SEEDS:
         torch.manual_seed(seed)
         model = build()
-        null = frozen_blocks(model, example=fit[0][:4], seed=seed)
+        null = frozen_blocks(model, example=fit[0][:4], seed=seed, build=build)
         networks.append(trained(model, *fit, epochs, rate, seed))
         nulls.append(accuracy(trained(null, *fit, epochs, rate, seed), *test))
     found = [accuracy(m, *test) for m in networks]
@@ -100,6 +100,7 @@ def audit(name: str, build: Any, fit: Any, test: Any, out: Path, *, epochs: int,
         n_test=len(test[0]),
         method_name=f"backpropagation ({name})",
         notes=said["architecture"],
+        build=build,
         fit_batches=[(a, b) for a, b in zip(fit[0][:4000].split(500), fit[1][:4000].split(500), strict=True)],
     )
 

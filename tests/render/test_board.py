@@ -78,7 +78,8 @@ def test_a_row_has_what_the_entry_has():
     assert measured is not None
     assert measured.margin is not None
     profile = measured.margin
-    assert found["profile_text"] == f"{profile.pp:+.1f} [{profile.low_pp:+.1f}, {profile.high_pp:+.1f}]"
+    assert found["profile_text"] == f"{profile.pp:+.1f}"
+    assert found["profile_interval"] == f"[{profile.low_pp:+.1f}, {profile.high_pp:+.1f}]"
     assert found["others"] == "–"
     assert found["status"] == entry.current.status
 

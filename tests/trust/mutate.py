@@ -29,8 +29,8 @@ CAUGHT, SURVIVED, GONE, NO_TEST = "caught", "SURVIVED", "PLACE IS GONE", "TEST D
 
 
 def copy_tree(slot: Path) -> None:
-    ignore = shutil.ignore_patterns("__pycache__", "_build", "*.png", "*.gif")
-    for name in ("src", "tests", "docs", "examples"):
+    ignore = shutil.ignore_patterns("__pycache__", "_build", ".venv", "*.png", "*.gif")
+    for name in ("src", "tests", "docs", "examples", "board"):
         if (ROOT / name).exists():
             shutil.copytree(ROOT / name, slot / name, ignore=ignore)
     for name in ("pyproject.toml", "README.md", "Makefile", "CHANGELOG.md"):

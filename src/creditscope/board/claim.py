@@ -71,6 +71,8 @@ class Claimed(Part):
     """What was averaged over what: seeds, layers, test set."""
     source: Line = ""
     """Where it stands: a table, a section, a README."""
+    published: bool = False
+    """False where nobody published it: the accuracy of the audited run itself, which the audit then meets by itself."""
 
 
 class Evidence(Part):

@@ -130,6 +130,10 @@ class Entry:
         return any(a.status != self.current.status for a in self.externals)
 
     @property
+    def published(self) -> bool:
+        return self.claim.claimed.published
+
+    @property
     def over(self) -> float | None:
         """Claimed minus audited accuracy, in percentage points."""
         claimed, found = self.claim.claimed.accuracy, self.current.accuracy

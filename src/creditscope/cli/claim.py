@@ -92,6 +92,7 @@ class New:
                 "gamma": self.gamma,
                 "convention": self.convention,
                 "source": self.claim_source,
+                "published": self.accuracy is not None and bool(self.paper or self.claim_source),
             },
             "note": self.note,
         }

@@ -66,7 +66,7 @@ def board_page(
     entries: Sequence[Entry], refused: Sequence[tuple[str, str]] = (), title: str = "creditscope board"
 ) -> str:
     """The page; `refused`: (name of the directory, why) of the entries that do not hold."""
-    entries = sorted(entries, key=lambda e: (e.current.stated.date, e.claim.name))
+    entries = sorted(entries, key=_place)
     styles, script = asset("page.css") + asset("board.css"), asset("page.js")
     rows = [row(e) for e in entries]
     return (
@@ -96,7 +96,7 @@ def board_page(
 def _summary(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """What the board holds, in numbers."""
     total = len(entries)
-    compared = [e for e in entries if e.reach]
+    compared = [e for e in entries if e.reach and e.published]
     over = sum(e.reach == "above" for e in compared)
     statuses = [e.current.status for e in entries]
     counted = [
@@ -106,10 +106,16 @@ def _summary(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     ]
     claimed = {
         "count": f"{over} of {len(compared)}",
-        "words": "claims of accuracy above what the audit found",
+        "words": "published accuracies above what the audit found",
         "status": "claim",
     }
     return [claimed, *counted]
+
+
+def _place(entry: Entry) -> tuple[Any, ...]:
+    """Published claims first; of one data set together, the largest margin first."""
+    margin = entry.current.margin
+    return not entry.published, entry.claim.data, -margin.margin_pp if margin else 0.0, entry.claim.name
 
 
 def _pack(entries: Sequence[Entry]) -> tuple[str, Markup]:
@@ -124,6 +130,7 @@ def row(entry: Entry) -> dict[str, Any]:
     """The line of an entry in the table."""
     claim, audit = entry.claim, entry.current
     margin, others = audit.margin, entry.by_others
+    first = audit.profile_margins[0] if len(audit.profile_margins) == 1 else None
     return {
         "key": key(entry),
         "method": claim.method,
@@ -136,11 +143,13 @@ def row(entry: Entry) -> dict[str, Any]:
         "spread": _spread(audit),
         "over": entry.over,
         "reach": entry.reach,
+        "published": entry.published,
         "margin": margin.margin_pp if margin else None,
         "margin_text": signed(margin.margin_pp, 1) if margin else "–",
         "interval": _interval(margin.low_pp, margin.high_pp) if margin else "",
         "profile": _mean([m.pp for m in audit.profile_margins]),
         "profile_text": _profile(audit.profile_margins),
+        "profile_interval": _interval(first.low_pp, first.high_pp) if first else "",
         "locality": LOCALITY.get(audit.locality, audit.locality) or "not certified",
         "status": audit.status,
         "mark": mark(audit.status),
@@ -164,10 +173,8 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 def _profile(margins: Sequence[Paired]) -> str:
-    if len(margins) == 1:
-        return f"{signed(margins[0].pp, 1)} {_interval(margins[0].low_pp, margins[0].high_pp)}"
-    if not margins:
-        return "–"
+    if len(margins) < 2:
+        return signed(margins[0].pp, 1) if margins else "–"
     values = [m.pp for m in margins]
     return f"{signed(min(values), 1)} to {signed(max(values), 1)}"
 
