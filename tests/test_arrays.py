@@ -78,7 +78,7 @@ def test_the_profile_of_recorded_states_is_that_of_the_network():
     assert without.facts.profile is not None
     assert without.facts.profile.curve == pytest.approx(theirs.facts.profile.curve)
     assert without.facts.profile.margin is None
-    assert "the states of the twin were not given" in str(without)
+    assert "the states of the twin were not given" in without.to_text(long=True)
 
 
 class Foreign:
