@@ -174,7 +174,7 @@ def test_controls_alone_without_credit():
     assert report.facts.perturbation is not None
     assert report.facts.perturbation.credit is None
     assert report.facts.fresh_b is None
-    assert "ρ(g)" in str(report)
+    assert "ρ(g)" in report.to_text(long=True)
     assert "ρ(g)" in report.to_markdown()
     assert type(report).from_dict(report.to_dict()) == report
 
@@ -205,7 +205,7 @@ def test_a_network_that_cannot_run_in_float64_says_so():
     report = diagnose(model, [samples()], level="full")
     assert report.facts.perturbation is not None
     assert "does not run as a float64 copy" in report.facts.perturbation.reason
-    assert "not measured: the network does not run as a float64 copy" in " ".join(str(report).split())
+    assert "not measured: the network does not run as a float64 copy" in " ".join(report.to_text(long=True).split())
 
 
 @pytest.mark.slow

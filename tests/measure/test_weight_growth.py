@@ -61,6 +61,6 @@ def test_training_facts_reach_the_report():
     assert facts.weight_product_start == weight_products(initial)
     report = diagnose(model, [samples()], training=facts)
     assert report.facts.training == facts
-    assert "train loss -0.500 from first to last epoch" in str(report)
+    assert "train loss -0.500 from first to last epoch" in report.to_text(long=True)
     with pytest.raises(CreditscopeError, match=r"differ in their names, e\.g\. at 'extra'"):
         training_facts(LINES, {**initial, "extra": torch.ones(1)}, initial)

@@ -23,8 +23,9 @@ from creditscope.render.audit import cells
 from creditscope.render.html import Network, html_page, networks
 from creditscope.render.html.overview import told_apart
 from creditscope.render.html.page import network_html
-from creditscope.render.html.section import row
+from creditscope.render.html.section import layers_full, row
 from creditscope.render.numbers import signed
+from creditscope.render.report import layers_section
 from creditscope.render.tables import kinds, table_markdown
 from creditscope.runs.groups import Group, audit, reported
 from creditscope.runs.record import Record
@@ -358,3 +359,16 @@ def test_a_column_of_names_is_no_column_of_sentences_or_numbers():
         "": ["+23.0 [+21.0, +24.9]", "-0.3 [-2.1, +1.4]"],
     }
     assert kinds([list(row) for row in zip(*columns.values(), strict=True)]) == list(columns)
+
+
+def test_full_numbers_of_the_layers_are_those_of_the_facts():
+    facts = make_facts(cosines=(1 / 3, 0.1, 0.1, 0.1, 0.1), g_128=1 / 7e5)
+    header, rows = layers_section(facts, clamp=True).header, layers_section(facts, clamp=True).rows
+    whole = layers_full(facts)
+    assert [len(cells) for cells in whole] == [len(header)] * len(rows)
+    at = dict(zip(header, whole[0], strict=True))
+    assert facts.alignment is not None
+    assert float(at["cos(a_l, g_l)"]) == facts.alignment.mean[0] == 1 / 3
+    assert float(at["‖g_l‖ / 128"]) == facts.reference.batch_mean_128[0]
+    assert float(at["clamp batch size"]) == facts.reference.clamp_batch_size[0]
+    assert float(at["under floor"]) == facts.alignment.under_floor[0]

@@ -13,7 +13,16 @@ import pytest
 
 from creditscope.errors import CreditscopeError
 from creditscope.quantities import get_quantity
-from creditscope.render.tables import FORMS, cell_text, render_table, table_latex, table_markdown, table_text, texts
+from creditscope.render.tables import (
+    FORMS,
+    cell_text,
+    render_table,
+    table_latex,
+    table_markdown,
+    table_text,
+    texts,
+    three_digits,
+)
 from creditscope.render.words import SENTENCES, names, paragraph, sentence, words
 from creditscope.runs.groups import Finding, Outcome
 from creditscope.studies.catalogue import NAMES
@@ -147,3 +156,10 @@ def test_it_compiles(tables, tmp_path, hostile):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False)
     assert done.returncode == 0, done.stdout[-2000:]
     assert "root:" not in done.stdout
+
+
+def test_the_page_prints_three_digits_where_a_table_prints_two():
+    column = get_quantity("growth").column()
+    table = Table("t", "t", (column,), (Row({"growth": Cell(1.23456, values=(1.23456, 7.65432))}),))
+    assert texts(table)[1] == [["1.2 to 7.7"]]
+    assert texts(three_digits(table))[1] == [["1.23 to 7.65"]]

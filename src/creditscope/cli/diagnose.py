@@ -39,7 +39,7 @@ class Diagnose:
     markdown: Path | None = None
     """Also write the report as Markdown to this file."""
     full: bool = False
-    """Also measure perturbation correlation, nudging and the fresh-B null."""
+    """Also measure perturbation correlation, nudging and the fresh-B null; prints as with --long."""
     profile: bool = True
     """Skip the depth profile (linear readouts at every depth); nulls never have one."""
     strict: bool = False
@@ -66,7 +66,7 @@ class Diagnose:
             write_atomic(self.markdown, report.to_markdown().encode())
         if self.github:
             print(annotation(report))
-        print(report.to_text(long=self.long))
+        print(report.to_text(long=self.long or self.full))
         return exit_code([report]) if self.strict else 0
 
     def of_report(self) -> DiagnosticReport:

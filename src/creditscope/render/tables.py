@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum
 from html import escape as quoted
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ from creditscope.tables import Cell, Column, Spread, Table, span
 if TYPE_CHECKING:
     from creditscope.render.plots import Drawing
 
+DIGITS = 3
+"""Significant digits of a number on the page."""
 NARROW = 40
 """Widest column of a terminal's table."""
 
@@ -71,6 +74,18 @@ def texts(table: Table) -> tuple[list[str], list[list[str]]]:
     """(headings, rows) as a person reads them."""
     rows = [[printable(cell_text(row[c.name], c)) for c in table.columns] for row in table.rows]
     return [c.heading for c in table.columns], rows
+
+
+def three_digits(table: Table) -> Table:
+    """The same table with three significant digits where its quantities are printed with two."""
+
+    def shown(column: Column) -> Column:
+        q = column.quantity
+        if q is None or q.form is not Form.NUMBER or q.digits >= DIGITS:
+            return column
+        return replace(column, quantity=replace(q, digits=DIGITS))
+
+    return replace(table, columns=tuple(map(shown, table.columns)))
 
 
 def table_text(table: Table, title: str | None = None) -> str:

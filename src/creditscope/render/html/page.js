@@ -45,6 +45,7 @@
       const pages = await unpack(packs.get(place));
       if (address().place !== place) return;  // another one was asked for meanwhile
       stage.innerHTML = pages[place];
+      digits();
       root.classList.add("one");
       window.scrollTo(0, 0);
       stage.querySelector("h2").focus({ preventScroll: true });
@@ -96,7 +97,7 @@
     });
   });
   const form = one("filters");
-  const controls = all("input, select", form);
+  const controls = [...all("input, select", form), one("full")].filter(Boolean);
   const value = (control) => (control.type === "checkbox" ? (control.checked ? "1" : "") : control.value);
   const chosen = (id) => (one(id) ? value(one(id)) : "");
   const filters = {
@@ -124,11 +125,25 @@
   };
   form.hidden = false;
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("input", () => {
+  const changed = () => {
     filters.apply();
     history.replaceState(null, "", `#${address().place}?${filters.query()}`);
-  });
+  };
+  form.addEventListener("input", changed);
+
+  // Three significant digits, or all of them.
+  const digits = () => {
+    for (const cell of all("td.n, td[data-full]")) {
+      const whole = cell.dataset.full || cell.dataset.sort;
+      if (!whole) continue;
+      if (!cell.hasAttribute("data-short")) cell.dataset.short = cell.textContent;
+      cell.textContent = one("full").checked ? whole : cell.dataset.short;
+    }
+  };
+  one("full").parentElement.hidden = false;
+  one("full").addEventListener("input", () => { digits(); changed(); });
   filters.read();
+  digits();
   filters.apply();
 
   // Values of marks: by pointer, or by arrow keys on a focused figure.

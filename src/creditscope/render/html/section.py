@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from creditscope.measure.facts import Facts
 from creditscope.protocol.chain import S1_WORDS, s1
 from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.thresholds import DiagnosticThresholds
@@ -95,6 +96,7 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
         "alternative": report.verdict.alternative,
         "figure": figure_of(*layer_panels(facts, limits), title="By layer", quick=True),
         "layers": layers_section(facts, clamp=True),
+        "layers_full": layers_full(facts),
         "parts": [part for part in parts if part.rows or part.lines],
         "certificate": report.certificate and certificate_section(report.certificate),
         "matrix": report.certificate and figure_of(certificate_matrix(report.certificate)),
@@ -111,6 +113,14 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
             "Where it comes from": _flat({"run": report.run, "bundle": network.path, **network.versions}),
         },
     }
+
+
+def layers_full(facts: Facts) -> list[list[str]]:
+    """The cells of `layers_section(facts, clamp=True)` with all their digits; "" where the cell says everything."""
+    r, al = facts.reference, facts.alignment
+    columns: list[Sequence[float | None]] = [facts.scale.mean, r.per_sample, r.batch_mean_128, r.clamp_batch_size]
+    columns += [] if al is None else [al.mean, al.std, (None,) * len(al.mean), al.under_floor]
+    return [["", *("" if v is None else repr(v) for v in row)] for row in zip(*columns, strict=True)]
 
 
 def _margin(network: Network) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from creditscope.render.draw import table_panels
 from creditscope.render.html.section import figure_of
-from creditscope.render.tables import kinds, table_json, texts
+from creditscope.render.tables import kinds, table_json, texts, three_digits
 from creditscope.render.words import paragraph, words
 from creditscope.tables import Table
 
@@ -16,7 +16,7 @@ TALL = 14
 
 
 def study_section(preset: str, table: Table) -> dict[str, Any]:
-    header, rows = texts(table)
+    header, rows = texts(three_digits(table))
     panels = table_panels(table, words)
     return {
         "key": study_key(preset, table),
