@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import diagnose, epoch, peers, readouts, rules, startup, steps, studies
+from benchmarks import certificates, diagnose, epoch, peers, readouts, rules, startup, steps, studies
 from benchmarks.harness import Row, as_json, from_json, markdown, text
 
 START, END = "<!-- table of make bench -->", "<!-- end of the table -->"
@@ -29,6 +29,7 @@ def main() -> None:
         "epoch": lambda rounds: epoch.run(max(3, rounds // 5)),
         "diagnose": lambda rounds: diagnose.run(max(3, rounds // 3)),
         "profile": lambda rounds: readouts.run(max(2, rounds // 5)),
+        "certificate": lambda rounds: certificates.run(max(2, rounds // 5)),
         "studies": lambda rounds: studies.run(max(1, rounds // 3)),
         "startup": lambda rounds: startup.run(max(3, rounds // 3)),
         "bf16": steps.run_bf16,
