@@ -70,6 +70,8 @@ TERMS: dict[str, Term] = {
     "L²": lambda s: s.depth**2,
     "L·d³": lambda s: s.depth * float(s.d) ** 3,
     "n·d": lambda s: s.n * s.d,
+    "n·L·d²": lambda s: s.n * s.depth * float(s.d) ** 2,
+    "L·d²": lambda s: s.depth * float(s.d) ** 2,
 }
 """P: parameters of the blocks."""
 MODELS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -80,6 +82,16 @@ MODELS: dict[str, dict[str, tuple[str, ...]]] = {
     "Monitor, one measurement": {"s": ("1", "L", "n·L·d", "n·P", "P", "L·P"), "bytes": ("1", "n", "P", "n·L·d")},
 }
 """Terms of each cost. One batch of n / 4 rows is in memory at a time; the certificate takes 16 samples at every n."""
+PASS = "forward + backward"
+PRODUCTS: dict[str, dict[str, float]] = {
+    "diagnose": {"n·P": 2 / 3},
+    "Monitor, one measurement": {"n·P": 2 / 3},
+    "depth profile": {"n·P": 2 / 3, "n·L·d²": 2 / 3},
+}
+"""Products that are known by counting, over those of a pass (6 flops for each row and parameter): no gradients of weights; two
+forward passes, and the upper half of XᵀX of 2 L states in float64. Small sizes do not tell them from the terms beside them."""
+SUMS = {"depth profile": {"L·d²": 16.0}}
+"""Bytes that are known by counting: XᵀX of 2 L states in float64."""
 
 
 # ---- measured ------------------------------------------------------------------------------------------------------
@@ -150,14 +162,26 @@ def size_of(row: Mapping[str, Any]) -> Size:
     return Size(row["n"], row["d"], row["depth"])
 
 
+def counted(rows: Sequence[Mapping[str, Any]], what: str, unit: str) -> dict[str, float]:
+    """The part of a cost that is known without a fit, but for the speed of products."""
+    if unit == "bytes":
+        return SUMS.get(what, {})
+    if what not in PRODUCTS:
+        return {}
+    speed = fitted(rows, PASS, unit)["n·P"]
+    return {term: share * speed for term, share in PRODUCTS[what].items()}
+
+
 def fitted(rows: Sequence[Mapping[str, Any]], what: str, unit: str) -> dict[str, float]:
-    """Coefficients >= 0 with the least sum of squared relative errors."""
-    terms = MODELS[what][unit]
+    """Coefficients >= 0 with the least sum of squared relative errors, on top of what is counted."""
+    terms, known = MODELS[what][unit], counted(rows, what, unit)
     values = np.array([row[unit][what] for row in rows], dtype=float)
+    rest = np.array([1 - predicted(known, size_of(row)) / value for row, value in zip(rows, values, strict=True)])
     matrix = np.array([[TERMS[t](size_of(row)) for t in terms] for row in rows]) / values[:, None]
     scale = matrix.max(0)
-    found, _ = nnls(matrix / scale, np.ones(len(rows)))
-    return {t: float(c / s) for t, c, s in zip(terms, found, scale, strict=True)}
+    found, _ = nnls(matrix / scale, rest)
+    made = {t: float(c / s) for t, c, s in zip(terms, found, scale, strict=True)}
+    return {t: made.get(t, 0.0) + known.get(t, 0.0) for t in (*terms, *(t for t in known if t not in terms))}
 
 
 def predicted(coefficients: Mapping[str, float], size: Size) -> float:
@@ -248,18 +272,18 @@ def costs(measured: Mapping[str, Any]) -> str:
 
 
 def predictions(measured: Mapping[str, Any]) -> str:
-    plain = {unit: fitted(measured["fit"], "forward + backward", unit) for unit in ("s", "bytes")}
+    plain = fitted(measured["fit"], PASS, "s")
     first, slope = line(measured["fit"])
     rows = []
     for name, size in LARGE.items():
         updates = first + slope * size.depth
         small = Large(FEW, size.d, size.depth)
         for what, units in MODELS.items():
-            if what == "forward + backward":
+            if what == PASS:
                 continue
             of = {unit: fitted(measured["fit"], what, unit) for unit in units}
             one = what == "certificate"
-            times = predicted(of["s"], size) / predicted(plain["s"], small if one else size)
+            times = predicted(of["s"], size) / predicted(plain, small if one else size)
             memory = _bytes(predicted(of["bytes"], size)) if "bytes" in of else "not measured"
             sent = [communication(size, r, updates)[what] for r in RANKS[name]]
             against = f"{times:,.0f} updates of {FEW} tokens" if one else f"{times:.2g} forward + backward"
@@ -302,7 +326,10 @@ def simulation(found: Sequence[Mapping[str, Any]]) -> str:
     for key, (name, form) in DRIVER.items():
         cells = []
         for one in found:
-            value = one["first_s"] / one["runs"] * 1000 if key == "per_run_ms" else one[key]
+            value = one["first_s"] / one["runs"] * 1000 if key == "per_run_ms" else one.get(key)
+            if value is None:
+                cells.append("not measured")
+                continue
             if key == "failed":
                 value = " / ".join(str(value.get(k, 0)) for k in (driver.DIES, driver.RAISES, driver.SILENT))
             cells.append(form.format(value))
