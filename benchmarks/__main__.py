@@ -11,7 +11,19 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import diagnose, epoch, large, monitoring, peers, readouts, rules, startup, steps, studies
+from benchmarks import (
+    certificates,
+    diagnose,
+    epoch,
+    large,
+    monitoring,
+    peers,
+    readouts,
+    rules,
+    startup,
+    steps,
+    studies,
+)
 from benchmarks.harness import Row, as_json, from_json, markdown, text
 
 START, END = "<!-- table of make bench -->", "<!-- end of the table -->"
@@ -31,6 +43,7 @@ def main() -> None:
         "large": lambda rounds: large.run(max(1, rounds // 8)),
         "monitor": lambda rounds: monitoring.run(max(3, rounds // 3)),
         "profile": lambda rounds: readouts.run(max(2, rounds // 5)),
+        "certificate": lambda rounds: certificates.run(max(2, rounds // 5)),
         "studies": lambda rounds: studies.run(max(1, rounds // 3)),
         "startup": lambda rounds: startup.run(max(3, rounds // 3)),
         "bf16": steps.run_bf16,

@@ -91,6 +91,13 @@ def tokens(rounds: int) -> list[Row]:
     cases: dict[str, Callable[[], object]] = {
         f"L={depth}": partial(depth_profile, Tokens(depth), data[:half], data[half:], "layers.*") for depth in (12, 48)
     }
-    growth = ratio("", interleaved(cases, rounds), "L=48", "L=12")
+    group = "depth profile, tokens, d=768"
+    growth = ratio(group, interleaved(cases, rounds), "L=48", "L=12")
     best, median = math.log(growth.best, 4), math.log(growth.median, 4)
-    return [Row("depth profile, tokens, d=768", "exponent of the time in L (12 to 48)", "linear", best, median, LINEAR)]
+    peaks = [peak_bytes(call) for call in cases.values()]
+    memory = math.log(peaks[1] / peaks[0], 4)
+    note = f"tensors at the peak: {peaks[0] / 2**20:,.0f} MB at L=12, {peaks[1] / 2**20:,.0f} MB at L=48"
+    return [
+        Row(group, "exponent of the time in L (12 to 48)", "linear", best, median, LINEAR),
+        Row(group, "exponent of the memory in L (12 to 48)", "linear", memory, memory, LINEAR, note=note),
+    ]

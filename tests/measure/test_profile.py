@@ -75,6 +75,9 @@ def test_layer_norm_without_gain():
 def test_a_constant_state_is_zero_after_the_norm():
     assert not normalised(torch.full((2, 3), 0.1)).any()
     assert not normalised(torch.zeros(2, 3)).any()
+    rounded = torch.full((2, 3), 1000.0)
+    rounded[1, 2] = torch.nextafter(rounded[1, 2], torch.tensor(2000.0))  # one step of float32: no signal
+    assert not normalised(rounded).any()
     assert normalised(torch.tensor([[math.inf, 1.0, 2.0]])).isnan().all()
 
 

@@ -6,6 +6,7 @@ import io
 from concurrent.futures import Future
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from creditscope.runs import execute as run
@@ -61,3 +62,35 @@ def test_the_time_left_weighs_epochs_by_their_cost(tmp_path, monkeypatch):
     bar.show(set(todo))
     left = 40.0 * (4 + 100 / run.ARCH_COST["vit-mini"]) / 60
     assert said.getvalue().strip() == f"2 of 2 runs left, about {left:.1f} minutes"
+
+
+def test_a_look_at_the_progress_waits_as_long_as_the_last_one_took(monkeypatch):
+    """With n runs a look takes a time that grows with n, and so does the number of looks: without this, n squared."""
+    now = 0.0
+    monkeypatch.setattr(run.time, "monotonic", lambda: now)
+    pace = run._Pace()
+    assert pace.due
+    with pace:
+        now += 3.0
+    assert not pace.due
+    now += run.LOOKING * 3.0 - 0.1
+    assert not pace.due
+    now += 0.2
+    assert pace.due
+    with pace:
+        now += 0.0
+    now += run.POLL - 0.1
+    assert not pace.due
+
+
+def test_the_bar_counts_the_epochs_of_unfinished_runs(tmp_path):
+    some = [make_spec({"epochs": 1 + k, "seed": k}) for k in range(5)]
+    jobs = {spec.hash: (spec, tmp_path / spec.hash) for spec in some}
+    bar = run._Bar(jobs, Console(file=io.StringIO()))
+    assert bar._done(set(jobs)) == 0
+    longest = next(key for key, (spec, _) in jobs.items() if spec.epochs == 5)
+    partial = tmp_path / f".{longest}.partial"
+    partial.mkdir()
+    (partial / "trajectory.jsonl").write_text("{}\n" * 4)  # before training, and three epochs
+    assert bar._done(set(jobs)) == pytest.approx(3)
+    assert bar._done({longest}) == pytest.approx(1 + 2 + 3 + 4 + 3)

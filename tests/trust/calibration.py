@@ -1,7 +1,8 @@
 """How good is the profile's estimate of the depth margin? Each network that has a trained matched null gives a point.
 
     python tests/trust/calibration.py train STORE [--data-dir DIR]       what the grid has and calibration.csv has not yet
-    python tests/trust/calibration.py measure STORE... [--data-dir DIR]  a line of calibration.csv for each network not in it
+    python tests/trust/calibration.py measure STORE... [--data-dir DIR]  a line of calibration.csv for each network not in it;
+        --no-rivals takes the estimate that training has measured and leaves the others empty
     python tests/trust/calibration.py page                              figure and tables of docs/depth-profile.md
 
 A store is a directory of bundles, or one with `runs/`. Directories named DATASET-N below it hold runs on the first N training
@@ -294,7 +295,7 @@ def write_points(points: Sequence[Point], path: Path = POINTS) -> None:
     write_atomic(path, table.getvalue().encode())
 
 
-def measure_stores(stores: Sequence[Path], data_dir: Path | None, path: Path) -> None:
+def measure_stores(stores: Sequence[Path], data_dir: Path | None, path: Path, with_rivals: bool = True) -> None:
     """First all points, from the reports; then the rivals, one network after the other."""
     points = {(p["run"], p["train_samples"]): p for p in read_points(path)}
     left = []
@@ -306,6 +307,8 @@ def measure_stores(stores: Sequence[Path], data_dir: Path | None, path: Path) ->
         if points.setdefault(key, made)["logistic"] is None and not diverged:
             left.append((key, bundle, n))
     write_points(list(points.values()), path)
+    if not with_rivals:
+        return
     data: dict[tuple[str, int | None], Dataset] = {}
     for key, bundle, n in left:
         which = (str(bundle.spec.dataset), n)
@@ -453,13 +456,14 @@ def main() -> None:
         command.add_argument("stores", type=Path, nargs=1 if name == "train" else "+")
         command.add_argument("--data-dir", type=Path)
         command.add_argument("--points", type=Path, default=POINTS)
+        command.add_argument("--no-rivals", action="store_true")
     commands.add_parser("page")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.command == "train":
         train_grid(options.stores[0], options.data_dir)
     elif options.command == "measure":
-        measure_stores(options.stores, options.data_dir, options.points)
+        measure_stores(options.stores, options.data_dir, options.points, not options.no_rivals)
     else:
         write_page(read_points())
 
