@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -16,7 +17,9 @@ from creditscope.measure.sweep import LossFn, dtype_of, sweep
 from creditscope.protocol import DiagnosticThresholds, get_policy
 from creditscope.protocol.consistency import SAME_DATA
 from creditscope.protocol.report import DiagnosticReport, make_report
-from creditscope.stream.batches import as_batches
+from creditscope.stream.batches import as_batches, device_of
+from creditscope.stream.blocks import resolve_blocks
+from creditscope.stream.devices import has_float64
 from creditscope.stream.eager import original
 from creditscope.stream.untouched import untouched
 
@@ -84,7 +87,8 @@ def diagnose(
     build: makes a new model of the same architecture, for the profile's twin where its blocks cannot be started again
         otherwise (as for `frozen_blocks`).
 
-    The model, its gradients, mode, hooks and every RNG are left as found.
+    It is measured on the device of the model, with TF32 off; where that has no float64 (Apple's GPUs), on a copy on the CPU, and
+    the report's notes say so. The model, its gradients, mode, hooks and every RNG are left as found.
     """
     thresholds = thresholds or DiagnosticThresholds()
     get_policy(protocol)  # a wrong name is said before anything is measured
@@ -98,6 +102,11 @@ def diagnose(
         raise CreditscopeError("test_batches is given without fit_batches; the readouts of the profile need both")
     rule = as_rule(credit)
     model = original(model)
+    if not has_float64(device := device_of(model)):
+        blocks = None if blocks is None else [name for name, _ in resolve_blocks(model, blocks)]
+        model = copy.deepcopy(model).cpu()
+        rule = None if rule is None else copy.deepcopy(rule).to("cpu")
+        notes = "; ".join(filter(None, [notes, f"{device.type} has no float64: measured on a copy on the CPU"]))
     with untouched(model, reads=eval_batches):  # a loader draws random numbers even where it does not shuffle
         batches = as_batches(model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
     full = Full(rule) if level == "full" else None
