@@ -28,7 +28,7 @@ JAX_READY := $(VENV)/.ready-jax
 # Exists while .venv is being changed, and names the make that does it. Found with that make gone, it betrays an
 # interrupted set-up, and .venv is made anew.
 BUSY := $(VENV)/.busy
-ifneq ($(filter demo test test-jax test-all format bench mutate fuzz faults starts census properties docs figures audit-docs board setup,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test test-jax test-all test-gpu format bench mutate fuzz faults starts census properties docs figures audit-docs board setup,$(MAKECMDGOALS)),)
 OTHER := $(shell [ -e $(BUSY) ] || exit 0; other=$$(cat $(BUSY)); \
 	if [ -n "$$other" ] && kill -0 "$$other" 2>/dev/null; then echo "$$other"; else rm -rf $(VENV); fi)
 ifneq ($(OTHER),)
@@ -94,6 +94,10 @@ test-all: $(DEV_READY) ## the tests with every extra installed and nothing skipp
 		echo "creditscope: no chromium here (a program of the system, not of pip); its tests are skipped"; \
 		allowed="$$allowed,NO CHROMIUM FOUND"; }; \
 	$(ONE_THREAD) CREDITSCOPE_MAY_SKIP="$$allowed" $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+.PHONY: test-gpu
+test-gpu: $(DEV_READY) ## on the accelerator that is there: the CPU's numbers within tolerances, and speed (skips where there is none)
+	@$(BIN)/python -m tests.device.on_hardware
 
 .PHONY: format
 format: $(DEV_READY) ## settle questions of style

@@ -184,7 +184,7 @@ def read_json(path: Path, what: str) -> Any:
 def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, str] | None = None) -> None:
     import safetensors.torch
 
-    contiguous = {name: t.detach().contiguous() for name, t in tensors.items()}
+    contiguous = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     write_atomic(path, safetensors.torch.save(contiguous, metadata))
 
 

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from creditscope import CreditscopeError
-from creditscope.credit.random import generator_of
 from creditscope.credit.registry import make_rule
 from creditscope.models import ResMLP, ViTMini
 from creditscope.models.parts import StreamModel
@@ -222,11 +221,24 @@ SIGMA: dict[str, Any] = {"fgrad": {}, "nodepert": {"sigma": 1e-5}}
 def test_one_draw_is_the_slope_along_a_direction_times_it(name):
     s = Setting(name, **SIGMA[name])
     batch = s.batch()
-    rng = generator_of(s.rule.key, batch)
+    rng = s.rule.generator(batch)
     reference = make_rule("bp").credit(batch)
     for a, g in zip(s.rule.credit(batch), reference, strict=True):
         v = torch.randn(a.shape, generator=rng).double()
         torch.testing.assert_close(a, (g * v).sum(1, keepdim=True) * v, rtol=1e-3, atol=1e-4)
+
+
+def test_draws_from_the_labels_follow_the_step_and_not_the_logits():
+    s = Setting("random", source="labels")
+    batch = s.batch()
+    first = s.rule.credit(batch)
+    batch.logits = batch.logits + 1e-3  # as another device would round them, and more
+    assert all(torch.equal(a, b) for a, b in zip(first, s.rule.credit(batch), strict=True))
+    s.rule.after_step(s.stream, None)
+    assert not any(torch.equal(a, b) for a, b in zip(first, s.rule.credit(batch), strict=True))
+    loaded = make_rule("random", {"source": "labels"})
+    loaded.load(s.rule.state())
+    assert all(torch.equal(a, b) for a, b in zip(s.rule.credit(batch), loaded.credit(batch), strict=True))
 
 
 @pytest.mark.parametrize("name", ["fgrad", "nodepert"])

@@ -8,7 +8,7 @@ import torch
 
 from creditscope.data import Dataset, epoch_batches, eval_batches, samples_hash
 from creditscope.data import test_batches as all_test_batches
-from creditscope.data.augment import random_crops
+from creditscope.data.augment import crops, flipped_windows, padded, random_crops
 from creditscope.data.dataset import _mix
 from creditscope.errors import CreditscopeError
 
@@ -70,6 +70,15 @@ def test_augmented_batches_are_crops_and_mirrored_crops_of_the_padded_raw_image(
         np.testing.assert_allclose(x[k].numpy(), reference_normalise(expected), atol=2e-6)
 
 
+def test_crops_by_index_arithmetic_are_the_windows_of_the_padded_copy():
+    """How an accelerator augments, against how the CPU does."""
+    ds = images()
+    flip, top, left = random_crops(37, torch.Generator().manual_seed(3))
+    rows = torch.randperm(37, generator=torch.Generator().manual_seed(4))
+    windows = flipped_windows(ds.train_x)[flip.numpy(), rows.numpy(), top.numpy(), left.numpy()]
+    assert np.array_equal(crops(padded(ds.train_x), rows, flip, top, left).numpy(), windows)
+
+
 def test_padding_is_black_before_normalisation():
     ds = images(n_train=200)
     black = torch.tensor([-m / s for m, s in zip(MEAN, STD, strict=True)])
@@ -80,7 +89,7 @@ def test_padding_is_black_before_normalisation():
 
 
 def test_every_offset_and_both_orientations_are_drawn_evenly():
-    flip, top, left = random_crops(90_000, torch.Generator().manual_seed(0))
+    flip, top, left = (t.numpy() for t in random_crops(90_000, torch.Generator().manual_seed(0)))
     assert set(flip) == {0, 1}
     assert abs(flip.mean() - 0.5) < 0.01
     for offsets in (top, left):

@@ -12,6 +12,7 @@ from tests.runs.driver import TINY
 from tests.runs.kills import result_hashes
 from tests.runs.test_store import Inline
 
+from creditscope.errors import CreditscopeError
 from creditscope.runs.execute import run_store
 from creditscope.runs.executors import TaskFailed, WorkerDied, make_executor
 from creditscope.runs.store import Store
@@ -22,7 +23,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize(
     ("name", "module", "options"),
-    [("dask", "distributed", {}), ("slurm", "submitit", {"cluster": "local"}), ("ray", "ray", {})],
+    [
+        ("dask", "distributed", {"accelerated": True, "per_device": 2}),
+        ("slurm", "submitit", {"cluster": "local"}),
+        ("ray", "ray", {}),
+    ],
 )
 def test_same_result_hashes_as_in_this_process(name, module, options, tmp_path):
     pytest.importorskip(module, reason=f"extra {name} is missing: its executor is NOT tested")
@@ -54,7 +59,12 @@ def test_slurm_gets_one_array_job(tmp_path, monkeypatch):
         (bin_ / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
     executor = make_executor(
-        "slurm", 2, cluster="slurm", folder=str(tmp_path / "logs"), slurm={"partition": "cpu", "time": 30}
+        "slurm",
+        2,
+        cluster="slurm",
+        folder=str(tmp_path / "logs"),
+        slurm={"partition": "cpu", "time": 30},
+        accelerated=True,
     )
     for n in range(5):
         executor.submit(pow, n, 2)
@@ -68,6 +78,9 @@ def test_slurm_gets_one_array_job(tmp_path, monkeypatch):
     assert "#SBATCH --array=0-4%2" in text
     assert "#SBATCH --partition=cpu" in text
     assert "#SBATCH --time=30" in text
+    assert "#SBATCH --gres=gpu:1" in text
+    with pytest.raises(CreditscopeError, match="SLURM gives a GPU to one job"):
+        make_executor("slurm", cluster="slurm", per_device=2)
 
 
 def test_a_worker_that_hangs_is_stopped_and_the_next_task_gets_a_new_one():

@@ -186,9 +186,9 @@ def test_random_targets_are_redrawn_for_every_batch_of_every_epoch(tmp_path, mon
     seen: list[tuple[int, ...]] = []
     original = Objective.backward
 
-    def watching(self: Objective, x: Tensor, y: Tensor) -> Tensor:
+    def watching(self: Objective, x: Tensor, y: Tensor, *rest: Any) -> Tensor:
         seen.append(tuple(y.tolist()))
-        return original(self, x, y)
+        return original(self, x, y, *rest)
 
     monkeypatch.setattr(Objective, "backward", watching)
     train(spec(**DFA_RMS, targets="random"), tmp_path / "run")
@@ -291,12 +291,12 @@ def test_interrupted_in_the_middle_of_an_epoch(tmp_path, monkeypatch):
     calls = 0
     original = Objective.backward
 
-    def failing(self: Objective, x: Tensor, y: Tensor) -> Tensor:
+    def failing(self: Objective, x: Tensor, y: Tensor, *rest: Any) -> Tensor:
         nonlocal calls
         calls += 1
         if calls == 6:  # four steps per epoch: the second step of the second epoch
             raise RuntimeError("power cut")
-        return original(self, x, y)
+        return original(self, x, y, *rest)
 
     monkeypatch.setattr(Objective, "backward", failing)
     with pytest.raises(RuntimeError, match="power cut"):

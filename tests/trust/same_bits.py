@@ -41,10 +41,30 @@ CASES: dict[str, dict[str, Any]] = {
     "cb rms": {"method": "cb", "credit_norm": "rms"},
     "random rms": {"method": "random", "credit_norm": "rms"},
     "dfa none, random targets": {"method": "dfa", "credit_norm": "none", "targets": "random"},
+    **{
+        m: {"method": m}
+        for m in ("fa-weights", "usf", "brsf", "frsf", "kp", "wm", "dfa-sublayers", "greedy", "pc", "epc")
+    },
+    **{m: {"method": m} for m in ("dtp", "fgrad", "nodepert", "pepita", "ff")},
+    **{f"{m} none": {"method": m, "credit_norm": "none"} for m in ("sdfa", "sparse-dfa", "drtp")},
+    "fa rms, small-cnn": {"method": "fa", "credit_norm": "rms", "arch": "small-cnn", "dataset": "cifar10"},
+    "dfa rms, vit-mini": {"method": "dfa", "credit_norm": "rms", "arch": "vit-mini", "dataset": "cifar10", "depth": 2},
 }
 TRAIN, TEST = 2000, 1024
 """Samples."""
 FILES = ("model.safetensors", "credit.safetensors", "trajectory.jsonl")
+
+
+def images() -> Any:
+    """Random images with random labels, as CIFAR gives them."""
+    import torch
+
+    from creditscope.data import Dataset
+
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (130 + TEST, 3, 32, 32), generator=rng, dtype=torch.uint8)
+    y = torch.randint(0, 10, (len(x),), generator=rng)
+    return Dataset("cifar10", x[:130], y[:130], x[130:], y[130:], 10, (3, 32, 32), True, (0.5,) * 3, (0.25,) * 3)
 
 
 def trained() -> dict[str, dict[str, str]]:
@@ -72,13 +92,15 @@ def trained() -> dict[str, dict[str, str]]:
     found = {}
     with tempfile.TemporaryDirectory() as scratch:
         for case, settings in CASES.items():
-            spec = make_spec({**SMALL, **settings})
+            image = settings.get("dataset") == "cifar10"
+            small = {"width": 16, "epochs": 2} if image else SMALL
+            spec, data = make_spec({**small, **settings}), images() if image else few
             for way in ("", ", resumed"):
                 out = Path(scratch) / hashlib.sha256((case + way).encode()).hexdigest()[:8]
                 if way:
                     with suppress(Stop):
-                        train(spec, out, dataset=few, progress=stop)
-                train(spec, out, dataset=few)
+                        train(spec, out, dataset=data, progress=stop)
+                train(spec, out, dataset=data)
                 found[case + way] = {"spec": spec.hash} | {
                     name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in FILES
                 }

@@ -25,13 +25,17 @@ class Certify:
     """Samples in the batch; fewer are used if some weight would otherwise have no null space."""
     data_dir: Path | None = None
     """Where the CIFAR files are."""
+    device: str = "cpu"
+    """Where it is tested: cpu, cuda, cuda:1, mps, ..., or auto (the accelerator that is there)."""
     json: Path | None = None
     """Also write the certificate as JSON to this file."""
     figure: Path | None = None
     """Also draw the matrix of blocks to this file (.svg, .pdf or .png)."""
 
     def execute(self) -> int:
+        from creditscope.cli.place import measuring
         from creditscope.data import load_dataset
+        from creditscope.data.dataset import on_device
         from creditscope.files import dump_json, write_atomic
         from creditscope.render.certificate import certificate_lines, plot
         from creditscope.training.bundle import load_bundle
@@ -42,7 +46,8 @@ class Certify:
         if self.figure and self.figure.suffix not in (".svg", ".pdf", ".png"):
             raise CreditscopeError(f"--figure {self.figure} has no known format; end it with .svg, .pdf or .png")
         bundle = load_bundle(self.bundle)
-        found = certify_bundle(bundle, load_dataset(bundle.spec.dataset, self.data_dir), self.samples)
+        dataset = on_device(load_dataset(bundle.spec.dataset, self.data_dir), measuring(self.device))
+        found = certify_bundle(bundle, dataset, self.samples)
         if self.json:
             write_atomic(self.json, dump_json(found.to_dict()))
         if self.figure:

@@ -20,18 +20,25 @@ class Demo:
     """Directory for the trained networks and the reports."""
     workers: int | None = None
     """Networks to train at the same time (default: one per core)."""
+    device: str = "cpu"
+    """Where the runs are trained: cpu, cuda, cuda:1, mps, ..., or auto (the accelerator that is there)."""
+    devices: str | None = None
+    """Numbers of the devices that this machine trains on, for example 0,1,2,3; each run gets one of them."""
+    per_device: int = 1
+    """Runs at the same time on one device (with --devices)."""
     epochs: int = 25
     """Epochs per network."""
     seeds: tuple[int, ...] = (42, 123, 456)
     """Seeds; every method is trained once per seed."""
     method: tuple[str, ...] = ()
     """Further methods to train and audit, as NAME or NAME:NORM (for example fa:rms)."""
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Precision of the matrix products in training; measurement uses fp32 and float64 either way."""
 
     def execute(self) -> int:
         from rich.console import Console
 
+        from creditscope.cli.place import chosen, several
         from creditscope.files import dump_json, write_atomic
         from creditscope.render.html import html_page, networks
         from creditscope.render.tables import table_markdown, table_text
@@ -45,12 +52,14 @@ class Demo:
             self.seeds, METHODS + tuple(_method(m) for m in self.method), epochs=self.epochs, precision=self.precision
         )
         console = Console(stderr=True)
-        executor = LocalExecutor(self.workers)
+        devices = several(self.devices, self.device) if self.devices else None
+        device = None if devices else str(chosen(self.device))
+        executor = LocalExecutor(self.workers, devices=devices, per_device=self.per_device)
         console.print(
             f"{len(specs)} networks (ResMLP d=128, L=4, quadratic teacher, {self.epochs} epochs) on {executor.workers} workers: "
             "a few minutes; if interrupted, run it again to resume."
         )
-        bundles = run_specs(specs, self.out / "networks", executor, console=console)
+        bundles = run_specs(specs, self.out / "networks", executor, console=console, device=device)
         executor.shutdown()
         groups = audit(bundles)
         title = "Accuracy and Γ alone | what the protocol finds"

@@ -34,6 +34,8 @@ class Diagnose:
     """Bundles of random-blocks baselines (default: those in the same directory that match)."""
     data_dir: Path | None = None
     """Where the CIFAR files are."""
+    device: str = "cpu"
+    """Where it is measured: cpu, cuda, cuda:1, mps, ..., or auto (the accelerator that is there)."""
     json: Path | None = None
     """Also write the report as JSON to this file."""
     markdown: Path | None = None
@@ -87,8 +89,8 @@ class Diagnose:
         from creditscope.errors import CreditscopeError
         from creditscope.record import read_record
 
-        for name in ("null", "data_dir"):
-            if getattr(self, name):
+        for name in ("null", "data_dir", "device"):
+            if getattr(self, name) != getattr(type(self), name):
                 raise CreditscopeError(
                     f"--{name.replace('_', '-')} is for bundles and {self.bundle} is a record; its header states the null"
                 )
@@ -97,14 +99,16 @@ class Diagnose:
         return record.diagnose(protocol=self.protocol, level="full" if self.full else "basic", **options)
 
     def of_bundle(self) -> DiagnosticReport:
+        from creditscope.cli.place import measuring
         from creditscope.data import load_dataset
-        from creditscope.data.dataset import eval_batches, profile_batches
+        from creditscope.data.dataset import eval_batches, on_device, profile_batches
         from creditscope.protocol.diagnosis import diagnose
         from creditscope.runs.groups import network_and_seed, nulls_for
         from creditscope.training.bundle import find_bundles, load_bundle
 
         bundle = load_bundle(self.bundle)
-        dataset = load_dataset(bundle.spec.dataset, self.data_dir)
+        device = measuring(self.device)
+        dataset = on_device(load_dataset(bundle.spec.dataset, self.data_dir), device)
         pool = find_bundles(self.null) if self.null else siblings(self.bundle)
         found = nulls_for(bundle, pool)
         if self.null and not ({"matched", "bp"} & found.keys()):
@@ -121,7 +125,7 @@ class Diagnose:
             bp_acc=found["bp_trained"].accuracy if "bp_trained" in found else None,
             method_name=bundle.spec.label,
             notes=network_and_seed(bundle.spec),
-            credit=bundle.rule(),
+            credit=bundle.rule(device=device),
             n_test=len(dataset.test_y),
             protocol=self.protocol,
             level="full" if self.full else "basic",

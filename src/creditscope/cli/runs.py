@@ -208,10 +208,14 @@ class Measure:
     """Measure again even if every fact is there."""
     data_dir: Path | None = None
     """Where the CIFAR files are."""
+    device: str = "cpu"
+    """Where it is measured: cpu, cuda, cuda:1, mps, ..., or auto (the accelerator that is there)."""
 
     def execute(self) -> int:
+        from creditscope.cli.place import measuring
         from creditscope.runs.measured import lacking, measure
 
+        device = measuring(self.device)
         store = _store(self.store)
         store.check_writable()
         keys = [store.find(prefix) for prefix in self.run] or [r["hash"] for r in store.rows() if not r["problem"]]
@@ -222,7 +226,7 @@ class Measure:
                 if not missing and not self.again:
                     counts["complete"] += 1
                     continue
-                report = measure(store, key, self.data_dir)
+                report = measure(store, key, self.data_dir, device)
             except CreditscopeError as error:
                 counts["not measured"] += 1
                 print(f"{key[:10]}  not measured: {error}", file=sys.stderr)
@@ -249,27 +253,34 @@ class Verify:
     """Train and compare only this many epochs (default: all)."""
     data_dir: Path | None = None
     """Where the CIFAR files are."""
+    device: str | None = None
+    """Where it is trained again (default: a device of the kind that the record names, or the CPU where there is none)."""
 
     def execute(self) -> int:
         from rich.console import Console
 
         from creditscope.cli.bar import epoch_bar
+        from creditscope.cli.place import chosen
         from creditscope.runs.archive import open_source
-        from creditscope.runs.verify import TOLERANCE, pick, shortened, verify
+        from creditscope.runs.verify import TOLERANCE, kind_of, pick, shortened, verify
+        from creditscope.stream.devices import told
 
         run = pick(open_source(self.store), self.run)
+        device = chosen(self.device or kind_of(run))
         epochs = shortened(run.spec, self.epochs).epochs
         print(f"run {run.spec.slug}: {run.spec.label}, seed {run.spec.seed}, {epochs} of {run.spec.epochs} epochs")
         with epoch_bar(run.spec.label, epochs, Console(stderr=True)) as progress:
-            found = verify(run, self.epochs, self.data_dir, progress)
+            found = verify(run, self.epochs, self.data_dir, progress, device)
         other = {k: (v, found.versions.get(k)) for k, v in run.versions.items() if found.versions.get(k) != v}
         for name, (then, now) in other.items():
             print(f"recorded with {name} {then}, here {now}")
+        expected = "same device: to the bit" if found.same_device else "other device: within the tolerance"
+        print(f"recorded on {told(run.device)}, here {told(found.device)}; {expected}")
         if not found.differences:
             report = ", and so is the report" if found.epochs == run.spec.epochs else ""
             print(f"every number of epochs 0 to {found.epochs} is equal to the last bit{report}\nREPRODUCED exactly")
             return 0
-        if not other:
+        if not other and found.same_device:
             print(
                 "the versions are the same: another processor, or another state of the code, computes in another order"
             )

@@ -99,6 +99,12 @@ class Run:
     """Where to execute the runs."""
     workers: int | None = None
     """Runs at the same time (default: one per core)."""
+    device: str = "cpu"
+    """Where the runs are trained: cpu, cuda, cuda:1, mps, ..., or auto (the accelerator that is there)."""
+    devices: str | None = None
+    """Numbers of the devices that this machine trains on, for example 0,1,2,3; each run gets one of them."""
+    per_device: int = 1
+    """Runs at the same time on one device (with --devices; Ray and Dask: each run asks for its share of one)."""
     address: str | None = None
     """Address of a Ray cluster or of a Dask scheduler (default: a local one)."""
     timeout: float | None = None
@@ -123,6 +129,7 @@ class Run:
     def execute(self) -> int:
         from rich.console import Console
 
+        from creditscope.cli.place import chosen, several
         from creditscope.runs.execute import run_store
         from creditscope.runs.executors import LIBRARIES, make_executor, needs
         from creditscope.runs.store import Store
@@ -136,6 +143,10 @@ class Run:
         wanted = {name: _chosen(name, self.preset, self.seeds) for name in self.names}
         if self.executor in LIBRARIES:
             needs(self.executor)
+        if self.devices and self.executor != "local":
+            raise CreditscopeError(f"--devices is for the local executor; {self.executor} chooses devices itself")
+        devices = several(self.devices, self.device) if self.devices else None
+        device = None if devices else str(chosen(self.device)) if self.executor == "local" else self.device
         specs = _lacking(self.archive, unique(spec for found in wanted.values() for spec in found))
         _check_data(specs, self)
         store = Store(self.store, create=True)
@@ -150,6 +161,9 @@ class Run:
         executor = make_executor(
             self.executor,
             self.workers,
+            devices=devices,
+            per_device=self.per_device,
+            accelerated=self.device != "cpu",
             timeout=60 * self.timeout if self.timeout else None,
             address=self.address,
             slurm=_slurm(self),
@@ -157,7 +171,7 @@ class Run:
             folder=str(store.root / "slurm"),
         )
         try:
-            failures = run_store(specs, store, executor, data_dir=self.data_dir, console=console)
+            failures = run_store(specs, store, executor, data_dir=self.data_dir, console=console, device=device)
         except KeyboardInterrupt:
             raise CreditscopeError(
                 f"stopped; finished epochs are kept in {store.root}: run the same command again to resume"

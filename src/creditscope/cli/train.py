@@ -16,6 +16,8 @@ from creditscope.training.spec import ARCHITECTURES, RECIPES, RunSpec, make_spec
 MAX_CONFIG = 16 * 2**10
 """The time that YAML takes grows with the square of its nesting."""
 
+DEVICE = "Where to train and measure: cpu, cuda, cuda:1, mps, ..., or auto (the accelerator that is there)."
+
 SPEC_FIELDS = [name for name in RunSpec.model_fields if name != "options"]
 
 
@@ -65,6 +67,7 @@ Settings: Any = make_dataclass(
         ("out", _path("Directory of the bundle.", "runs/<name of the run>"), None),
         ("config", _path("YAML file with any of the settings below; flags win over it.", "none"), None),
         ("data_dir", _path("Where the CIFAR files are.", "the cache, else download"), None),
+        ("device", Annotated[str, tyro.conf.arg(metavar="DEVICE", help=DEVICE)], "cpu"),
         ("option", Annotated[tuple[str, ...], tyro.conf.arg(help="Settings of the credit rule, as NAME=VALUE.")], ()),
         *((name, _flag(name), None) for name in SPEC_FIELDS),
     ],
@@ -90,12 +93,13 @@ class Train(Settings):  # type: ignore[misc]
         from rich.console import Console
 
         from creditscope.cli.bar import epoch_bar
+        from creditscope.cli.place import chosen
         from creditscope.protocol.report import DiagnosticReport
         from creditscope.training.loop import train
 
-        out = self.out or Path("runs") / spec.slug
+        out, device = self.out or Path("runs") / spec.slug, chosen(self.device)
         with epoch_bar(spec.label, spec.epochs, Console(stderr=True)) as progress:
-            bundle = train(spec, out, data_dir=self.data_dir, progress=progress)
+            bundle = train(spec, out, data_dir=self.data_dir, progress=progress, device=device)
         print(DiagnosticReport.from_dict(bundle.report))
         print(
             f"\nbundle: {bundle.path}   run {spec.hash[:10]}   next: creditscope diagnose {bundle.path}",

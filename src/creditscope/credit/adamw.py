@@ -91,4 +91,4 @@ def _zeros(p: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _count(step: int, device: torch.device) -> Tensor:
-    return torch.tensor(float(step), dtype=torch.float32, device=device)
+    return torch.full((), float(step), dtype=torch.float32, device=device)  # filled there: nothing is copied

@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from creditscope.credit.adamw import AdamW
+from creditscope.credit.places import put
 from creditscope.errors import CreditscopeError, complaint, meant
 from creditscope.stream.interface import InterfaceStream, Stream
 from creditscope.stream.labels import IGNORED
@@ -40,6 +42,15 @@ class CreditBatch:
     """Exact per-sample gradient of the loss at h_L as it is read: [B, d_L]."""
     inputs: Any = None
     """What the network was given, as it was given."""
+    later: Later | None = None
+    """Where the finiteness of the credit is noted, to be asked once per epoch; None: it is asked at once."""
+    labels: Tensor | None = None
+    """y on the CPU, where it is known there; None: as y is."""
+
+    @cached_property
+    def is_finite(self) -> Tensor:
+        """Is all finite that the network handed to the rule? A flag on its device."""
+        return _all_finite(_given(self))
 
     @property
     def error(self) -> Tensor:
@@ -62,6 +73,41 @@ class CreditBatch:
         label = (self.y if self.y.dim() == 1 else self.y.clamp_min(0)).unsqueeze(-1)
         e = e.scatter_add(-1, label, e.new_full((), -1.0).expand(label.shape))
         return e if self.y.dim() == 1 else e * (self.y != IGNORED).unsqueeze(-1)
+
+
+class Later:
+    """Questions about the credit of many batches that are kept on the device: the host waits for the answer once."""
+
+    def __init__(self) -> None:
+        self._wrong: dict[tuple[str, int], Tensor] = {}
+
+    def note(self, name: str, layer: int, a: Tensor, batch: CreditBatch) -> None:
+        """Is `a` not finite although what the network handed to the rule is?"""
+        wrong = ~_all_finite([a]) & batch.is_finite
+        known = self._wrong.get((name, layer))
+        self._wrong[name, layer] = wrong if known is None else known | wrong
+
+    def answers(self) -> Tensor | None:
+        """One flag for each rule and layer, still on the device; None: nothing was asked."""
+        return torch.stack(list(self._wrong.values())) if self._wrong else None
+
+    def settle(self, answers: Sequence[float]) -> None:
+        """Refuse what was found; `answers`: the flags, on the host."""
+        for (name, layer), wrong in zip(self._wrong, answers, strict=True):
+            if wrong:
+                raise _not_finite(name, layer)
+        self._wrong.clear()
+
+
+def _all_finite(tensors: Sequence[Tensor]) -> Tensor:
+    """Is every number finite? A flag on their device."""
+    return torch.stack([torch.linalg.vector_norm(t.detach(), torch.inf).isfinite() for t in tensors]).all()
+
+
+def _not_finite(name: str, layer: int) -> CreditscopeError:
+    return CreditscopeError(
+        f"credit rule {name!r} returned NaN or Inf at layer {layer} although the network's states are finite"
+    )
 
 
 class Options(BaseModel):
@@ -93,6 +139,8 @@ class CreditRule(ABC):
     """Where block l learns from, if the rule itself says so (`uses_norm` is then False); None: the run's credit_site."""
     has_feedback: ClassVar[bool] = False
     """True if `setup` draws feedback that `redraw` can draw again."""
+    needs_float64: ClassVar[bool] = False
+    """True if training by it computes in float64, which not every device has."""
     Options: ClassVar[type[Options]] = Options
     credit_site: str | None = None
     """`input`: block l learns from a_l; `output`: from a_{l+1}. Set by training and by a bundle; None: not stated."""
@@ -116,6 +164,11 @@ class CreditRule(ABC):
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
         """Draw whatever the rule owns for this stream."""
+
+    def to(self, device: torch.device | str) -> CreditRule:
+        """Move every tensor, network and optimiser that the rule owns to a device; the rule itself is given back."""
+        put(vars(self), torch.device(device))
+        return self
 
     def attach(self, stream: Stream) -> None:
         """Called before a measurement: refuse a stream that the rule was not made for."""
@@ -306,10 +359,15 @@ def check(a: Any, layer: int, batch: CreditBatch, name: str) -> None:
         raise CreditscopeError(
             f"credit rule {name!r} returned credit with a graph attached at layer {layer}; detach it"
         )
-    if not is_finite(a) and all(map(is_finite, _given(batch))):
+    if a.device != batch.logits.device:
         raise CreditscopeError(
-            f"credit rule {name!r} returned NaN or Inf at layer {layer} although the network's states are finite"
+            f"credit rule {name!r} returned credit on {a.device} at layer {layer} and the network is on {batch.logits.device}; "
+            "make it there (draw on the CPU, then .to(hiddens[layer]))"
         )
+    if batch.later is not None:
+        batch.later.note(name, layer, a, batch)
+    elif not is_finite(a) and all(map(is_finite, _given(batch))):
+        raise _not_finite(name, layer)
 
 
 def is_finite(t: Tensor) -> bool:

@@ -20,8 +20,12 @@ def end_to_end(
     y: Tensor,
     penalty: float = 0.0,
     cast: AbstractContextManager[object] | None = None,
+    scale: float = 1.0,
 ) -> Tensor:
-    """One backward pass from the mean loss + λ Σ‖f_l(h_l)‖² to the embedding, gradients in .grad; the loss, detached."""
+    """One backward pass from the mean loss + λ Σ‖f_l(h_l)‖² to the embedding, gradients in .grad; the loss, detached.
+
+    scale: the gradients are this many times as large.
+    """
     with cast or nullcontext():
         h = stream.embed(x).to(x.dtype)
         branches = []
@@ -33,10 +37,10 @@ def end_to_end(
     loss = F.cross_entropy(logits.to(x.dtype), y)
     if penalty:
         # d/df of λ‖f‖² / B, handed to autograd as the gradient at f: end to end, without building the term
-        push = [f.detach() * (2 * penalty / len(y)) for f in branches]
-        torch.autograd.backward([loss, *branches], [None, *push])
+        push = [f.detach() * (2 * penalty * scale / len(y)) for f in branches]
+        torch.autograd.backward([loss if scale == 1 else loss * scale, *branches], [None, *push])
     else:
-        loss.backward()
+        (loss if scale == 1 else loss * scale).backward()
     return loss.detach()
 
 

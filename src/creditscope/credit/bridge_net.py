@@ -37,12 +37,14 @@ class BridgeNet(nn.Module):
         self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
 
     def forward(self, xs: Sequence[Tensor], layers: Sequence[int], condition: Tensor | None = None) -> Tensor:
-        """xs[i] is [B, d_l] for l = layers[i]; condition is [B, C] or None; returns [len(layers), B, n_out]."""
+        """xs[i]: [B, d_l] for l = layers[i], without gaps; condition: [B, C] or None; returns [len(layers), B, n_out]."""
         if self.shared:
             z = self.inputs[0](torch.stack(list(xs)))
         else:
             z = torch.stack([self.inputs[layer](x) for layer, x in zip(layers, xs, strict=True)])
-        z = z + self.depth.weight[list(layers)].unsqueeze(1)
+        # the index is made where the weights are: a list would be copied there at every call
+        index = torch.arange(layers[0], layers[-1] + 1, device=z.device)
+        z = z + self.depth.weight[index].unsqueeze(1)
         if self.condition is not None:
             assert condition is not None
             z = z + self.condition(condition)
@@ -65,6 +67,11 @@ class Learner:
             p.grad = g
         self.optimizer.step()
         self.optimizer.zero_grad()
+
+    def to_device(self, device: torch.device) -> None:
+        held, self.net = self.optimizer.state(), self.net.to(device)
+        self.optimizer = AdamW(dict(self.net.named_parameters()), self.optimizer.lr, self.optimizer.weight_decay)
+        self.optimizer.load(held)
 
     def state(self) -> dict[str, Tensor]:
         found = {f"net.{name}": t.detach().clone() for name, t in self.net.state_dict().items()}
@@ -91,7 +98,7 @@ def seeded(generator: torch.Generator) -> Iterator[None]:
     """Modules made inside draw their weights by the rule's generator; the global RNG is left as it was."""
     seed = draw_seed(generator)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # the CPU's alone
         yield
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from creditscope.credit.adamw import AdamW
 from creditscope.credit.bridge_net import draw_seed
 from creditscope.credit.weight_feedback import Products, WeightFeedback, xavier
+from creditscope.stream.devices import moved
 from creditscope.stream.interface import InterfaceStream, Stream
 
 
@@ -33,7 +34,7 @@ class BRSF(WeightFeedback):
         return super()._through(stream)
 
     def feedback(self, name: str, weight: Tensor) -> Tensor:
-        return xavier(weight.shape, self._generator).abs().to(weight) * weight.sign()
+        return moved(xavier(weight.shape, self._generator).abs(), weight) * weight.sign()
 
     def after_step(self, stream: InterfaceStream, optimizer: AdamW) -> None:
         self.steps += 1

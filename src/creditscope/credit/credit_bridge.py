@@ -28,6 +28,7 @@ from creditscope.credit.bridge_net import (
 )
 from creditscope.credit.dfa import DFA
 from creditscope.errors import CreditscopeError
+from creditscope.stream.devices import moved
 from creditscope.stream.interface import InterfaceStream, Stream
 
 REMOVED = 2
@@ -197,7 +198,7 @@ def normalised(h: Tensor) -> Tensor:
 def perturbed(h: Tensor, noise: float, generator: torch.Generator) -> Tensor:
     """h + ξ in the native shape; ξ is Gaussian with `noise` times the RMS of each sample."""
     rms = h.square().mean(dim=tuple(range(1, h.dim())), keepdim=True).sqrt()
-    return h + noise * rms * torch.randn(h.shape, generator=generator).to(h)
+    return h + noise * rms * moved(torch.randn(h.shape, generator=generator), h)
 
 
 @torch.no_grad()

@@ -21,6 +21,7 @@ from creditscope.credit.bridge_net import (
     seeded,
 )
 from creditscope.errors import CreditscopeError
+from creditscope.stream.devices import moved
 from creditscope.stream.interface import Stream
 
 
@@ -99,7 +100,7 @@ class DTP(CreditRule):
         for layer, inverse in enumerate(self.inverses()):
             h = batch.hiddens[layer].detach()
             rms = h.square().mean(dim=tuple(range(1, h.dim())), keepdim=True).sqrt()
-            noisy = h + self.options.noise * rms * torch.randn(h.shape, generator=generator).to(h)
+            noisy = h + self.options.noise * rms * moved(torch.randn(h.shape, generator=generator), h)
             with torch.no_grad(), same_buffers(stream.model):
                 above = stream.read_state(stream.advance(layer, noisy)).float()
             wanted = stream.read_state(noisy).float()

@@ -74,6 +74,25 @@ class Relaxation:
     """Mean over samples of E - E(free state), from the free state (0) on: never rises."""
 
 
+@dataclass(frozen=True)
+class Course:
+    """A relaxation whose numbers are still on the device: nobody has asked for them yet."""
+
+    known: dict[str, float]
+    """Fields of `Relaxation` that are numbers already."""
+    measured: dict[str, Tensor]
+    """The others, scalars."""
+    energy: list[Tensor]
+    """From the free state on, one for each step that was computed; scalars."""
+
+    def read(self) -> Relaxation:
+        values = torch.stack([*self.measured.values(), *self.energy]).tolist()
+        found = {**self.known, **dict(zip(self.measured, values, strict=False))}
+        steps, energy = int(found.pop("steps")), values[len(self.measured) :]
+        trace = tuple(e - energy[0] for e in energy[: steps + 1])
+        return Relaxation(steps=steps, energy=trace, **found)
+
+
 @dataclass
 class Point:
     """E and its derivatives at one set of states, written as displacements u from the free state."""
@@ -105,13 +124,18 @@ class EP(CreditRule):
     summary = "equilibrium propagation: states relaxed on an energy that the loss nudges; contrastive gradients"
     uses_norm = False
     objective = "own"
+    needs_float64 = True
     Options: ClassVar[type[Options]] = EPOptions
     options: Any
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.last: tuple[Relaxation, ...] = ()
+        self.courses: tuple[Course, ...] = ()
+
+    @property
+    def last(self) -> tuple[Relaxation, ...]:
         """The relaxations (+β, and -β if symmetric) of the batch seen last."""
+        return tuple(course.read() for course in self.courses)
 
     @property
     def relaxation(self) -> EPOptions:
@@ -179,9 +203,10 @@ class EP(CreditRule):
 
     def diagnostics(self) -> dict[str, float]:
         """How far the last batch was relaxed (the worse of +β and -β), for a trajectory."""
-        if not self.last:
+        found = self.last
+        if not found:
             return {}
-        worst = max(self.last, key=lambda r: float("inf") if r.residual != r.residual else r.residual)
+        worst = max(found, key=lambda r: float("inf") if r.residual != r.residual else r.residual)
         return {key: getattr(worst, key) for key in ("residual", "residual_max", "steps", "rejected", "step_size")}
 
     def _nudge(self, stream: InterfaceStream, free: States, branches: States, y: Tensor) -> list[tuple[float, Point]]:
@@ -192,12 +217,12 @@ class EP(CreditRule):
         if options.states == "float64":
             stream, free, branches = _in_double(stream, free[0])
         found = []
-        self.last = ()
+        self.courses = ()
         with torch.enable_grad(), no_parameter_grads(stream.model), statistics_kept(stream.model):
             for signed in (beta, -beta) if options.symmetric else (beta,):
-                point, report = _relax(_Energy(stream, free, branches, y, signed, options), options)
+                point, course = _relax(_Energy(stream, free, branches, y, signed, options), options)
                 found.append((signed, point.to(dtype)))
-                self.last += (report,)
+                self.courses += (course,)
         return found
 
 
@@ -268,10 +293,11 @@ class _Energy:
         return t.sum().expand_as(t) if self.coupled else t
 
 
-def _relax(energy: _Energy, options: EPOptions) -> tuple[Point, Relaxation]:
+def _relax(energy: _Energy, options: EPOptions) -> tuple[Point, Course]:
     """Gradient descent with step-size control for each sample: a step that raises the energy is undone.
 
-    The result for a sample does not depend on the others in the batch (unless batch statistics couple them).
+    The result for a sample does not depend on the others in the batch (unless batch statistics couple them). Off the CPU the
+    host asks nothing: all steps are computed, and those after the last sample has come to rest change nothing.
     """
     now = energy.start()
     start = energy.inner(now.grad, now.grad).sqrt()
@@ -280,13 +306,13 @@ def _relax(energy: _Energy, options: EPOptions) -> tuple[Point, Relaxation]:
     step = torch.full_like(start, options.step_size)
     streak = torch.zeros_like(start)
     rejected = torch.zeros_like(start)
-    trace = [0.0]
-    taken = 0
-    while taken < options.steps:
+    trace = [start.new_zeros(())]
+    taken = start.new_zeros(())
+    for _ in range(options.steps):
         active = residual > options.tolerance
-        if not bool(active.any()):
+        if _surely(~active):
             break
-        taken += 1
+        taken = taken + active.any()
         inertia = streak / (streak + 2) if options.momentum else torch.zeros_like(streak)
         move = [v * _column(inertia, v) - g * _column(step, g) for v, g in zip(velocity, now.grad, strict=True)]
         trial = energy.at([d + m for d, m in zip(now.u, move, strict=True)])
@@ -299,19 +325,18 @@ def _relax(energy: _Energy, options: EPOptions) -> tuple[Point, Relaxation]:
         velocity = _choose(good, move, [torch.zeros_like(m) for m in move])
         now = _choose_point(active & good, trial, now)
         residual = torch.where(start > 0, energy.inner(now.grad, now.grad).sqrt() / start, residual)
-        trace.append(float(now.energy.mean()))
-    if bool(residual.isnan().any()):  # a network that has diverged gets NaN, not the zeros it started from
+        trace.append(now.energy.mean())
+    if not _surely(~residual.isnan()):  # a network that has diverged gets NaN, not the zeros it started from
         nan = [torch.full_like(d, torch.nan) for d in now.u]
         now = _choose_point(~residual.isnan(), now, Point(nan, nan, nan, residual, residual))
-    return now, Relaxation(
-        beta=energy.beta,
-        steps=taken,
-        rejected=float(rejected.mean()),
-        step_size=float(step.min()),
-        residual=float(residual.mean()),
-        residual_max=float(residual.max()),
-        energy=tuple(trace),
-    )
+    measured = {"steps": taken, "rejected": rejected.mean(), "step_size": step.min()}
+    measured |= {"residual": residual.mean(), "residual_max": residual.max()}
+    return now, Course({"beta": energy.beta}, measured, trace)
+
+
+def _surely(mask: Tensor) -> bool:
+    """Is the mask set everywhere, as far as the host knows without waiting? (On the CPU it knows.)"""
+    return mask.device.type == "cpu" and bool(mask.all())
 
 
 def _falls(energy: _Energy, now: Point, trial: Point, move: States) -> Tensor:
@@ -322,7 +347,7 @@ def _falls(energy: _Energy, now: Point, trial: Point, move: States) -> Tensor:
     change = trial.energy - now.energy
     resolved = change.abs() > torch.maximum(trial.rounding, now.rounding)
     falls = change <= 0
-    if not bool(resolved.all()):
+    if not _surely(resolved):
         falls = torch.where(resolved, falls, energy.inner(now.grad, move) + energy.inner(trial.grad, move) <= 0)
     return falls & trial.energy.isfinite()
 
@@ -334,13 +359,13 @@ def _column(t: Tensor, like: Tensor) -> Tensor:
 
 def _choose(mask: Tensor, a: States, b: States) -> States:
     """a where the sample's mask is set, else b."""
-    if bool(mask.all()):
+    if _surely(mask):
         return a
     return [torch.where(mask.view(-1, *[1] * (x.dim() - 1)), x, y) for x, y in zip(a, b, strict=True)]
 
 
 def _choose_point(mask: Tensor, a: Point, b: Point) -> Point:
-    if bool(mask.all()):
+    if _surely(mask):
         return a
     return Point(
         _choose(mask, a.u, b.u),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from creditscope.credit.base import Options
 from creditscope.credit.bridge_net import statistics_kept
-from creditscope.credit.ep import Point, Relaxation, States
+from creditscope.credit.ep import Course, Point, States
 from creditscope.credit.pc import PC
 from creditscope.stream.interface import InterfaceStream
 from creditscope.stream.untouched import no_parameter_grads
@@ -32,11 +32,12 @@ class EPC(PC):
 
     name = "epc"
     summary = "error-based predictive coding: the energy of `pc` lowered over the errors; one backward pass per step"
+    needs_float64 = False
     Options: ClassVar[type[Options]] = EPCOptions
 
     def _nudge(self, stream: InterfaceStream, free: States, branches: States, y: Tensor) -> list[tuple[float, Point]]:
         o: EPCOptions = self.options
-        errors, trace = [torch.zeros_like(h) for h in free], list[float]()
+        errors, trace = [torch.zeros_like(h) for h in free], list[Tensor]()
         start = torch.zeros(())
         with torch.enable_grad(), no_parameter_grads(stream.model), statistics_kept(stream.model):
             for step in range(o.steps + 1):
@@ -50,21 +51,12 @@ class EPC(PC):
                     slope = [e + g for e, g in zip(errors, grads, strict=True)]
                     size = _lengths(slope)
                     start = size if step == 0 else start
-                    trace.append(float((loss + 0.5 * _lengths(errors).square()).mean()))
+                    trace.append((loss + 0.5 * _lengths(errors).square()).mean())
                     if step < o.steps:
                         errors = [e - o.step_size * s for e, s in zip(errors, slope, strict=True)]
         residual = torch.where(start > 0, size / start, size)
-        self.last = (
-            Relaxation(
-                beta=1.0,
-                steps=o.steps,
-                rejected=0.0,
-                step_size=o.step_size,
-                residual=float(residual.mean()),
-                residual_max=float(residual.max()),
-                energy=tuple(e - trace[0] for e in trace),
-            ),
-        )
+        known = {"beta": 1.0, "steps": o.steps, "rejected": 0.0, "step_size": o.step_size}
+        self.courses = (Course(known, {"residual": residual.mean(), "residual_max": residual.max()}, trace),)
         errors = [e.detach() for e in errors]
         u = [(h - f).detach() for h, f in zip(states, free, strict=True)]
         return [(1.0, Point(u, errors, slope, loss.detach(), torch.zeros_like(start)))]

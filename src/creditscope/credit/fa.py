@@ -76,7 +76,7 @@ class FA(CreditRule):
         assert twin is not None
         shape = (len(a), *batch.stream.shapes[layer])
         with torch.enable_grad():
-            zero = torch.zeros(shape, dtype=a.dtype, requires_grad=True)
+            zero = torch.zeros(shape, dtype=a.dtype, device=a.device, requires_grad=True)
             out = torch.func.functional_call(twin, {_kernel_name(twin): b}, (zero,))
             (back,) = torch.autograd.grad(out, zero, a.reshape(out.shape))
         return back.flatten(1)

@@ -15,6 +15,7 @@ from creditscope.credit.base import CreditBatch, CreditRule, Options
 from creditscope.credit.bridge_net import as_interface, draw_seed, same_buffers
 from creditscope.credit.pepita import input_size
 from creditscope.errors import CreditscopeError
+from creditscope.stream.devices import moved
 from creditscope.stream.interface import InterfaceStream, Stream
 
 
@@ -45,7 +46,8 @@ class ForwardForward(CreditRule):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.seed = self.steps = 0
-        self.last: dict[str, float] = {}
+        self.last: Tensor | None = None
+        """Mean goodness over the parts on the last batch's positive and negative inputs, [2]; read when it is asked for."""
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
         if (n := input_size(stream, self.name)) < n_classes:
@@ -75,7 +77,7 @@ class ForwardForward(CreditRule):
     def negatives(self, y: Tensor, n_classes: int) -> Tensor:
         """A wrong label for each sample, uniform; drawn from this training step's own numbers."""
         generator = torch.Generator().manual_seed(self.seed + self.steps)
-        return (y + torch.randint(1, n_classes, y.shape, generator=generator).to(y)) % n_classes
+        return (y + moved(torch.randint(1, n_classes, y.shape, generator=generator), y)) % n_classes
 
     def backward(self, stream: InterfaceStream, x: Tensor, y: Tensor, first_trained: int, penalty: float) -> Tensor:
         with torch.no_grad():
@@ -95,8 +97,7 @@ class ForwardForward(CreditRule):
             if penalty and layer:
                 total = total + penalty * made[layer].flatten(1).square().sum(1).mean()
         total.backward()
-        mean = torch.stack([g.detach().view(2, -1).mean(1) for g in goods]).mean(0)
-        self.last = {"goodness_positive": float(mean[0]), "goodness_negative": float(mean[1])}
+        self.last = torch.stack([g.detach().view(2, -1).mean(1) for g in goods]).mean(0)
         return loss.detach()
 
     @torch.no_grad()
@@ -125,7 +126,9 @@ class ForwardForward(CreditRule):
 
     def diagnostics(self) -> dict[str, float]:
         """Mean goodness over the parts on the last batch's positive and negative inputs."""
-        return self.last
+        if self.last is None:
+            return {}
+        return dict(zip(("goodness_positive", "goodness_negative"), self.last.tolist(), strict=True))
 
     def counting_note(self, depth: int, kind: str) -> str:
         return "Forward-Forward follows a goodness of each layer: Γ is not what it optimises; read D3, the profile and the scale"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -12,18 +11,19 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from creditscope.credit.base import CreditBatch, CreditRule, Options
+from creditscope.credit.base import CreditBatch, Options
 from creditscope.credit.bridge_net import as_interface, same_buffers
-from creditscope.credit.random import generator_of
+from creditscope.credit.random import Drawing, DrawOptions
+from creditscope.stream.devices import moved
 from creditscope.stream.interface import InterfaceStream, Stream
 
 
-class FGradOptions(Options):
+class FGradOptions(DrawOptions):
     draws: int = Field(1, ge=1, le=10_000)
     """Directions per sample and layer; their estimates are averaged."""
 
 
-class ForwardGradient(CreditRule):
+class ForwardGradient(Drawing):
     """a_l = (g_l · v) v with v ~ N(0, 1) of its own for every sample and layer; g_l · v by forward-mode differentiation.
 
     Unbiased. With one draw its cosine to g_l is |N(0, 1)| / √d_l on average √(2 / π d_l): .05 at d = 256. The directions follow
@@ -34,29 +34,20 @@ class ForwardGradient(CreditRule):
     summary = "forward gradient: the directional derivative along a random direction, times that direction (unbiased)"
     uses_norm = False
     site = "output"
-    has_feedback = True
     Options: ClassVar[type[Options]] = FGradOptions
-    options: Any
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.key = torch.zeros((), dtype=torch.int64)
-
-    def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
-        self.key = torch.randint(2**62, (), generator=generator)
 
     def attach(self, stream: Stream) -> None:
         as_interface(stream, self.name)
 
     @torch.no_grad()
     def credit(self, batch: CreditBatch) -> list[Tensor]:
-        stream, rng, n = as_interface(batch.stream, self.name), generator_of(self.key, batch), self.options.draws
+        stream, rng, n = as_interface(batch.stream, self.name), self.generator(batch), self.options.draws
         credits = []
         with same_buffers(stream.model):
             for layer, width in enumerate(stream.widths):
-                total = torch.zeros(len(batch.y), width).to(batch.logits)
+                total = batch.logits.new_zeros(len(batch.y), width)
                 for _ in range(n):
-                    v = torch.randn(len(batch.y), width, generator=rng).to(batch.logits)
+                    v = moved(torch.randn(len(batch.y), width, generator=rng), batch.logits)
                     total += self.slope(stream, batch, layer, v).unsqueeze(1) * v
                 credits.append(total / n)
         return credits
@@ -67,12 +58,6 @@ class ForwardGradient(CreditRule):
             h = forward_ad.make_dual(batch.hiddens[layer].detach(), native(stream, v, layer))
             loss = F.cross_entropy(stream.logits_from(layer, h, batch.inputs), batch.y, reduction="none")
             return forward_ad.unpack_dual(loss).tangent
-
-    def state(self) -> dict[str, Tensor]:
-        return {"key": self.key}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        self.key = state["key"]
 
 
 def native(stream: Stream, v: Tensor, layer: int) -> Tensor:

@@ -40,6 +40,13 @@ class KolenPollack(FixedWeightFeedback):
         super().setup(stream, n_classes, generator)
         self.optimizer = AdamW(self.B, 0.0, 0.0)
 
+    def to(self, device: torch.device | str) -> KolenPollack:
+        held = self.optimizer.state()
+        super().to(device)
+        self.optimizer = AdamW(self.B, 0.0, 0.0)  # of the matrices that are there now
+        self.optimizer.load(held)
+        return self
+
     @torch.no_grad()
     def after_step(self, stream: InterfaceStream, optimizer: AdamW) -> None:
         moved = {name: w for name, w in matrices(stream).items() if w.grad is not None}

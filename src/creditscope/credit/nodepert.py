@@ -23,6 +23,7 @@ class NodePerturbation(ForwardGradient):
 
     name = "nodepert"
     summary = "node perturbation: the change of the loss under noise at a layer, times that noise"
+    needs_float64 = True
     Options: ClassVar[type[Options]] = NodePertOptions
 
     def slope(self, stream: InterfaceStream, batch: CreditBatch, layer: int, v: Tensor) -> Tensor:

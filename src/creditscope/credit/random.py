@@ -4,46 +4,68 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from creditscope.credit.base import CreditBatch, CreditRule
-from creditscope.stream.interface import Stream
+from creditscope.credit.adamw import AdamW
+from creditscope.credit.base import CreditBatch, CreditRule, Options
+from creditscope.stream.devices import moved
+from creditscope.stream.interface import InterfaceStream, Stream
 
 
-def generator_of(key: Tensor, batch: CreditBatch) -> torch.Generator:
-    """A generator whose numbers follow from the key and the batch alone: measuring a rule does not change what it trains."""
-    digest = hashlib.sha256(str(int(key)).encode())
-    for t in (batch.y, batch.logits):
-        digest.update(t.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return torch.Generator().manual_seed(int.from_bytes(digest.digest()[:7], "big"))
+class DrawOptions(Options):
+    source: Literal["logits", "labels"] = "logits"
+    """What the random numbers of a batch follow from, beside the rule's key: its labels and logits, which another device
+    rounds otherwise; or its labels and the training step, the same on every device and known to the host."""
+
+    later: ClassVar[frozenset[str]] = frozenset({"source"})
 
 
-class RandomCredit(CreditRule):
+class Drawing(CreditRule):
+    """A rule whose random numbers follow from its key and the batch alone: measuring it does not change what it trains."""
+
+    has_feedback = True
+    Options: ClassVar[type[Options]] = DrawOptions
+    options: Any
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.key = self.steps = 0
+
+    def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
+        self.key = int(torch.randint(2**62, (), generator=generator))
+
+    def generator(self, batch: CreditBatch) -> torch.Generator:
+        """Of this batch, on the CPU."""
+        labels = self.options.source == "labels"
+        digest = hashlib.sha256(f"{self.key} {self.steps}".encode() if labels else str(self.key).encode())
+        for t in (batch.y if batch.labels is None else batch.labels, *([] if labels else [batch.logits])):
+            digest.update(t.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        return torch.Generator().manual_seed(int.from_bytes(digest.digest()[:7], "big"))
+
+    def after_step(self, stream: InterfaceStream, optimizer: AdamW) -> None:
+        self.steps += 1
+
+    def state(self) -> dict[str, Tensor]:
+        steps = {"steps": torch.tensor(self.steps)} if self.options.source == "labels" else {}
+        return {"key": torch.tensor(self.key), **steps}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        self.key = int(state["key"])
+        self.steps = int(state["steps"]) if self.options.source == "labels" else 0
+
+
+class RandomCredit(Drawing):
     """a_l ~ N(0, 1), independent for every sample and layer.
 
     A pure function of the rule's key and the batch (a generator that runs on would let a measurement change training).
     """
 
     name = "random"
-    has_feedback = True
     summary = "random credit: N(0, 1) for every sample and layer, no information at all (negative control)"
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.key = torch.zeros((), dtype=torch.int64)
-
-    def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
-        self.key = torch.randint(2**62, (), generator=generator)
-
     def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
-        rng, like = generator_of(self.key, batch), batch.logits
-        return [torch.randn(len(batch.y), width, generator=rng).to(like) for width in batch.stream.widths]
-
-    def state(self) -> dict[str, Tensor]:
-        return {"key": self.key}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        self.key = state["key"]
+        rng, n = self.generator(batch), len(batch.y)
+        return [moved(torch.randn(n, width, generator=rng), batch.logits) for width in batch.stream.widths]

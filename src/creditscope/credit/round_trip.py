@@ -35,7 +35,8 @@ def check_round_trip(
         if not isinstance(state, dict) or not all(isinstance(t, Tensor) for t in state.values()):
             raise CreditscopeError(f"state() of credit rule {made.name!r} must return a dict of names and tensors")
         try:
-            empty.load({name: t.detach().clone() for name, t in state.items()})
+            empty.load({name: t.detach().cpu().clone() for name, t in state.items()})  # as from a file
+            empty.to(x.device)
             empty.attach(stream)
             after = _seeded(empty, batch)
         except Exception as error:

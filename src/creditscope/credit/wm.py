@@ -13,6 +13,7 @@ from creditscope.credit.adamw import AdamW
 from creditscope.credit.base import Options
 from creditscope.credit.bridge_net import draw_seed
 from creditscope.credit.weight_feedback import FixedWeightFeedback, matrices
+from creditscope.stream.devices import moved
 from creditscope.stream.interface import InterfaceStream, Stream
 
 
@@ -53,7 +54,7 @@ class WeightMirror(FixedWeightFeedback):
             self.seed + self.steps
         )  # of this step alone: a resumed run draws the same
         for name, weight in matrices(stream).items():
-            x = torch.randn(self.options.samples, weight[0].numel(), generator=generator).to(weight)
+            x = moved(torch.randn(self.options.samples, weight[0].numel(), generator=generator), weight)
             y = x @ weight.flatten(1).t()
             answer = (y.t() @ x).div_(len(x)).view_as(weight)
             self.B[name] = self.B[name].to(weight).lerp(answer, self.options.rate)

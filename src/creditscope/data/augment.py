@@ -9,8 +9,6 @@ with the data set, and about a second at the first epoch.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -34,9 +32,32 @@ def flipped_windows(images: Tensor) -> NDArray[np.uint8]:
     return windows.transpose(0, 1, 3, 4, 2, 5, 6)
 
 
-def random_crops(n: int, generator: torch.Generator) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def random_crops(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
     """For each of `n` samples: mirrored (0 or 1), top and left (0..8) of its window; int64 [n] each."""
     flip = torch.randint(0, 2, (n,), generator=generator)
     top = torch.randint(0, 2 * PAD + 1, (n,), generator=generator)
     left = torch.randint(0, 2 * PAD + 1, (n,), generator=generator)
-    return flip.numpy(), top.numpy(), left.numpy()
+    return flip, top, left
+
+
+def padded(images: Tensor) -> Tensor:
+    """uint8 [N, 3, 32, 32] -> [N, 3, 40, 40] on the same device, zeros around."""
+    return torch.nn.functional.pad(images, (PAD, PAD, PAD, PAD))
+
+
+def crops(images: Tensor, rows: Tensor, flip: Tensor, top: Tensor, left: Tensor) -> Tensor:
+    """The windows of `flipped_windows` by arithmetic on indices, on the device of the padded `images` [N, 3, 40, 40].
+
+    Column j of a mirrored window is column 39 - left - j of the image. rows, flip, top, left: int64 [B]; -> [B, 3, 32, 32].
+    """
+    size = images.shape[-1]
+    reach = torch.arange(size - 2 * PAD, device=images.device)
+    across = left[:, None] + reach
+    across = torch.where(flip[:, None] == 1, size - 1 - across, across)
+    channels = torch.arange(images.shape[1], device=images.device)
+    return images[
+        rows[:, None, None, None],
+        channels[None, :, None, None],
+        (top[:, None] + reach)[:, None, :, None],
+        across[:, None, None, :],
+    ]

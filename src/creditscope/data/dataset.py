@@ -1,14 +1,15 @@
 """A data set in memory, and the batches that training and measurement read from it.
 
 Images stay raw (uint8) in memory and are normalised batch by batch: that costs 0.1 ms for 128 images, and a normalised
-copy of CIFAR-10 would cost 740 MB.
+copy of CIFAR-10 would cost 740 MB. `on_device` puts a data set on an accelerator: batches are then cut, cropped and
+normalised there, from numbers that are drawn on the CPU and moved once per epoch, to the same bits.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from creditscope.data.augment import flipped_windows, random_crops
+from creditscope.data.augment import crops, flipped_windows, padded, random_crops
 from creditscope.errors import CreditscopeError
 
 # The evaluation samples are the same for every run, method and seed: facts of two runs are then paired by sample.
@@ -49,20 +50,34 @@ class Dataset:
 
 # The padded images of a data set that is trained with augmentation: made at its first epoch, freed with the data set.
 _windows: WeakKeyDictionary[Dataset, NDArray[np.uint8]] = WeakKeyDictionary()
+_padded: WeakKeyDictionary[Dataset, Tensor] = WeakKeyDictionary()
+"""The same for a data set on another device."""
+_copies: WeakKeyDictionary[Dataset, dict[torch.device, Dataset]] = WeakKeyDictionary()
+
+
+def on_device(ds: Dataset, device: torch.device) -> Dataset:
+    """The data set with its tensors on `device`; copied there once, for all runs of a process."""
+    if ds.train_y.device == device:
+        return ds
+    copies = _copies.setdefault(ds, {})
+    if device not in copies:
+        names = ("train_x", "train_y", "test_x", "test_y")
+        copies[device] = replace(ds, **{name: getattr(ds, name).to(device) for name in names})
+    return copies[device]
 
 
 def normalise(ds: Dataset, x: Tensor) -> Tensor:
     """Raw samples to network inputs: float32, the shape of `x`; uint8 pixels become (x / 255 - mean) / std."""
     if x.dtype != torch.uint8:
         return x
-    scale, shift = _scale_and_shift(ds.mean, ds.std)
+    scale, shift = _scale_and_shift(ds.mean, ds.std, x.device)
     return x.float().mul_(scale).sub_(shift)
 
 
 @cache  # made anew for every batch it would cost 0.1 ms
-def _scale_and_shift(means: tuple[float, ...], stds: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+def _scale_and_shift(means: tuple[float, ...], stds: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
     mean, std = torch.tensor(means).view(-1, 1, 1), torch.tensor(stds).view(-1, 1, 1)
-    return 1 / (255 * std), mean / std
+    return (1 / (255 * std)).to(device), (mean / std).to(device)
 
 
 def epoch_batches(
@@ -76,11 +91,15 @@ def epoch_batches(
     _check_batch_size(batch_size)
     generator = torch.Generator().manual_seed(_mix(seed, epoch))
     n = len(ds.train_y)
-    order = torch.randperm(n, generator=generator)
-    if augment and ds.augmentable:
+    order = torch.randperm(n, generator=generator)  # the first that is drawn, as `epoch_order` gives it
+    drawn = random_crops(n, generator) if augment and ds.augmentable else ()
+    if ds.train_y.device.type != "cpu":
+        yield from _batches_there(ds, batch_size, order, drawn)
+        return
+    if drawn:
         if ds not in _windows:
             _windows[ds] = flipped_windows(ds.train_x)
-        flip, top, left = random_crops(n, generator)
+        flip, top, left = (t.numpy() for t in drawn)
         source: NDArray[Any] = _windows[ds]
         index: tuple[NDArray[Any], ...] = (flip, order.numpy(), top, left)
     else:
@@ -90,6 +109,26 @@ def epoch_batches(
         # numpy gathers bytes several times faster than torch does
         x = torch.from_numpy(source[tuple(axis[part] for axis in index)])
         yield normalise(ds, x), ds.train_y[order[part]]
+
+
+def epoch_order(ds: Dataset, seed: int, epoch: int) -> Tensor:
+    """Which training samples an epoch reads, in order; int64 [N] on the CPU."""
+    return torch.randperm(len(ds.train_y), generator=torch.Generator().manual_seed(_mix(seed, epoch)))
+
+
+def _batches_there(
+    ds: Dataset, batch_size: int, order: Tensor, drawn: tuple[Tensor, ...]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches of `epoch_batches` on the device of the data; the host waits for nothing."""
+    device, n = ds.train_y.device, len(order)
+    index, *windows = (t.to(device, non_blocking=True) for t in (order, *drawn))
+    if windows and ds not in _padded:
+        _padded[ds] = padded(ds.train_x)
+    for start in range(0, n, batch_size):
+        part = slice(start, start + batch_size)
+        rows = index[part]
+        x = crops(_padded[ds], rows, *(w[part] for w in windows)) if windows else ds.train_x[rows]
+        yield normalise(ds, x), ds.train_y[rows]
 
 
 def test_batches(ds: Dataset, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -130,7 +169,7 @@ def eval_batches(ds: Dataset, n: int = 8, batch_size: int = 128) -> list[tuple[T
             f"ask for 1 to {available // batch_size} batches or a smaller batch size"
         )
     order = torch.from_numpy(np.random.Generator(np.random.PCG64(EVAL_PERMUTATION_SEED)).permutation(available))
-    chosen = order[: n * batch_size].view(n, batch_size)
+    chosen = order[: n * batch_size].view(n, batch_size).to(ds.test_y.device)
     return [(normalise(ds, ds.test_x[rows]), ds.test_y[rows]) for rows in chosen]
 
 

@@ -43,6 +43,8 @@ class Convention(Fact):
     reduction: str = "sum over samples: g_l is the gradient of each sample's own loss"
     dtype: str = "float32"
     """dtype of the network (the reference gradient is computed in it)."""
+    device: str = "cpu"
+    """Class of the device on which the network was measured."""
     cosine_dtype: str = "float64, no eps clamp"
     mode: str = "eval"
     layers: str = "h_0 = output of the embedding, h_l = input of block l, h_L = output of the last block"

@@ -551,7 +551,7 @@ class Experiment:
             return self.run({bias: shift})
 
         def move(_: nn.Module, __: Any, out: Any) -> None:
-            _first(out).data.add_(shift)
+            _first(out).data.add_(shift.to(_first(out).device))
 
         def hooks() -> ExitStack:
             stack = ExitStack()

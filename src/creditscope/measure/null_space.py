@@ -133,19 +133,23 @@ class NullSpace:
     """The largest batch that would leave a null space; None: none is known."""
 
     def change(self, w: Tensor, generator: torch.Generator, keep_signs: bool = False) -> Tensor | None:
-        """A random matrix in the null space, as large as the weight; None: none that keeps the signs of all entries."""
-        matrix = w.detach().double().flatten(1) if w.dim() > 1 else w.detach().double()
-        n = torch.randn(matrix.shape, dtype=torch.float64, generator=generator).to(matrix.device) * self.live
+        """A random matrix in the null space, as large as the weight; None: none that keeps the signs of all entries.
+
+        Computed on the CPU, where the basis is; given on the device of the weight.
+        """
+        matrix = w.detach().cpu().double()
+        matrix = matrix.flatten(1) if w.dim() > 1 else matrix
+        n = torch.randn(matrix.shape, dtype=torch.float64, generator=generator) * self.live
         if keep_signs:
             kept = None if self.left is not None else self._signs_kept(matrix, n)
-            return None if kept is None else kept.view_as(w)
+            return None if kept is None else kept.view_as(w).to(w.device)
         for _ in range(2):  # the second time takes out what rounding has left
             n = n - (n @ self.basis.mT) @ self.basis
             if self.left is not None:
                 n = n - self.left.mT @ (self.left @ n)
         n = n * self.live
         size = float(matrix.norm()) or math.sqrt(matrix.shape[0])
-        return (n * (size / n.norm())).view_as(w)
+        return (n * (size / n.norm())).view_as(w).to(w.device)
 
     def _signs_kept(self, matrix: Tensor, n: Tensor) -> Tensor | None:
         """Each row is changed only at its largest entries, in the null space of the inputs at these, by less than they are."""

@@ -64,7 +64,7 @@ class FreshNull:
             if rule is None:
                 self.reason = f"not applicable: rule {self.rule.name!r} has nothing to redraw"
                 return []
-            rule.attach(batch.stream)
+            rule.to(batch.logits.device).attach(batch.stream)
             fresh.append(rule)
         return fresh
 

@@ -24,7 +24,7 @@ from creditscope.measure.reference import reference
 from creditscope.measure.scale import scale
 from creditscope.measure.stability import GroupMeans, stability
 from creditscope.measure.weights import Weights
-from creditscope.stream.batches import Batches, SampleHash, as_batches, cannot_run, tensors_of
+from creditscope.stream.batches import Batches, SampleHash, as_batches, cannot_run, device_of, tensors_of
 from creditscope.stream.eager import original
 from creditscope.stream.interface import ROUNDING, OtherRead, Stream, difference, make_stream
 from creditscope.stream.labels import IGNORED
@@ -391,6 +391,7 @@ def facts_from(
             batch_sizes=tuple(sorted(got.batch_sizes)),
             loss=loss_name,
             dtype=dtype_of(stream.model),
+            device=device_of(stream.model).type,
             checkpoint=checkpoint,
         ),
         stream=StreamInfo(

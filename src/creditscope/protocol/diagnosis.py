@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,9 @@ from creditscope.measure.sweep import LossFn, dtype_of, facts_of_ranks, sweep
 from creditscope.protocol import DiagnosticThresholds, get_policy
 from creditscope.protocol.consistency import SAME_DATA
 from creditscope.protocol.report import DiagnosticReport, make_report
-from creditscope.stream.batches import as_batches
+from creditscope.stream.batches import as_batches, device_of
+from creditscope.stream.blocks import resolve_blocks
+from creditscope.stream.devices import has_float64
 from creditscope.stream.eager import original
 from creditscope.stream.ranks import ranks_of
 from creditscope.stream.untouched import untouched
@@ -91,7 +94,8 @@ def diagnose(
     Under DistributedDataParallel and `fully_shard` every rank calls, each with its own share of the batches; every rank gets the
     report of the whole model and of all batches, the first rank's first.
 
-    The model, its gradients, mode, hooks and every RNG are left as found.
+    It is measured on the device of the model, with TF32 off; where that has no float64 (Apple's GPUs), on a copy on the CPU, and
+    the report's notes say so. The model, its gradients, mode, hooks and every RNG are left as found.
     """
     thresholds = thresholds or DiagnosticThresholds()
     get_policy(protocol)  # a wrong name is said before anything is measured
@@ -107,6 +111,11 @@ def diagnose(
     rule = as_rule(credit)
     ranks = ranks_of(model)
     model = original(model)
+    if ranks is None and not has_float64(device := device_of(model)):
+        blocks = None if blocks is None else [name for name, _ in resolve_blocks(model, blocks)]
+        model = copy.deepcopy(model).cpu()
+        rule = None if rule is None else copy.deepcopy(rule).to("cpu")
+        notes = "; ".join(filter(None, [notes, f"{device.type} has no float64: measured on a copy on the CPU"]))
     if ranks is not None:
         eval_batches = ranks.whole(eval_batches)
         fit_batches = None if fit_batches is None else ranks.whole(fit_batches)

@@ -1,7 +1,7 @@
 """Results without weights: one JSON file per run, small enough to be published with a paper.
 
     index.json          schema version, the studies it was made for, and for every run its label, accuracy and command
-    runs/<hash>.json    spec, versions, checksums of the bundle it was taken from, trajectory, facts, level-full facts
+    runs/<hash>.json    spec, versions, device, checksums of the bundle it was taken from, trajectory, facts, level-full facts
 
 Studies are analysed from an archive as from a store (`study show --store`), to the same numbers.
 """
@@ -117,6 +117,7 @@ def read_run(path: Path) -> Record:
     try:
         spec, versions = recorded_spec(content["spec"]), dict(content["versions"])
         trajectory, report, full = content["trajectory"], content["report"], content["full"]
+        device = dict(content.get("device", {}))
         lines = [int(line["epoch"]) for line in trajectory]
         facts = {name: facts_of(value, spec, str(path)) for name, value in full.items()}
         certificate = stored_certificate(full.get(FINAL), str(path))
@@ -134,7 +135,7 @@ def read_run(path: Path) -> Record:
         return facts[name]
 
     facts_of(report, spec, str(path))
-    return Record(spec, trajectory, report, path, measured, versions, lambda: certificate)
+    return Record(spec, trajectory, report, path, measured, versions, device, lambda: certificate)
 
 
 def facts_only(report: dict[str, Any]) -> dict[str, Any]:
@@ -186,6 +187,7 @@ def _write_archive(store: Store, hashes: Iterable[str], out: Path) -> list[str]:
             "schema_version": SCHEMA_VERSION,
             "spec": stated["spec"],
             "versions": stated["versions"],
+            "device": stated.get("device", {}),
             "files": stated["files"],
             "command": command(bundle.spec),
             "trajectory": bundle.trajectory,

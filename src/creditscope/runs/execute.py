@@ -66,15 +66,17 @@ def _dataset(name: str, data_dir: str | None) -> Any:
     return load_dataset(name, data_dir)
 
 
-def train_one(spec: dict[str, Any], out: str, data_dir: str | None) -> tuple[str, str, str]:
-    """What a worker does: train one run into its own directory. (done | busy | error, message, traceback)."""
+def train_one(spec: dict[str, Any], out: str, data_dir: str | None, device: str | None = "cpu") -> tuple[str, str, str]:
+    """What a worker does: train one run into its own directory, on `device` (None: the one that this worker was given).
+    (done | busy | error, message, traceback)."""
     import traceback
 
+    from creditscope.runs.executors.worker import own_device
     from creditscope.training.loop import RunBusy, train
     from creditscope.training.spec import make_spec
 
     try:
-        train(make_spec(spec), out, dataset=_dataset(spec["dataset"], data_dir))
+        train(make_spec(spec), out, dataset=_dataset(spec["dataset"], data_dir), device=device or own_device())
     except RunBusy as error:
         return BUSY, str(error), ""
     except Exception as error:  # as plain text: an exception that cannot be pickled would take its worker down
@@ -89,6 +91,7 @@ def execute(
     *,
     data_dir: str | Path | None = None,
     console: Console | None = None,
+    device: str | None = "cpu",
     finished: Callable[[RunSpec, Failure | None], None] = lambda spec, failure: None,
 ) -> list[Failure]:
     """Train every job; one that fails does not stop the others. Ctrl-C stops the workers and goes on to the caller."""
@@ -102,7 +105,8 @@ def execute(
 
     def submit(key: str) -> None:
         spec, out = todo[key]
-        future = executor.submit(train_one, spec.model_dump(), str(out), str(data_dir) if data_dir else None)
+        where = str(data_dir) if data_dir else None
+        future = executor.submit(train_one, spec.model_dump(), str(out), where, device)
         future.add_done_callback(lambda f: answers.put((key, f)))
 
     def settle(key: str, failure: Failure | None) -> None:
@@ -164,6 +168,7 @@ def run_specs(
     *,
     data_dir: str | Path | None = None,
     console: Console | None = None,
+    device: str | None = "cpu",
 ) -> list[Bundle]:
     """Train every spec that is not done yet into root/<slug>; the bundles in the order of the specs."""
     try:
@@ -174,7 +179,7 @@ def run_specs(
     unique = {spec.hash: spec for spec in specs}
     jobs = [(spec, outs[key]) for key, spec in unique.items() if not is_bundle(outs[key])]
     try:
-        failed = execute(jobs, executor, data_dir=data_dir, console=console)
+        failed = execute(jobs, executor, data_dir=data_dir, console=console, device=device)
     except KeyboardInterrupt:
         raise CreditscopeError(
             f"stopped; what was trained is kept in {root}: run the same command again to resume"
@@ -194,6 +199,7 @@ def run_store(
     *,
     data_dir: str | Path | None = None,
     console: Console | None = None,
+    device: str | None = "cpu",
 ) -> list[Failure]:
     """Train into the store what it lacks; the runs that failed now or are corrupted. Failures are recorded in the store."""
     from creditscope.training.loop import is_busy
@@ -222,7 +228,7 @@ def run_store(
             pass  # a full disk: the failure is still in what we return
 
     try:
-        return failures + execute(jobs, executor, data_dir=data_dir, console=console, finished=finished)
+        return failures + execute(jobs, executor, data_dir=data_dir, console=console, device=device, finished=finished)
     finally:
         with contextlib.suppress(Exception):  # an index is brought up to date by the next reader
             store.refresh()

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import torch
+
 from creditscope.data import load_dataset
+from creditscope.data.dataset import on_device
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_json, read_json, write_atomic
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.runs.record import measure_full
 from creditscope.runs.store import Store
+from creditscope.stream.devices import CPU
 from creditscope.training.certify import certify_bundle
 
 SAME = 1e-3
@@ -39,13 +43,15 @@ def lacking(store: Store, key: str) -> list[str]:
     return found
 
 
-def measure(store: Store, key: str, data_dir: str | Path | None = None) -> DiagnosticReport:
+def measure(
+    store: Store, key: str, data_dir: str | Path | None = None, device: torch.device | None = None
+) -> DiagnosticReport:
     """Measure the final network of a run at level full and keep it under full/, with the certificate of its rule.
 
     A null has no certificate: no block of it is trained. An older file is replaced when the new one is whole. Weights that do
     not give what the run's report states are refused."""
     bundle = store.bundle(key)
-    content = measure_full(bundle, None, data_dir)
+    content = measure_full(bundle, None, data_dir, device)
     report = DiagnosticReport.from_dict(content, key)
     recorded = DiagnosticReport.from_dict(bundle.report, str(bundle.path)).facts
     for name, then, now in (
@@ -55,7 +61,8 @@ def measure(store: Store, key: str, data_dir: str | Path | None = None) -> Diagn
         if not (math.isclose(then, now, rel_tol=SAME) or then == now or (math.isnan(then) and math.isnan(now))):
             raise CreditscopeError(f"the weights of run {key[:10]} give {name} {now:g} and its report states {then:g}")
     if not bundle.spec.frozen:
-        report = report.with_certificate(certify_bundle(bundle, load_dataset(bundle.spec.dataset, data_dir)))
+        dataset = on_device(load_dataset(bundle.spec.dataset, data_dir), device or CPU)
+        report = report.with_certificate(certify_bundle(bundle, dataset))
         content = report.to_dict()
     path = _file(store, key)
     try:

@@ -59,10 +59,11 @@ def calibrate(spec: RunSpec, data_dir: str | Path | None) -> tuple[float, int]:
 
     from creditscope.data import load_dataset
     from creditscope.data.dataset import epoch_batches
-    from creditscope.training.loop import _one_thread, _Run
+    from creditscope.stream.devices import CPU
+    from creditscope.training.loop import _Run, settled
 
     dataset = load_dataset(spec.dataset, data_dir)
-    with _one_thread(), torch.random.fork_rng(devices=[]):
+    with settled(CPU), torch.random.fork_rng(devices=[]):
         run = _Run(spec, dataset, Path())
         run.model.train()
         run.rule.begin_epoch(spec.schedule_epochs or 1, spec.schedule_epochs or 1)

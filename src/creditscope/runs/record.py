@@ -9,6 +9,7 @@ certificate  what the updates of the final network depend on, where it was measu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,6 +26,8 @@ from creditscope.protocol.report import stored_certificate, stored_facts
 from creditscope.training.spec import RunSpec
 
 if TYPE_CHECKING:
+    import torch
+
     from creditscope.runs.store import Store
     from creditscope.training.bundle import Bundle
 
@@ -53,6 +56,8 @@ class Finished(Protocol):
     def trajectory(self) -> list[Line]: ...
     @property
     def versions(self) -> dict[str, str]: ...
+    @property
+    def device(self) -> dict[str, Any]: ...
 
 
 def no_full(epoch: int | None) -> Facts:
@@ -69,6 +74,8 @@ class Record:
     """Level full at an epoch (None: the final network)."""
     versions: dict[str, str] = field(default_factory=dict)
     """Libraries that trained it."""
+    device: dict[str, Any] = field(default_factory=dict)
+    """What trained it; empty: a CPU, from before it was recorded."""
     certified: Callable[[], Certificate | None] = lambda: None
 
     @property
@@ -117,7 +124,19 @@ def record_of(run: Finished) -> Record:
     """A bundle as a record; a record as it is."""
     if isinstance(run, Record):
         return run
-    return Record(run.spec, run.trajectory, run.report, run.path, versions=run.versions)
+    return Record(run.spec, run.trajectory, run.report, run.path, versions=run.versions, device=run.device)
+
+
+def mixed_devices(runs: Iterable[Finished]) -> str:
+    """What to say under a table whose runs were trained on different devices; "" where all are of one kind.
+
+    A CPU from before its name was recorded is taken for any CPU.
+    """
+    counts = Counter((str(run.device.get("type", "cpu")), str(run.device.get("name", ""))) for run in runs)
+    if len({kind for kind, _ in counts}) < 2 and len({name for _, name in counts if name}) < 2:
+        return ""
+    parts = (f"{n} on {kind}" + (f" ({name})" if name else "") for (kind, name), n in sorted(counts.items()))
+    return f"the runs were trained on different devices, which round differently: {', '.join(parts)}"
 
 
 def counting_layers(spec: RunSpec, depth: int, kind: str) -> tuple[int, ...]:
@@ -142,9 +161,8 @@ def records_of(
             try:
                 bundle = store.bundle(spec)
                 full, certified = _measurer(store, spec, data_dir), _certified(store, spec)
-                found.append(
-                    Record(spec, bundle.trajectory, bundle.report, bundle.path, full, bundle.versions, certified)
-                )
+                named = (bundle.path, full, bundle.versions, bundle.device, certified)
+                found.append(Record(spec, bundle.trajectory, bundle.report, *named))
             except CreditscopeError as error:
                 problems.append(str(error))
     return found, problems
@@ -163,20 +181,24 @@ def _certified(store: Store, spec: RunSpec) -> Callable[[], Certificate | None]:
     return lambda: stored_certificate(read_json(path, "measured facts"), str(path)) if path.is_file() else None
 
 
-def measure_full(bundle: Bundle, epoch: int | None, data_dir: str | Path | None) -> dict[str, Any]:
+def measure_full(
+    bundle: Bundle, epoch: int | None, data_dir: str | Path | None, device: torch.device | None = None
+) -> dict[str, Any]:
     """The report of level full of a finished run, at its end or after a kept epoch, from its weights; of a trained network at
-    its end also the depth profile, where training has not measured it."""
+    its end also the depth profile, where training has not measured it. `device`: where it is measured; None: on the CPU."""
     from creditscope.data import load_dataset
-    from creditscope.data.dataset import eval_batches, profile_batches
+    from creditscope.data.dataset import eval_batches, on_device, profile_batches
     from creditscope.protocol.diagnosis import diagnose
+    from creditscope.stream.devices import CPU
 
-    spec, dataset = bundle.spec, load_dataset(bundle.spec.dataset, data_dir)
+    spec, place = bundle.spec, device or CPU
+    dataset = on_device(load_dataset(spec.dataset, data_dir), place)
     known = spec.frozen or epoch is not None or bundle.report.get("facts", {}).get("profile")
     return diagnose(
         bundle.model(dataset, epoch),
         eval_batches(dataset),
         method_name=spec.label,
-        credit=bundle.rule(epoch),
+        credit=bundle.rule(epoch, place),
         level="full",
         run=spec.hash,
         checkpoint="final" if epoch is None else f"epoch {epoch}",

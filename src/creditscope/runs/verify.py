@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import torch
 
 from creditscope.errors import CreditscopeError
 from creditscope.files import plain
@@ -23,6 +25,7 @@ from creditscope.protocol.report import stored_facts
 from creditscope.runs.archive import Archive
 from creditscope.runs.record import Record, records_of
 from creditscope.runs.store import Store
+from creditscope.stream.devices import find_device
 from creditscope.training.loop import Progress, train
 from creditscope.training.spec import RunSpec
 
@@ -71,6 +74,16 @@ class Verification:
     """Every number that is not equal to the bit, in the order of the epochs."""
     beyond: tuple[Difference, ...]
     """What is outside the tolerance, or of another shape or kind."""
+    device: dict[str, Any] = field(default_factory=dict)
+    """That of here."""
+
+    @property
+    def same_device(self) -> bool:
+        """Of one class, and of one name as far as names are recorded: the numbers are then to be equal to the bit."""
+        then, now = self.run.device, self.device
+        return then.get("type", "cpu") == now.get("type", "cpu") and then.get("name", now.get("name")) == now.get(
+            "name"
+        )
 
     @property
     def status(self) -> str:
@@ -110,8 +123,20 @@ def shortened(spec: RunSpec, epochs: int | None) -> RunSpec:
     return spec.changed(epochs=epochs, schedule_epochs=spec.schedule_epochs or whole, checkpoint_epochs=kept)
 
 
+def kind_of(run: Record) -> str:
+    """The kind of device that trained a run, where there is one here; else the CPU."""
+    try:
+        return find_device(run.device.get("type", "cpu")).type
+    except CreditscopeError:
+        return "cpu"
+
+
 def verify(
-    run: Record, epochs: int | None = None, data_dir: str | Path | None = None, progress: Progress | None = None
+    run: Record,
+    epochs: int | None = None,
+    data_dir: str | Path | None = None,
+    progress: Progress | None = None,
+    device: str | torch.device = "cpu",
 ) -> Verification:
     """Train again in a directory of its own, which is removed, and compare."""
     spec = shortened(run.spec, epochs)
@@ -122,7 +147,7 @@ def verify(
     except OSError as error:
         raise CreditscopeError(f"no directory to train in ({error.strerror or error}); set TMPDIR to one") from None
     with made as directory:
-        bundle = train(spec, Path(directory) / "again", data_dir=data_dir, progress=progress)
+        bundle = train(spec, Path(directory) / "again", data_dir=data_dir, progress=progress, device=device)
         lines, report = plain(bundle.trajectory), bundle.report
     recorded = plain(run.trajectory[: len(lines)])
     if not any("gamma_all_layers" in line for line in recorded):  # from before three-check/1.1: Γ was over all layers
@@ -137,7 +162,7 @@ def verify(
         if not differences:  # trained to the same bits, and another report: not by rounding
             beyond += found
         differences += found
-    return Verification(run, len(lines) - 1, bundle.versions, tuple(differences), tuple(beyond))
+    return Verification(run, len(lines) - 1, bundle.versions, tuple(differences), tuple(beyond), bundle.device)
 
 
 def _of_report(recorded: dict[str, Any], here: dict[str, Any], epoch: int) -> list[Difference]:
@@ -148,6 +173,8 @@ def _of_report(recorded: dict[str, Any], here: dict[str, Any], epoch: int) -> li
     else:
         without = {"profile"} if then.profile is None else set()  # from before profiles, or a null
         facts = [f.model_dump(mode="json", exclude=without) for f in (then, now)]
+    for found in facts:
+        found["convention"].pop("device")  # it is compared by itself
     pairs: dict[str, list[Any]] = {
         "facts": facts,
         **{name: [recorded.get(name), here.get(name)] for name in ("headline_acc", "n_test")},

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from creditscope.errors import CreditscopeError
+from creditscope.stream.devices import full_precision
 
 
 def original(model: Any) -> Any:
@@ -60,12 +61,13 @@ def copied(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def eagerly(model: nn.Module) -> Iterator[None]:
-    """Everything inside `model` runs uncompiled, outside autocast and inference mode, with checkpoints that hooks can see."""
+    """All inside `model` runs uncompiled, outside autocast, TF32 and inference mode, with checkpoints that hooks can see."""
     devices = {p.device.type for p in model.parameters()} - {"meta"}
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         for device in devices | {"cpu"}:
             stack.enter_context(torch.autocast(device, enabled=False))
+        stack.enter_context(full_precision())
         stack.enter_context(_uncompiled(model))
         stack.enter_context(_non_reentrant())
         stack.enter_context(_no_fast_path())

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from creditscope.errors import CreditscopeError
 from creditscope.stream.batches import SAMPLES, call_model, logits_of, map_samples
+from creditscope.stream.devices import wide
 from creditscope.stream.eager import original
 from creditscope.stream.ranks import has_shards
 from creditscope.stream.untouched import no_parameter_grads
@@ -422,7 +423,7 @@ def difference(a: Tensor, b: Tensor) -> float:
     seen; infinite where shapes differ."""
     if a.shape != b.shape:
         return float("inf")
-    a, b = a.detach().double(), b.detach().double()
+    a, b = wide(a.detach()), wide(b.detach())
     finite = a.isfinite() & b.isfinite()
     if not torch.equal(a[~finite].nan_to_num(0.0), b[~finite].nan_to_num(0.0)):
         return float("inf")

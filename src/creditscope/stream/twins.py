@@ -52,6 +52,9 @@ def frozen_blocks(
     shared = _shared(model)
     _require_blocks_apart(names, shared)
     twin = copied(model)
+    devices = {t.device for t in (*twin.parameters(), *twin.buffers())}
+    if len(devices) == 1:  # drawn on the CPU, so that a null is the same whatever it is trained on
+        twin.cpu()
     inside = [module for name in names for module in twin.get_submodule(name).modules()]
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
@@ -67,6 +70,8 @@ def frozen_blocks(
                 (init or start_again)(twin.get_submodule(name))
             if init is None:
                 _as_copies(twin, names)
+    if len(devices) == 1:
+        twin.to(devices.pop())
     for p in twin.parameters():
         p.grad = None
         p.requires_grad_(p.is_floating_point() or p.is_complex())

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from creditscope.quantities import get_quantity
 from creditscope.runs.groups import AuditRow, Group
+from creditscope.runs.record import mixed_devices
 from creditscope.studies.grid import SIX, grid, with_nulls
 from creditscope.studies.study import AUDITED, METHOD, Study, failing, labels, partly
 from creditscope.tables import Cell, Column, Row, Statement, Table, grouped_by, state
@@ -50,7 +51,9 @@ def audit_table(rows: Sequence[AuditRow], title: str) -> Table:
     used = [q for q in found if not q.name.startswith("margin") or any(r[q.name].known for r in made)]
     columns = [METHOD.column, *(q.column() for q in used)]
     columns.insert(1 + [c.name for c in columns].index("gamma_all_layers"), S1)
-    return Table("audit", title, tuple(columns), made, convention=_convention(rows), plots=AUDITED)
+    mixed = mixed_devices(run for row in rows for run in getattr(row, "records", ()))
+    notes = (mixed,) if mixed else ()
+    return Table("audit", title, tuple(columns), made, convention=_convention(rows), plots=AUDITED, notes=notes)
 
 
 def _convention(rows: Sequence[AuditRow]) -> tuple[Statement, ...]:

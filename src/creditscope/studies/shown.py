@@ -12,7 +12,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.files import read_json
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.runs.archive import Archive, is_archive
-from creditscope.runs.record import NotMeasured, Record, records_of
+from creditscope.runs.record import NotMeasured, Record, mixed_devices, records_of
 from creditscope.runs.store import Store
 from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import PRESETS
@@ -58,7 +58,8 @@ def noted(study: Study, specs: Sequence[RunSpec], records: Sequence[Record], pro
     """The table of the records, with what is missing of the grid."""
     table = study.table(records)
     there = [f"{len(records)} of {len(specs)} runs are finished"] if len(records) < len(specs) else []
-    return replace(table, notes=(*there, *problems, *table.notes))
+    mixed = filter(None, [mixed_devices(records)])
+    return replace(table, notes=(*there, *problems, *mixed, *table.notes))
 
 
 def _instead(study: Study, name: str, preset: str, source: Store | Archive) -> str:

@@ -32,7 +32,7 @@ def build_model(spec: RunSpec, input_shape: tuple[int, ...], n_classes: int) -> 
     width, depth, ratio, terminal_norm = spec.shape
     n_in = int(torch.Size(input_shape).numel())
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(spec.seed)
+        torch.default_generator.manual_seed(spec.seed)  # the CPU's alone
         if spec.arch == "resmlp":
             return ResMLP(n_in, n_classes, width, depth, ratio, terminal_norm)
         if spec.arch == "student":

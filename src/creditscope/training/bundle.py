@@ -1,6 +1,6 @@
 """A bundle: one directory that holds a trained network and everything that is needed to measure it again.
 
-    spec.json            schema version, full spec and its hash, library versions, sha256 of the other files
+    spec.json            schema version, full spec and its hash, library versions, device, sha256 of the other files
     model.safetensors    weights and buffers
     credit.safetensors   the rule's whole state (feedback matrices, auxiliary networks)
     trajectory.jsonl     one line per epoch
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -25,6 +25,8 @@ from creditscope.files import MAX_JSON, dump_json, read_json, read_tensors, sha2
 from creditscope.training.spec import SCHEMA_VERSION, RunSpec, recorded_spec
 
 if TYPE_CHECKING:
+    import torch
+
     from creditscope.credit.base import CreditRule
     from creditscope.data import Dataset
     from creditscope.models.parts import StreamModel
@@ -45,13 +47,14 @@ def versions() -> dict[str, str]:
     return {name: metadata.version(name) for name in LIBRARIES}
 
 
-def write_spec(directory: Path, spec: RunSpec, with_files: bool) -> None:
-    """spec.json; with the checksums of the parts once they are all there."""
+def write_spec(directory: Path, spec: RunSpec, with_files: bool, device: dict[str, Any] | None = None) -> None:
+    """spec.json; with the checksums of the parts once they are all there. `device`: as `stream.devices.described` gives it."""
     content: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "spec": spec.model_dump(),
         "spec_hash": spec.hash,
         "versions": versions(),
+        "device": device or {},
     }
     if with_files:
         content["files"] = {name: sha256_file(directory / name) for name in (*PARTS, *checkpoints_in(directory))}
@@ -74,6 +77,8 @@ class Bundle:
     spec: RunSpec
     versions: dict[str, str]
     files: dict[str, str]
+    device: dict[str, Any] = field(default_factory=dict)
+    """What trained it: type, name, driver, flags. Empty: a CPU, from before it was recorded."""
 
     @cached_property
     def trajectory(self) -> list[dict[str, Any]]:
@@ -102,7 +107,7 @@ class Bundle:
         return content
 
     def model(self, dataset: Dataset, epoch: int | None = None) -> StreamModel:
-        """The trained network: at the end, or as it was after `epoch` (one of the spec's checkpoint_epochs)."""
+        """The trained network, on the device of the data: at the end, or after `epoch` (one of the spec's checkpoint_epochs)."""
         from creditscope.training.build import build_model
 
         model = build_model(self.spec, dataset.input_shape, dataset.n_classes)
@@ -113,10 +118,10 @@ class Bundle:
             wrong = sorted(k for k in expected.keys() | found.keys() if expected.get(k) != found.get(k))
             raise CreditscopeError(f"{self.path / MODEL} does not fit its spec at {wrong[0]!r}; train the run again")
         model.load_state_dict(tensors)
-        return model
+        return model.to(dataset.test_y.device)
 
-    def rule(self, epoch: int | None = None) -> CreditRule:
-        """The credit rule with the state it had at the end of training, or after `epoch`."""
+    def rule(self, epoch: int | None = None, device: torch.device | str = "cpu") -> CreditRule:
+        """The credit rule with the state it had at the end of training, or after `epoch`; on `device`."""
         from creditscope.credit.registry import make_rule
 
         rule = make_rule(self.spec.method, self.spec.options)
@@ -127,7 +132,7 @@ class Bundle:
             raise CreditscopeError(
                 f"{self.path / CREDIT} lacks {error} of rule {self.spec.method!r}; train it again"
             ) from None
-        return rule
+        return rule.to(device)
 
     def _tensors(self, kind: str, epoch: int | None, what: str) -> dict[str, Any]:
         if epoch is None:
@@ -188,7 +193,10 @@ def load_bundle(path: str | Path, verify: bool = True) -> Bundle:
     stated = content.get("versions", {})
     if not isinstance(stated, dict):
         raise CreditscopeError(f"{path / SPEC} was altered: its versions are {type(stated).__name__}, not a mapping")
-    return Bundle(path, spec, stated, files)
+    device = content.get("device", {})
+    if not isinstance(device, dict):
+        raise CreditscopeError(f"{path / SPEC} was altered: its device is {type(device).__name__}, not a mapping")
+    return Bundle(path, spec, stated, files, device)
 
 
 def read_trajectory(path: Path) -> list[dict[str, Any]]:

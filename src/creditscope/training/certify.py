@@ -126,7 +126,7 @@ def certify_bundle(bundle: Bundle, dataset: Dataset, samples: int = 16) -> Certi
         "clip_over": spec.clip_over,
     }
     batch = eval_batches(dataset, 1, samples)[0]
-    return certify(bundle.rule(), model, batch, objective=objective)
+    return certify(bundle.rule(device=batch[1].device), model, batch, objective=objective)
 
 
 # ---- what is given ---------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ Clipping, where it is on, comes last and is the same for every way to the gradie
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +19,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from creditscope.credit.base import CreditBatch, CreditRule, credit_shift, descent_of, rms_normalised
+from creditscope.credit.base import CreditBatch, CreditRule, Later, credit_shift, descent_of, rms_normalised
 from creditscope.credit.bp import end_to_end
 from creditscope.models.local import Pull, local_branch
 from creditscope.stream.interface import InterfaceStream
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""Precision of the products, where it is not that of the weights."""
 
 
 @dataclass(frozen=True)
@@ -36,21 +40,25 @@ class Objective:
     first_trained: int
     """Index of the first trained block; blocks in front of it are frozen (L: all are)."""
     precision: str = "fp32"
-    """bf16: matrix products of the forward and backward pass under autocast; states, credit, weights and optimiser in fp32."""
+    """bf16, fp16: matrix products of the forward and backward pass under autocast; states, credit, weights and optimiser in
+    fp32. fp16: what is sent back is scaled by a power of two and its gradients are scaled back, for each block by itself."""
     grad_clip: float | None = None
     """Largest L2 norm of a gradient; None: as it is."""
     clip_over: str | None = None
     """module: of each block and of the embedding; global: of all that is trained."""
+    later: Later | None = None
+    """Where the finiteness of the credit is noted; None: it is asked at every batch, which makes the host wait."""
 
-    def _cast(self) -> AbstractContextManager[object]:
-        return torch.autocast("cpu", torch.bfloat16) if self.precision == "bf16" else nullcontext()
+    def _cast(self, x: Tensor) -> AbstractContextManager[object]:
+        return torch.autocast(x.device.type, AUTOCAST[self.precision]) if self.precision in AUTOCAST else nullcontext()
 
-    def backward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Leave the gradients of one batch in .grad; returns the mean loss (detached scalar)."""
-        if self.precision == "fp32" and torch.is_autocast_enabled("cpu"):  # a caller's: fp32 is fp32
-            with torch.autocast("cpu", enabled=False):
-                return self.backward(x, y)
-        loss = self._backward(x, y)
+    def backward(self, x: Tensor, y: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Leave the gradients of one batch in .grad; returns the mean loss (detached scalar). labels: y on the CPU, if known."""
+        kind = x.device.type
+        if self.precision == "fp32" and torch.is_autocast_enabled(kind):  # a caller's: fp32 is fp32
+            with torch.autocast(kind, enabled=False):
+                return self.backward(x, y, labels)
+        loss = self._backward(x, y, labels)
         if self.grad_clip is not None:
             self._clip(self.grad_clip)
         return loss
@@ -62,16 +70,19 @@ class Objective:
         for module in modules:
             nn.utils.clip_grad_norm_(module.parameters(), largest)
 
-    def _backward(self, x: Tensor, y: Tensor) -> Tensor:
+    def _backward(self, x: Tensor, y: Tensor, labels: Tensor | None) -> Tensor:
         if self.rule.objective == "exact":
-            return end_to_end(self.stream, x, y, self.penalty, self._cast())
+            scale = self._loss_scale(len(y))
+            loss = end_to_end(self.stream, x, y, self.penalty, self._cast(x), scale)
+            _unscale(self.stream.model, scale)
+            return loss
         if self.rule.objective == "own":
             return self.rule.backward(self.stream, x, y, self.first_trained, self.penalty)
-        return self._local(x, y)
+        return self._local(x, y, labels)
 
-    def _local(self, x: Tensor, y: Tensor) -> Tensor:
+    def _local(self, x: Tensor, y: Tensor, labels: Tensor | None) -> Tensor:
         stream, n = self.stream, len(y)
-        with self._cast():
+        with self._cast(x):
             with torch.no_grad():
                 embedded = self._known(stream.embedding, x) or _graphed(stream.embed, x)
                 hiddens = [_state(embedded, x.dtype)]
@@ -82,10 +93,13 @@ class Objective:
                     hiddens.append(state if stream.kind == "plain" else hiddens[-1] + state)
             top = hiddens[-1].detach().requires_grad_()
             logits = stream.readout(top).to(x.dtype)
-        loss = F.cross_entropy(logits, y)
-        loss.backward()
+        loss, scale = F.cross_entropy(logits, y), self._loss_scale(n)
+        (loss if scale == 1 else loss * scale).backward()
         assert top.grad is not None
-        batch = CreditBatch(stream, hiddens, logits.detach(), y, stream.read_grad(top.grad) * n, inputs=x)
+        if scale != 1:
+            _unscale(stream.model, scale)
+            top.grad /= scale
+        batch = CreditBatch(stream, hiddens, logits.detach(), y, stream.read_grad(top.grad) * n, x, self.later, labels)
         self.rule.learn(batch)
         shift = credit_shift(stream.kind, self.credit_site)
         roots: list[Tensor] = []
@@ -93,7 +107,7 @@ class Objective:
         for at, a in descent_of(self.rule, batch):
             led = [(branches[at - shift], self.penalty)] if self.first_trained <= at - shift < stream.depth else []
             for (f, pull), penalty in led if at else [*led, (embedded, 0.0)]:
-                push = self._push(a, at, n, f)
+                push = self._push(a, at, n, f.detach().float() if self.precision == "fp16" else f)
                 if penalty:
                     push = push + f.detach() * (2 * penalty / n)
                 if pull is not None:
@@ -101,9 +115,16 @@ class Objective:
                 elif f.requires_grad:  # it has something to train
                     roots.append(f)
                     pushes.append(push)
-        if roots:
+        if self.precision == "fp16":
+            for root, push in zip(roots, pushes, strict=True):
+                _backward_scaled(root, push, [p for p in stream.model.parameters() if p.requires_grad])
+        elif roots:
             torch.autograd.backward(roots, pushes)
         return loss.detach()
+
+    def _loss_scale(self, n: int) -> float:
+        """By how much the mean loss over `n` samples is multiplied in front of the backward pass: a power of two, about n."""
+        return 2.0 ** math.ceil(math.log2(n)) if self.precision == "fp16" else 1.0
 
     def _branch(self, layer: int, h: Tensor) -> tuple[Tensor, Pull | None]:
         """f_l(h): with a graph, or (blocks that know their gradients) with the way from the credit to them. Without grad mode."""
@@ -134,6 +155,25 @@ def _state(output: tuple[Tensor, Pull | None], dtype: torch.dtype) -> Tensor:
     """The output without its graph, in the dtype of the states."""
     f, pull = output
     return f if pull is not None else f.detach().to(dtype)
+
+
+def _unscale(model: nn.Module, scale: float) -> None:
+    """Divide every gradient by `scale`, a power of two: exact."""
+    if scale != 1:
+        for p in model.parameters():
+            if p.grad is not None:
+                p.grad /= scale
+
+
+def _backward_scaled(root: Tensor, push: Tensor, parameters: Sequence[nn.Parameter]) -> None:
+    """Gradients of <root, push> into .grad, sent back with a largest entry between 1/2 and 1: fp16 then loses what is less than
+    a ten-millionth of it. No gradient crosses a block, so each has a scale of its own, and the host is not asked."""
+    exponent = torch.frexp(torch.linalg.vector_norm(push, torch.inf)).exponent
+    grads = torch.autograd.grad(root, parameters, torch.ldexp(push, -exponent).to(root.dtype), allow_unused=True)
+    for p, g in zip(parameters, grads, strict=True):
+        if g is not None:
+            g = torch.ldexp(g.to(p.dtype), exponent)
+            p.grad = g if p.grad is None else p.grad + g
 
 
 def _power_of_two(n: int) -> bool:

@@ -92,8 +92,8 @@ class RunSpec(BaseModel):
     """Weight decay of AdamW."""
     augment: bool | None = None
     """Random crop (pad 4) and horizontal flip; images only."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Matrix products of training; bf16 pays only on hardware that has it. Weights and measurement are fp32 in both."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Matrix products of training; bf16 and fp16 pay only on hardware that has them. Weights and measurement are fp32 in all."""
     checkpoint_epochs: tuple[int, ...] = ()
     """Epochs after which weights and rule are also saved (triangulation reads them)."""
     seed: int = Field(42, ge=0, lt=2**31)
@@ -171,8 +171,10 @@ class RunSpec(BaseModel):
             raise ValueError(f"vit-mini has 4 heads; width {self.width} is not a multiple of 4")
         if self.augment and self.dataset not in ("cifar10", "cifar100"):
             raise ValueError(f"augment needs images; dataset {self.dataset} has none")
-        if self.precision == "bf16" and rule.objective == "own":
-            raise ValueError(f"precision bf16 is not available for method {self.method}: its own passes need fp32")
+        if self.precision != "fp32" and rule.objective == "own":
+            raise ValueError(
+                f"precision {self.precision} is not available for method {self.method}: its own passes need fp32"
+            )
         if outside := [e for e in self.checkpoint_epochs if not 1 <= e <= (self.epochs or 0)]:
             raise ValueError(f"checkpoint_epochs has {outside[0]}; epochs go from 1 to {self.epochs}")
         object.__setattr__(self, "checkpoint_epochs", tuple(sorted(set(self.checkpoint_epochs))))

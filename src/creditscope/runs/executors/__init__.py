@@ -34,9 +34,12 @@ class Executor(Protocol):
 
 
 def make_executor(name: str, workers: int | None = None, **options: Any) -> Executor:
-    """An engine by name. Options: `timeout` (local), `address` (ray, dask), `slurm` (parameters), `folder` (of its logs)."""
+    """An engine by name. Options: `timeout`, `devices` (local), `address` (ray, dask), `slurm` (parameters), `folder` (of its
+    logs), `accelerated` (each run asks the engine for a device), `per_device` (runs that share one)."""
     if name not in ENGINES:
         raise CreditscopeError(unknown("executor", name, ENGINES))
+    if (per_device := options.get("per_device", 1)) < 1:
+        raise CreditscopeError(f"{per_device} runs per device train nothing; give 1 or more")
     executor: Executor = getattr(import_module(f"creditscope.runs.executors.{name}"), ENGINES[name])(workers, **options)
     return executor
 

@@ -10,7 +10,16 @@ from creditscope.runs.executors import needs
 
 
 class RayExecutor:
-    def __init__(self, workers: int | None = None, address: str | None = None, **_: Any) -> None:
+    """`accelerated`: each run asks for a GPU, or for its share of one where `per_device` run on it at the same time."""
+
+    def __init__(
+        self,
+        workers: int | None = None,
+        address: str | None = None,
+        accelerated: bool = False,
+        per_device: int = 1,
+        **_: Any,
+    ) -> None:
         self._ray = needs("ray")
         if not self._ray.is_initialized():
             cpus = None if address else workers or os.cpu_count()
@@ -22,7 +31,8 @@ class RayExecutor:
                 runtime_env={"env_vars": {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}},
             )
         # max_calls=1: a fresh process per run, as everywhere else; max_retries=0: a failure is recorded, not hidden
-        self._task = self._ray.remote(num_cpus=1, max_calls=1, max_retries=0)(_call)
+        gpus = {"num_gpus": 1 / per_device} if accelerated else {}
+        self._task = self._ray.remote(num_cpus=1, max_calls=1, max_retries=0, **gpus)(_call)
         self._refs: list[Any] = []
 
     def submit(self, fn: Any, *args: Any) -> Future[Any]:

@@ -8,22 +8,34 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from creditscope.errors import CreditscopeError
 from creditscope.runs.executors import needs
 
 POLL = 0.5
 
 
 class SlurmExecutor:
-    """`workers`: runs at the same time (SLURM: 256; local: one per core). What is submitted together is one array."""
+    """`workers`: runs at the same time (SLURM: 256; local: one per core). What is submitted together is one array.
+    `accelerated`: each job asks for a GPU (`--gres gpu:1`), unless `slurm` says it otherwise."""
 
     def __init__(
-        self, workers: int | None = None, cluster: str | None = None, folder: str = "slurm", slurm: Any = None, **_: Any
+        self,
+        workers: int | None = None,
+        cluster: str | None = None,
+        folder: str = "slurm",
+        slurm: Any = None,
+        accelerated: bool = False,
+        per_device: int = 1,
+        **_: Any,
     ) -> None:
+        if per_device != 1:
+            raise CreditscopeError("SLURM gives a GPU to one job; leave --per-device out")
+        slurm = {**({"gres": "gpu:1"} if accelerated else {}), **(slurm or {})}
         self._engine = needs("slurm").AutoExecutor(folder=Path(folder), cluster=cluster)
         self._local = self._engine.cluster == "local"
         self._cap = workers or ((os.cpu_count() or 1) if self._local else 256)
         array = {} if self._local else {"slurm_array_parallelism": self._cap}
-        given = {"cpus_per_task": 1, "timeout_min": 24 * 60, **{f"slurm_{k}": v for k, v in (slurm or {}).items()}}
+        given = {"cpus_per_task": 1, "timeout_min": 24 * 60, **{f"slurm_{k}": v for k, v in slurm.items()}}
         self._engine.update_parameters(name="creditscope", **array, **given)
         self._waiting: list[tuple[Future[Any], Any, tuple[Any, ...]]] = []
         self._running: list[tuple[Future[Any], Any]] = []

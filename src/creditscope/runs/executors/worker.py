@@ -19,13 +19,22 @@ _START = (
 )  # Windows has only the latter
 
 
+_device: str | None = None
+"""Of this worker process."""
+
+
+def own_device() -> str:
+    """The device that this worker was given; the CPU where it was given none."""
+    return _device or "cpu"
+
+
 class Worker:
-    def __init__(self) -> None:
+    def __init__(self, device: str | None = None) -> None:
         context: Any = multiprocessing.get_context(_START)
         if _START == "forkserver":
             context.set_forkserver_preload(PRELOAD)
         self._pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs,), daemon=True)
+        self.process = context.Process(target=_work, args=(theirs, device), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -49,8 +58,10 @@ class Worker:
         self.process.join()
 
 
-def _work(pipe: Connection) -> None:
+def _work(pipe: Connection, device: str | None) -> None:
     """Until the driver closes the pipe, or is gone."""
+    global _device  # noqa: PLW0603  (a process of its own)
+    _device = device
     with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
             fn, args = pipe.recv()
