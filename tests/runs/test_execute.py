@@ -66,21 +66,25 @@ def test_the_time_left_weighs_epochs_by_their_cost(tmp_path, monkeypatch):
 
 def test_a_look_at_the_progress_waits_as_long_as_the_last_one_took(monkeypatch):
     """With n runs a look takes a time that grows with n, and so does the number of looks: without this, n squared."""
-    now = 0.0
-    monkeypatch.setattr(run.time, "monotonic", lambda: now)
+    clock = [0.0]
+    monkeypatch.setattr("creditscope.runs.execute.time.monotonic", lambda: clock[0])
     pace = run._Pace()
-    assert pace.due
+
+    def due() -> bool:
+        return pace.due
+
+    assert due()
     with pace:
-        now += 3.0
-    assert not pace.due
-    now += run.LOOKING * 3.0 - 0.1
-    assert not pace.due
-    now += 0.2
-    assert pace.due
+        clock[0] += 3.0
+    assert not due()
+    clock[0] += run.LOOKING * 3.0 - 0.1
+    assert not due()
+    clock[0] += 0.2
+    assert due()
     with pace:
-        now += 0.0
-    now += run.POLL - 0.1
-    assert not pace.due
+        clock[0] += 0.0
+    clock[0] += run.POLL - 0.1
+    assert not due()
 
 
 def test_the_bar_counts_the_epochs_of_unfinished_runs(tmp_path):
