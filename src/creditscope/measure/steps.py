@@ -60,8 +60,8 @@ def step_errors(stream: Stream, example: Any, n: int, states: list[Tensor], own:
         row = of_first[:, layer]
         wanted = torch.cat([(first if bool(one) else last)[layer + 1] for one in row], dim)
         errors.append(difference(given[layer + 1], wanted))
-    wanted = torch.cat([own[:1] if bool(one) else own[n - 1 : n] for one in of_first[:, -1]])
-    errors.append(difference(logits, wanted))
+    ends = (difference(each, own[0 if bool(one) else n - 1]) for each, one in zip(logits, of_first[:, -1], strict=True))
+    errors.append(max(ends))
     at_first = difference(given[0], onward[0])
     most = SAME * ROUNDING.get(own.dtype, ROUNDING[torch.float32])
     return errors if max(*errors, at_first) <= most else None

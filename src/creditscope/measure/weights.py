@@ -8,7 +8,7 @@ from torch import nn
 
 from creditscope.credit.base import CreditRule
 from creditscope.errors import CreditscopeError
-from creditscope.stream.ranks import own_part, reshard
+from creditscope.stream.ranks import is_sharded, own_part, reshard
 
 
 class Weights:
@@ -16,13 +16,15 @@ class Weights:
 
     def __init__(self, model: nn.Module, summed: bool) -> None:
         self.model = model
+        reshard(model)
         self.named = list(model.named_parameters())
         self.flags = [(p, p.requires_grad) for _, p in self.named]
         self._versions, self._sums = self._now(), self._summed() if summed else {}
 
     def _now(self) -> list[tuple[int, int]]:
-        """Every write to a tensor raises its version; other data have another address."""
-        return [(own._version, own.data_ptr()) for own in (own_part(p) for _, p in self.named)]
+        """Every write to a tensor raises its version; other data have another address. Of parts that several ranks hold the
+        values alone are compared: `fully_shard` moves them about."""
+        return [(0, 0) if is_sharded(p) else (p._version, p.data_ptr()) for _, p in self.named]
 
     @torch.no_grad()
     def _summed(self) -> dict[str, tuple[float, float]]:

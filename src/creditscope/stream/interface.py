@@ -414,6 +414,8 @@ def make_stream(model: nn.Module, inputs: Any, batch_size: int, blocks: Any = No
             raise refused from None
 
 
+CHUNK = 2**20
+"""Numbers that are compared at a time."""
 ROUNDING = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 """Largest relative difference of two computations of one tensor that only round otherwise."""
 
@@ -423,14 +425,20 @@ def difference(a: Tensor, b: Tensor) -> float:
     seen; infinite where shapes differ."""
     if a.shape != b.shape:
         return float("inf")
-    a, b = wide(a.detach()), wide(b.detach())
-    finite = a.isfinite() & b.isfinite()
-    if not torch.equal(a[~finite].nan_to_num(0.0), b[~finite].nan_to_num(0.0)):
-        return float("inf")
-    if not bool(finite.any()):
+    a, b = a.detach(), b.detach()
+    if a.dtype == b.dtype and torch.equal(a, b):
         return 0.0
-    error = float((a - b)[finite].abs().max())
-    return error / max(float(b[finite].abs().max()), 1e-300) if error else 0.0
+    error = largest = 0.0
+    for x, y in zip(a.flatten().split(CHUNK), b.flatten().split(CHUNK), strict=True):  # no large copy in float64
+        x, y = wide(x), wide(y)
+        finite = x.isfinite() & y.isfinite()
+        if not bool(finite.all()):
+            if not torch.equal(x[~finite].nan_to_num(0.0), y[~finite].nan_to_num(0.0)):
+                return float("inf")
+            x, y = x[finite], y[finite]
+        if x.numel():
+            error, largest = max(error, float((x - y).abs().max())), max(largest, float(y.abs().max()))
+    return error / max(largest, 1e-300) if error else 0.0
 
 
 def same(a: Tensor, b: Tensor) -> bool:
