@@ -37,7 +37,7 @@ def end_to_end(
     loss = F.cross_entropy(logits.to(x.dtype), y)
     if penalty:
         # d/df of λ‖f‖² / B, handed to autograd as the gradient at f: end to end, without building the term
-        push = [f.detach() * (2 * penalty * scale / len(y)) for f in branches]
+        push = [f.detach() * (2 * penalty / len(y) * scale) for f in branches]
         torch.autograd.backward([loss if scale == 1 else loss * scale, *branches], [None, *push])
     else:
         (loss if scale == 1 else loss * scale).backward()
