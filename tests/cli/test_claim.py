@@ -47,8 +47,13 @@ def test_new_says_what_is_missing_and_writes_nothing(tmp_path, report, capsys):
 
 def test_new_asks_on_a_terminal(tmp_path, report, monkeypatch):
     answers = iter(["my code", "a chain", "digits", "me"])
-    asked = []
-    monkeypatch.setattr("builtins.input", lambda words: asked.append(words) or next(answers))
+    asked: list[str] = []
+
+    def answer(words: str) -> str:
+        asked.append(words)
+        return next(answers)
+
+    monkeypatch.setattr("builtins.input", answer)
     for stream in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
     assert main(["claim", "new", str(report), "--out", str(tmp_path / "my-rule")]) == 0
