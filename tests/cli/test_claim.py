@@ -47,7 +47,7 @@ def test_new_says_what_is_missing_and_writes_nothing(tmp_path, report, capsys):
 
 def test_new_asks_on_a_terminal(tmp_path, report, monkeypatch):
     answers = iter(["my code", "a chain", "digits", "me"])
-    asked = []
+    asked: list[str] = []
 
     def answer(words: str) -> str:
         asked.append(words)

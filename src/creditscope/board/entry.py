@@ -230,7 +230,12 @@ def _report(directory: Path, evidence: Evidence, stated: Evaluation) -> Diagnost
     check_arithmetic(report.facts, str(path))
     again = _judged(report, stated, stated.protocol)
     if name := next((n for n in ("depth", "claim", "evaluation") if _differ(again.facts, report.facts, n)), None):
-        raise CreditscopeError(f"{path}: facts.{name} does not follow from the accuracies and nulls that are stated")
+        seeds = (
+            "; state the nulls seed by seed (--null, --null-kind)" if name == "depth" and len(stated.seeds) > 1 else ""
+        )
+        raise CreditscopeError(
+            f"{path}: facts.{name} does not follow from the accuracies and nulls that are stated{seeds}"
+        )
     if _differ(again, report, "verdict"):
         raise CreditscopeError(
             f"{path}: the verdict does not follow from the facts: it states {_one_line(report)!r}, the facts give "

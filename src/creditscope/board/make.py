@@ -122,8 +122,11 @@ def _in_place(out: Path, fill: Callable[[Path], None]) -> Entry:
         with TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
             made = Path(temporary) / out.name
             made.mkdir()
-            fill(made)
-            read_entry(made)
+            try:
+                fill(made)
+                read_entry(made)
+            except CreditscopeError as error:  # told of the place that the user knows
+                raise CreditscopeError(str(error).replace(str(made), str(out))) from None
             if out.exists():
                 os.replace(out, Path(temporary) / "before")
             os.replace(made, out)

@@ -62,7 +62,7 @@ class Build:
         held, refused = _held(self.dir)
         size = write_board(held, [(path.name, why) for path, why in refused], self.out, self.title)
         print(
-            f"{self.out / 'index.html'}: {len(held)} entries, {size:,} bytes"
+            f"{self.out / 'index.html'}: {len(held)} entr{'y' if len(held) == 1 else 'ies'}, {size:,} bytes"
             + (f", {len(refused)} left out" if refused else "")
         )
         return NOT_HELD if refused else 0
