@@ -61,7 +61,7 @@ def test_runs_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
     assert main(["runs", "show", key[:12], "--store", str(out)]) == 0
     shown = capsys.readouterr().out
     assert command(store.bundle(key).spec) in shown
-    assert "the protocol finds" in shown
+    assert "VERDICT: " in shown
     (out / "runs" / f"{other}.json").write_text("{}")
     assert main(["runs", "list", "--store", str(out)]) == 0
     assert f"{other[:10]}  unusable: " in capsys.readouterr().out
