@@ -292,10 +292,15 @@ def lie_once(k: int, good: list[Path], work: Path, rng: random.Random) -> tuple[
     return kind, wanted, MARKED if entry.reach == "above" and wanted == MARKED else INERT, entry, ""
 
 
+def _below(entry: Path, limit: float) -> bool:
+    """An accuracy near 1 leaves no room for an overclaim."""
+    return max(json.loads((entry / "report.json").read_bytes())["headline_acc"]) < limit
+
+
 def lies(n: int, seed: int, work: Path) -> tuple[Counter[tuple[str, str]], list[str]]:
     """(how often each kind came to what, what went wrong) of n lies; what holds is rendered together with what is refused."""
     rng = random.Random(seed)
-    good = [p for p in sorted(ENTRIES.iterdir()) if len(list(p.glob("*.json"))) == 2]
+    good = [p for p in sorted(ENTRIES.iterdir()) if len(list(p.glob("*.json"))) == 2 and _below(p, 0.9)]
     counts: Counter[tuple[str, str]] = Counter()
     faults: list[str] = []
     held: list[Entry] = []
