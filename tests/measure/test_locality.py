@@ -498,3 +498,53 @@ def test_signs_kept_means_every_sign_and_every_activation() -> None:
         assert float(n.norm() / w.norm()) > 0.02
     assert null_space(w, Use([torch.randn(39, 40, dtype=torch.float64)]), 39, 1e-10).refused
     assert null_space(w, Use([torch.randn(100, 40, dtype=torch.float64)]), 100, 1e-10).fitting == 30
+
+
+class Words(torch.nn.Module):
+    """A language model whose head is its embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(11, 16)
+        self.blocks = torch.nn.ModuleList(
+            torch.nn.Sequential(torch.nn.LayerNorm(16), torch.nn.Linear(16, 16)) for _ in range(3)
+        )
+        self.norm = torch.nn.LayerNorm(16)
+
+    def forward(self, x):
+        h = self.embed(x)
+        for block in self.blocks:
+            h = h + torch.tanh(block(h)).cumsum(1)
+        return self.norm(h) @ self.embed.weight.T
+
+
+def test_backpropagation_of_the_next_token_loss_is_backpropagation():
+    torch.manual_seed(0)
+    model, x = Words(), torch.randint(0, 11, (4, 5))
+
+    def update(model, batch):
+        logits = model(batch[0])
+        F.cross_entropy(logits[:, :-1].flatten(0, 1), batch[1][:, 1:].flatten()).backward()
+
+    found = certify(update, model, (x, x), blocks="blocks.*")
+    assert found.answers["backpropagation"].answer == "yes, to round-off"
+    assert found.answers["head"].answer == "yes"
+    assert any("label t + 1" in note for note in found.notes)
+
+
+def test_a_loss_that_was_not_named_is_not_held_against_the_update():
+    torch.manual_seed(0)
+    model = ResMLP(n_in=6, n_classes=4, width=16, depth=2)
+    batch = (torch.randn(8, 6), torch.randint(0, 4, (8,)))
+
+    def hinge(logits, y):
+        return F.multi_margin_loss(logits, y, reduction="none")
+
+    def update(model, batch):
+        hinge(model(batch[0]), batch[1]).mean().backward()
+
+    unnamed = certify(update, model, batch).answers
+    assert unnamed["backpropagation"].answer == unnamed["head"].answer == "undetermined"
+    assert "loss_fn=" in unnamed["backpropagation"].detail
+    named = certify(update, model, batch, loss_fn=hinge).answers
+    assert (named["backpropagation"].answer, named["head"].answer) == ("yes, to round-off", "yes")

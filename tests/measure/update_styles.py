@@ -137,7 +137,10 @@ def mean_of_samples(m: Any, b: Any) -> None:
         p.grad = g[k].mean(0)
 
 
-@style(TRANSPORT, backpropagation=NO)
+@style(
+    TRANSPORT, backpropagation=NO, options={"loss_fn": lambda logits, y: F.cross_entropy(logits, y, reduction="none")}
+)
+@style(TRANSPORT, backpropagation=UNDETERMINED)
 def each_sample_clipped(m: Any, b: Any) -> None:
     g = per_sample(m, b)
     sizes = torch.stack([v.flatten(1).norm(dim=1) for v in g.values()]).norm(dim=0)
@@ -210,7 +213,7 @@ def squared(logits: Tensor, y: Tensor) -> Tensor:
 
 
 @style(BACKPROPAGATION, options={"loss_fn": squared})
-@style(TRANSPORT, backpropagation=NO)
+@style(TRANSPORT, backpropagation=UNDETERMINED)
 def another_loss(m: Any, b: Any) -> None:
     squared(m(b[0]), b[1]).mean().backward()
 

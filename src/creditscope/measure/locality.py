@@ -93,7 +93,7 @@ class Experiment:
         """Call inside `placed`: weights are already in the dtype of the test. rebuild(inputs, y) -> the user's batch."""
         self.update, self.model, self.inputs, self.y = update, model, inputs, y
         self.blocks, self.rebuild, self.by_step = list(blocks), rebuild, by_step
-        self.loss_fn = loss_fn or _cross_entropy
+        self.loss_fn, self.loss_given = loss_fn or cross_entropy, loss_fn is not None
         self.generator = torch.Generator().manual_seed(seed)
         self.parameters = dict(model.named_parameters())
         self.weights = {name: p.detach().clone() for name, p in self.parameters.items()}
@@ -635,10 +635,15 @@ def _first(out: Any) -> Tensor:
     return next(iter(tensors_in(out)))[1]
 
 
-def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     if y.is_floating_point():
         return F.cross_entropy(logits, y, reduction="none")
     return F.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none", ignore_index=IGNORED)
+
+
+def next_token(logits: Tensor, y: Tensor) -> Tensor:
+    """Token t is scored against label t + 1."""
+    return cross_entropy(logits[:, :-1], y[:, 1:])
 
 
 @contextmanager

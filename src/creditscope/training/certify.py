@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -339,7 +340,7 @@ def _tightest(model: nn.Module, inputs: Any, y: Tensor, named: Sequence[tuple[st
 
 
 def _certificate(e: Experiment, halves: Experiment, one: Callable[[], Experiment], notes: list[str]) -> Certificate:
-    exact, how = locality.exact_of(e)
+    exact, how = _exact(e, notes)
     if how:
         notes.append(how)
     found = e.transport(exact)
@@ -351,8 +352,13 @@ def _certificate(e: Experiment, halves: Experiment, one: Callable[[], Experiment
     answers["samples"] = _samples(halves)
     gradient = exact(None) if exact is not None else None
     distances = _distances(e, gradient)
-    answers["backpropagation"] = _equal(e, gradient, distances, how)
-    answers["head"] = _head(e, distances, how)
+    equal, head = _equal(e, gradient, distances, how), _head(e, distances, how)
+    answers["backpropagation"], answers["head"] = equal, head
+    if not e.loss_given and head.answer == "no":  # the loss is a guess that the update does not bear out
+        unknown = "the update of the readout is not the gradient of cross-entropy; give loss_fn= if you train by another loss"
+        answers["head"] = replace(head, answer=UNDETERMINED, detail=unknown)
+        if equal.change is not None:
+            answers["backpropagation"] = replace(equal, answer=UNDETERMINED, detail=unknown)
     answers["feedback"] = _feedback(e, floor, answers["between"].answer)
     scale = next((s for s in found.scales if s != 1.0), None)
     if scale is not None:
@@ -384,6 +390,26 @@ def _certificate(e: Experiment, halves: Experiment, one: Callable[[], Experiment
         },
         tuple(notes),
     )
+
+
+def _exact(e: Experiment, notes: list[str]) -> tuple[Callable[[Mapping[str, Tensor] | None], Changes] | None, str]:
+    """The exact gradient, as `exact_of`. Token labels without a given loss: of the next-token loss, where the readout's update is
+    its gradient and not that of the labels as given."""
+    exact, how = locality.exact_of(e)
+    if e.loss_given or exact is None or e.y.is_floating_point() or e.y.dim() != 2 or e.logits.dim() != 3:
+        return exact, how
+
+    def explained(gradient: Callable[[Mapping[str, Tensor] | None], Changes] | None) -> bool:
+        return gradient is not None and _head(e, _distances(e, gradient(None)), "").answer == "yes"
+
+    if not explained(exact):
+        e.loss_fn = locality.next_token
+        shifted, why = locality.exact_of(e)
+        if explained(shifted):
+            notes.append("the readout is trained to give the next token: token t is scored against label t + 1")
+            return shifted, why
+        e.loss_fn = locality.cross_entropy
+    return exact, how
 
 
 def _matrix(e: Experiment, found: Transport) -> tuple[tuple[float | None, ...], ...]:
