@@ -61,8 +61,8 @@ def _errors_of_pair(
     run = map_samples(example, n, lambda t: t[n - 1 : n].repeat_interleave(size, 0))
     given, logits = stream.steps(entering, onward, run)
     wanted = [onward[0], *(chosen(of_other[:, layer], h, dim) for layer, h in enumerate(states[1:]))]
-    ends = chosen(of_other[:, -1], own, 0)
-    return [*(difference(a, b) for a, b in zip(given, wanted, strict=True)), difference(logits, ends)]
+    ends = (difference(a, b) for a, b in zip(logits, chosen(of_other[:, -1], own, 0), strict=True))
+    return [*(difference(a, b) for a, b in zip(given, wanted, strict=True)), max(ends)]
 
 
 @torch.no_grad()
