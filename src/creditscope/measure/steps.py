@@ -1,4 +1,4 @@
-"""The proof one step at a time: about 2 log2(L) + 6 samples through a network where the proof layer by layer takes 3 (L + 1) n.
+"""The proof one step at a time: about 2 log2(L) + 10 samples through a network where the proof layer by layer takes 3 (L + 1) n.
 
 It only ever says yes: where a step does not come out as foretold, the proof layer by layer decides.
 """
