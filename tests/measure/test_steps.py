@@ -28,6 +28,10 @@ class Block(nn.Module):
             out = out + 0.3 * self.store["state"]
         if self.does == "mixes":
             out = out + 0.3 * out.mean(0)
+        if self.does == "first":
+            out = out + 0.3 * h[:1]
+        if self.does == "last":
+            out = out + 0.3 * h[-1:]
         return out
 
 
@@ -38,7 +42,8 @@ class Net(nn.Module):
         super().__init__()
         torch.manual_seed(2)
         store: dict[str, Tensor] = {}
-        does = {"kept": {1: "keeps", 3: "takes"}, "batch": {2: "mixes"}}.get(side, {})
+        does = {"kept": {1: "keeps", 3: "takes"}, "batch": {2: "mixes"}, "first": {0: "first"}}.get(side, {})
+        does = dict.fromkeys(range(DEPTH), "last") if side == "last" else does
         self.side = side
         self.stem, self.head = nn.Linear(D_IN, D), nn.Linear(D, C)
         self.layers = nn.ModuleList(Block(store, does.get(k, "")) for k in range(DEPTH))
@@ -102,9 +107,19 @@ def test_what_goes_around_is_left_to_the_proof_layer_by_layer(runs, side, layers
     assert max(proof.gradient) < 1e-6
 
 
+@pytest.mark.parametrize("side", ["early", "kept"])
+def test_it_is_seen_where_the_first_and_the_last_sample_are_the_same(side):
+    ((x, y),) = few(3)
+    proof = diagnose(Net(side), [(x[[0, 1, 0]], y)], blocks="layers.*").facts.proof
+    assert proof is not None
+    assert max(proof.swap) > 1e-3
+
+
+@pytest.mark.parametrize("side", ["batch", "first", "last"])
 @pytest.mark.parametrize("n", [2, 3])
-def test_samples_that_influence_each_other_are_still_marked(runs, n):
-    proof = told(Net("batch"), n)
+def test_samples_that_influence_each_other_are_still_marked(runs, n, side):
+    """`first`, `last`: blocks look at the sample that stands there in the batch."""
+    proof = told(Net(side), n)
     assert runs
     assert proof.independent is False
 
@@ -132,8 +147,7 @@ def test_a_gradient_that_is_no_gradient_is_refused(where, monkeypatch):
 @pytest.mark.parametrize("layers", [2, 3, 13, 25, 64])
 def test_the_codes_tell_any_two_layers_apart(layers):
     found = steps.codes(layers)
-    assert found.shape[0] % 2 == 1
     columns = [tuple(column) for column in found.T.tolist()]
     assert len(set(columns)) == layers
     assert all(any(column) for column in columns)
-    assert found.shape[0] <= layers.bit_length() + 1
+    assert found.shape[0] == layers.bit_length()

@@ -143,6 +143,47 @@ add("[T, B, d] with two samples of two tokens", lambda: token_net(TimeFirst, "la
     batch_dim=1), MEASURE, 7)  # fmt: skip
 
 
+class OfFive(TimeFirst):
+    """Batches of five samples only, each of five tokens."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) != 5:
+            raise ValueError("a batch has five samples")
+        return super().forward(x)
+
+
+class SamplesOfFive(Tokens):
+    """The same with samples first."""
+
+    def forward(self, x: Tensor) -> Any:
+        if len(x) != 5:
+            raise ValueError("a batch has five samples")
+        return super().forward(x)
+
+
+class Windows(Tokens):
+    """[B W, 3, d]: windows of three tokens, as many as samples are looked at."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.stem(x).reshape(-1, 3, D)
+        for layer in self.layers:
+            h = layer(h)
+        return self.head(h.reshape(len(x), -1, D).mean(1))
+
+
+def of_length(n: int, size: int) -> list[tuple[Tensor, Tensor]]:
+    return [(x.repeat(1, 3, 1)[:, :n], y) for x, y in tokens((size, size))]
+
+
+add("[T, B, d], batches of one size, as many samples as tokens", lambda: token_net(OfFive, "last", batches=of_length(5, 5),
+    batch_dim=1), MEASURE, 7)  # fmt: skip
+add("batches of one size, as many samples as tokens", lambda: token_net(lambda: SamplesOfFive(lambda h: h[:, 2]), "flatten",
+    batches=of_length(5, 5)), MEASURE, 7)  # fmt: skip
+for _size in (3, 6):
+    add(f"windows of three tokens in batches of {_size}", lambda size=_size: token_net(Windows, batches=of_length(6, size)),  # type: ignore[misc]
+        REFUSE, 7, says="no batch dimension")  # fmt: skip
+
+
 class Keeping(Plain):
     """A hook of the user's keeps the states, and the head takes their mean (as Hugging Face sums layers)."""
 

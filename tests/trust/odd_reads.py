@@ -12,6 +12,7 @@ from tests.trust.oracle import (
     MARK,
     MEASURE,
     Batch,
+    Network,
     Tape,
     WrongError,
     left_as_found,
@@ -198,6 +199,54 @@ class CoupledHead(Plain):
 
 
 add("samples centred by the batch in the head", lambda: plain_net(CoupledHead, marks=("dependent",)), MARK, 7)
+
+
+class LookingAt(Residual):
+    """Every sample sees the one that stands at a place of the batch."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__()
+        self.place = place
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + self.branch(h + h[self.place])
+
+
+class StemLooking(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x - 0.5 * x[-1:])
+
+
+class Conditioned(Plain):
+    """Blocks are given a code of the sample's kind."""
+
+    class Block(Residual):
+        def forward(self, h: Tensor, code: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(h + code)
+
+    def __init__(self) -> None:
+        super().__init__([self.Block() for _ in range(12)])
+        self.codes = nn.Embedding(2, D)
+
+    def forward(self, x: Tensor, kind: Tensor) -> Tensor:
+        h, code = self.tape(self.stem(x)), self.codes(kind)
+        for layer in self.layers:
+            h = self.tape(layer(h, code))
+        return self.head(self.norm(h))
+
+
+def deep_net(make: Callable[[], nn.Module], *marks: str) -> Network:
+    """So deep, in batches so small, that it is proved one step at a time."""
+    return plain_net(make, batches=vectors((3, 3)), marks=marks)
+
+
+add("deep: the first block looks at the first sample", lambda: deep_net(
+    lambda: Plain([LookingAt(0), *(Residual() for _ in range(11))]), "dependent"), MARK, 7)  # fmt: skip
+add("deep: all blocks look at the last sample", lambda: deep_net(lambda: Plain([LookingAt(-1) for _ in range(12)]),
+    "dependent"), MARK, 7)  # fmt: skip
+add("deep: the stem looks at the last sample", lambda: deep_net(lambda: StemLooking(depth=12), "dependent"), MARK, 7)
+add("deep: the first and the last sample are of one kind", lambda: plain_net(Conditioned, marks=("beside",),
+    batches=[((x, torch.tensor([1, 0, 1])), y) for x, y in vectors((3, 3))]), MARK, 7)  # fmt: skip
 
 
 # ---- 8: find_blocks -----------------------------------------------------------------------------------------------

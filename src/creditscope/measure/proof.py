@@ -79,15 +79,14 @@ def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
     swaps: list[float | None] = [None] * len(states)
     beside: tuple[str, ...] = ()
     apart = None
-    if finite and 1 < n <= SAMPLES and not whole and (stream.depth + 1) * n > len(y):
-        apart = step_errors(stream, example, n, states, own)
-    independent: bool | None
-    if apart is not None:
-        independent, swaps = True, [*apart]
-    else:
-        independent = _independent(stream, example, n, own)
-        if n > 1 and independent:
+    independent = _independent(stream, example, n, own)
+    if independent:
+        if finite and not whole and n <= SAMPLES and (stream.depth + 1) * n > len(y):
+            apart = step_errors(stream, example, n, states, own)
+        if apart is None:
             swaps, beside = _swaps(stream, example, n, states, own, n if whole else at_once)
+        else:
+            swaps = [*apart]
     if finite:
         check = GradientCheck(
             y[:n],

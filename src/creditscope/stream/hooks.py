@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from creditscope.errors import CreditscopeError
-from creditscope.stream.batches import call_model, few_samples, logits_of, map_samples
+from creditscope.stream.batches import SAMPLES, call_model, few_samples, logits_of, map_samples
 from creditscope.stream.blocks import arguments_of, at, replaced, resolve_blocks, spelled, tensors_in, with_argument
 from creditscope.stream.graph import Edge, edge_of, has_skip, reaches
 from creditscope.stream.interface import Stream, Tap, same
@@ -149,13 +149,21 @@ class HookedStream(Stream):
         return (*found[0], logits)
 
     def _find_batch_dim(self, inputs: Any, batch_size: int, h: Tensor, n: int) -> int:
+        """The dimension that counts the samples: the first, or (time-first models) the second, if it follows their number.
+
+        Where their number is fixed, and both dimensions fit: the one at whose first place alone another first sample is seen.
+        """
         candidates = [d for d in range(min(2, h.dim())) if h.shape[d] == n]
+        if 1 in candidates and 1 < n <= SAMPLES:
+            fewer = self._probe(map_samples(inputs, batch_size, lambda t: t[: n - 1])).state(0, self.slot)
+            candidates = [d for d in candidates if fewer.shape[d] == n - 1]
+        elif len(candidates) == 2 and n > 1:
+            turned = map_samples(inputs, batch_size, lambda t: torch.cat([t[1:2], t[1:]]))
+            other = (self._probe(turned).state(0, self.slot) != h).detach()
+            candidates = [d for d in candidates if not bool(other.narrow(d, 1, n - 1).any())] or candidates
         if not candidates:
             raise CreditscopeError(f"a block sees a state of shape {list(h.shape)} for {n} samples: no batch dimension")
-        if len(candidates) == 1 or n < 2 or n == batch_size > 3:
-            return candidates[0]
-        smaller = self._probe(map_samples(inputs, batch_size, lambda t: t[: n - 1])).state(0, self.slot)
-        return 0 if smaller.shape[0] == n - 1 else 1
+        return candidates[0]
 
     def _find_kind(self, probe: Probe, edges: list[Edge | None], states: list[Tensor]) -> tuple[str, list[str]]:
         """`residual` where a skip leads through every step that keeps the shape; and what the model does between blocks."""
@@ -220,13 +228,11 @@ class HookedStream(Stream):
             mine[:, token] = theirs[:, token]
             if self._runs_finite(kept, example):
                 return read
-        if (
-            h.shape[self.batch_dim] == self.shapes[-1][0] > 2
-        ):  # as many samples as tokens: fewer samples tell them apart
-            fewer = map_samples(example, h.shape[self.batch_dim], lambda t: t[:2])
-            still, operations, _ = self._after_last(fewer)
-        else:
-            still = h
+        still, n = h, h.shape[self.batch_dim]
+        if n == self.shapes[-1][0] > 2:  # as many samples as tokens: fewer samples tell them apart
+            if n > SAMPLES:  # the model takes no fewer
+                return "flatten"
+            still, operations, _ = self._after_last(map_samples(example, n, lambda t: t[:2]))
         if not pooled_by_mean(operations, still, self.shapes[-1][0]):
             return "flatten"
         with torch.no_grad():
