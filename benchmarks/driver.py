@@ -67,7 +67,7 @@ class Simulated:
         self._thread.start()
 
     def submit(self, fn: Any, *args: Any) -> Future[Any]:
-        spec, out, _ = args
+        spec, out, *_ = args
         future: Future[Any] = Future()
         with self._more:
             self._waiting.append((future, spec, Path(out)))

@@ -25,7 +25,7 @@ from .calls import one_line_error
         (["train", "--epochs", "-3"], "epochs: must be 1 or more (got -3)\n"),
         (
             ["diagnose"],
-            "diagnose: missing bundle PATH (Directory of the bundle, or a record",
+            "diagnose: missing bundle PATH (Directory of the bundle, a record",
         ),
         (["study", "run", "audit"], "study run: missing --store PATH (Directory of the store"),
         (["runs", "lst"], "unknown command 'runs lst'; did you mean 'list'? commands are list, show"),

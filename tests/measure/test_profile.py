@@ -473,7 +473,7 @@ def test_the_model_is_left_as_found_also_after_an_error(fails):
         ({"fit_batches": []}, "fit_batches is empty"),
         ({"test_batches": 3}, "test_batches is a int"),
         ({"fit_batches": [(torch.randn(8, 12), torch.randn(8))]}, "needs integer class indices"),
-        ({"fit_batches": [(torch.randn(8, 12), torch.full((8,), -1))]}, "label -1 is no class"),
+        ({"fit_batches": [(torch.randn(8, 12), torch.full((8,), -1))]}, "label -1 is not a class"),
         ({"fit_batches": [(torch.randn(8, 12), torch.zeros(8, 2, dtype=torch.long))]}, r"labels have shape \[8, 2\]"),
         (
             {"test_batches": [(torch.randn(8, 12), torch.full((8,), 7))]},
@@ -498,7 +498,7 @@ def test_a_block_that_cannot_start_again_is_refused_by_name():
             super().__init__()
             nn.init.normal_(self.gain)
 
-    with pytest.raises(CreditscopeError, match=r"how block 'blocks.0' starts.*build="):
+    with pytest.raises(CreditscopeError, match=r"how block 'blocks.0' is initialised.*build="):
         depth_profile(trained(Own()), cube(4), cube(3))
     assert depth_profile(trained(Own()), cube(4), cube(3), build=lambda: Net(Own())).twin[1].accuracy is not None
 

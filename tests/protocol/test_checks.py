@@ -98,7 +98,8 @@ def test_reference_sentence():
     check = check_reference(make_facts(g_128=4.2e-9), T)
     assert check.sentence == (
         "mean per-sample ‖g_L‖ / 128 = 4.2e-09 < 1e-07 (batch-mean convention, B = 128, float32): "
-        "the reference gradient sits at the numerical floor"
+        "the reference gradient sits at the numerical floor; Γ is withheld even where a clamped and an unclamped cosine print "
+        "the same number, because both are angles to a gradient that has all but vanished"
     )
     assert check.convention == "batch-mean convention, B = 128, float32"
 

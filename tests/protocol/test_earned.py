@@ -197,8 +197,21 @@ def test_an_accuracy_that_reaches_chance_decides_nothing_about_depth():
         report = diagnose(net, batches, headline_acc=0.112, frozen_baseline_acc=null)
         assert (report.status, report.checks["D3"].answer) == ("inconclusive", "inconclusive")
         assert "reaches chance 0.1" in report.checks["D3"].sentence
-    above = diagnose(net, batches, headline_acc=0.15, frozen_baseline_acc=0.02)
+    net, batches = answering(205)
+    above = diagnose(net, batches, headline_acc=0.2, frozen_baseline_acc=0.02)
     assert above.status == "pass"
+
+
+def test_a_pass_needs_evaluation_samples_that_lie_above_chance():
+    net, batches = answering(128)  # 0.125 of 1,024: 99.9 % interval 0.094 to 0.164, chance is 0.1
+    for stated in ({"headline_acc": 0.15}, {"headline_acc": 0.15, "n_test": 10**9}):
+        report = diagnose(net, batches, frozen_baseline_acc=0.02, **stated)
+        assert (report.status, report.checks["D3"].answer) == ("inconclusive", "inconclusive")
+        assert "this network has 0.125 on the 1,024 evaluation samples" in report.checks["D3"].sentence
+    few = [(x[:16], y[:16]) for x, y in batches[:1]]
+    assert diagnose(net, few, headline_acc=0.3, frozen_baseline_acc=0.1, n_test=10**9).status != "pass"
+    failing = diagnose(net, batches, headline_acc=0.15, n_test=10**9, frozen_baseline_acc=0.3)
+    assert failing.status == "fail"  # a failure needs no such proof
 
 
 def test_a_network_at_chance_carries_no_other_networks_accuracy():

@@ -222,9 +222,9 @@ def test_training_is_in_train_mode_and_accuracy_in_eval_mode(tmp_path, monkeypat
     run: Any = loop._Run(spec(), small_quadratic(), tmp_path)
     inner = run.objective.backward
 
-    def backward(x: Tensor, y: Tensor) -> Tensor:
+    def backward(*batch: Any) -> Tensor:
         seen["train"].add(run.model.training)
-        return inner(x, y)
+        return inner(*batch)
 
     object.__setattr__(run.objective, "backward", backward)
     run._epoch(1)

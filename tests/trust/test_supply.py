@@ -18,7 +18,7 @@ def pinned() -> dict[str, str]:
 
 def declared() -> set[str]:
     text = (ROOT / "pyproject.toml").read_text()
-    section = text[text.index("dependencies = [") : text.index("[project.scripts]")]
+    section = text[text.index("dependencies = [") : text.index("[project.urls]")]
     lines = [line for line in section.splitlines() if not line.lstrip().startswith("#")]
     return {parsed(found)[0] for found in re.findall(r'"([^"]+)"', "\n".join(lines))}
 

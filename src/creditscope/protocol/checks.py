@@ -208,7 +208,7 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
                 f"{difference} = {number(value)} pp ({convention}), but backpropagation has only "
                 f"{compared(bp.margin_pp, needed)} pp over its own null: the task cannot show depth utility"
             )
-        elif earned and (chance := reaches_chance(facts)):
+        elif earned and (chance := reaches_chance(facts, _answer(value, interval, lambda pp: pp < needed) == "pass")):
             answer, reason = "inconclusive", "accuracy reaches chance"
             sentence = f"{difference} = {number(value)} pp ({convention}), but {chance}"
         else:

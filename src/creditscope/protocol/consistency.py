@@ -74,16 +74,19 @@ def inconsistent(facts: Facts) -> str:
     )
 
 
-def reaches_chance(facts: Facts) -> str:
-    """One clause where the interval of the stated accuracy reaches chance, or where it lies above what this network shows and
-    that reaches chance (its own accuracy, or the worst of several seeds, made them consistent); "" where it lies above."""
+def reaches_chance(facts: Facts, passing: bool = False) -> str:
+    """One clause where the interval of the stated accuracy reaches chance; or where it lies above what this network shows and
+    that reaches chance (its own accuracy, or the worst of several seeds, made them consistent); "" where it lies above.
+
+    passing: a pass must be earned on the evaluation samples too: it is enough that what this network shows there reaches chance.
+    """
     claim, seen = facts.claim, facts.evaluation
     chance = seen.chance if seen is not None else None
     if claim is None or seen is None or chance is None:
         return ""
     share = "" if seen.largest_class is None else f", largest class {seen.largest_class:.3g}"
     if claim.low > chance:
-        if claim.other_data or seen.low > chance or claim.accuracy <= seen.high:
+        if claim.other_data or seen.low > chance or (claim.accuracy <= seen.high and not passing):
             return ""
         return (
             f"this network has {seen.accuracy:.4g} on the {seen.n:,} evaluation samples (99.9 % interval "

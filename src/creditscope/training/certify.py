@@ -355,7 +355,9 @@ def _certificate(e: Experiment, halves: Experiment, one: Callable[[], Experiment
     equal, head = _equal(e, gradient, distances, how), _head(e, distances, how)
     answers["backpropagation"], answers["head"] = equal, head
     if not e.loss_given and head.answer == "no":  # the loss is a guess that the update does not bear out
-        unknown = "the update of the readout is not the gradient of cross-entropy; give loss_fn= if you train by another loss"
+        unknown = (
+            "the update of the readout is not the gradient of cross-entropy; give loss_fn= if you train by another loss"
+        )
         answers["head"] = replace(head, answer=UNDETERMINED, detail=unknown)
         if equal.change is not None:
             answers["backpropagation"] = replace(equal, answer=UNDETERMINED, detail=unknown)
