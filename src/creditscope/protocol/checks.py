@@ -199,6 +199,7 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
             interval, kind = None, "point comparison"
         convention = f"null: {margin.null}; {kind}"
         difference = f"accuracy {margin.accuracy:.4g} - frozen blocks {margin.null_accuracy:.4g}"
+        answer = _answer(value, interval, lambda pp: pp < needed)
         if not all(math.isfinite(v) for v in (value, *(interval or ()))):
             answer = "fail"
             sentence, reason = _diverged(f"depth margin = {number(value)} pp", ("depth margin",))
@@ -208,11 +209,10 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
                 f"{difference} = {number(value)} pp ({convention}), but backpropagation has only "
                 f"{compared(bp.margin_pp, needed)} pp over its own null: the task cannot show depth utility"
             )
-        elif earned and (chance := reaches_chance(facts, _answer(value, interval, lambda pp: pp < needed) == "pass")):
+        elif earned and (chance := reaches_chance(facts, passing=answer == "pass")):
             answer, reason = "inconclusive", "accuracy reaches chance"
             sentence = f"{difference} = {number(value)} pp ({convention}), but {chance}"
         else:
-            answer = _answer(value, interval, lambda pp: pp < needed)
             finding, reason = {
                 "pass": ("the trained blocks beat random blocks", ""),
                 "fail": ("the trained blocks do not beat random blocks", "margin below the threshold"),
