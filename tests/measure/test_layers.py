@@ -28,6 +28,8 @@ def test_the_layers_that_are_asked_for_are_as_in_a_measurement_of_all(name):
     every = diagnose(model, given, credit=BP(), level="full").facts
     some = diagnose(model, given, credit=BP(), level="full", layers=[3, 1]).facts
     for whole, part in ((every.perturbation, some.perturbation), (every.nudging, some.nudging)):
+        assert whole is not None
+        assert part is not None
         assert whole.layers is None
         assert part.layers == (1, 3)
         for who in ("credit", "reference", "random"):

@@ -68,7 +68,7 @@ def net(interface: bool = False) -> nn.Module:
     return ResMLP(D_IN, C, width=16, depth=3) if interface else Net()
 
 
-def rule(model: nn.Module) -> DFA:
+def rule(model: Any) -> DFA:
     made = DFA()
     made.setup(build_stream(model, data()[0][0][:3]), C, torch.Generator().manual_seed(0))
     return made
@@ -137,7 +137,8 @@ def broken(kind: str, rank: int, size: int, folder: Path) -> Any:
     lines = {}
     model = WRAPPED[kind](net())
     for name, batches in zip(("labels", "shape", "reading"), bad if rank == size - 1 else good, strict=True):
-        for what, call in {"diagnose": diagnose, "Monitor": _watched}.items():
+        calls: dict[str, Any] = {"diagnose": diagnose, "Monitor": _watched}
+        for what, call in calls.items():
             try:
                 call(model, batches())
             except CreditscopeError as error:

@@ -209,7 +209,7 @@ def inputs_of(model: Any) -> Iterator[dict[str, Tensor]]:
             )
         }
     elif main == "input_features":
-        bins = getattr(config, "num_mel_bins", None) or getattr(config, "feature_projection_input_dim", 16)
+        bins: int = getattr(config, "num_mel_bins", None) or getattr(config, "feature_projection_input_dim", 16)
         for shape in ((n, bins, 128), (n, 40, bins), (n, bins, 2 * getattr(config, "max_source_positions", 32))):
             yield {"input_features": torch.randn(shape, generator=gen)} | extra
 
@@ -283,8 +283,7 @@ def truth_of(model: nn.Module, batch: dict[str, Tensor], blocks: list[str]) -> O
 def compared(model: nn.Module, batch: dict[str, Tensor]) -> tuple[int, str]:
     """(number of blocks, read), where everything is equal; raises what is wrong, or the refusal."""
     blocks = find_blocks(model, dict(batch))
-    options = {"shift_labels": False} if batch["labels"].dim() == 2 else {}
-    facts = diagnose(model, [dict(batch)], **options).facts
+    facts = diagnose(model, [dict(batch)], shift_labels=False if batch["labels"].dim() == 2 else None).facts
     if list(dict.fromkeys(facts.stream.blocks)) != blocks:
         raise WrongError(f"diagnose takes other blocks ({facts.stream.blocks}) than find_blocks")
     truth = truth_of(model, batch, blocks)

@@ -228,7 +228,7 @@ class Conditioned(Plain):
         super().__init__([self.Block() for _ in range(12)])
         self.codes = nn.Embedding(2, D)
 
-    def forward(self, x: Tensor, kind: Tensor) -> Tensor:
+    def forward(self, x: Tensor, kind: Tensor) -> Tensor:  # type: ignore[override]
         h, code = self.tape(self.stem(x)), self.codes(kind)
         for layer in self.layers:
             h = self.tape(layer(h, code))
