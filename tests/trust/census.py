@@ -209,7 +209,7 @@ def inputs_of(model: Any) -> Iterator[dict[str, Tensor]]:
             )
         }
     elif main == "input_features":
-        bins: int = getattr(config, "num_mel_bins", None) or getattr(config, "feature_projection_input_dim", 16)
+        bins = getattr(config, "num_mel_bins", 0) or getattr(config, "feature_projection_input_dim", 16)
         for shape in ((n, bins, 128), (n, 40, bins), (n, bins, 2 * getattr(config, "max_source_positions", 32))):
             yield {"input_features": torch.randn(shape, generator=gen)} | extra
 
