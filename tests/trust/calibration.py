@@ -3,6 +3,7 @@
     python tests/trust/calibration.py train STORE [--data-dir DIR]       what the grid has and calibration.csv has not yet
     python tests/trust/calibration.py measure STORE... [--data-dir DIR]  a line of calibration.csv for each network not in it;
         --no-rivals takes the estimate that training has measured and leaves the others empty
+    python tests/trust/calibration.py board                             the same for the entries of the board that have a spec of ours
     python tests/trust/calibration.py page                              figure and tables of docs/depth-profile.md
 
 A store is a directory of bundles, or one with `runs/`. Directories named DATASET-N below it hold runs on the first N training
@@ -26,6 +27,8 @@ import torch
 from torch import Tensor
 
 from creditscope import depth_profile
+from creditscope.board.claim import read_claim
+from creditscope.board.entry import spec_of
 from creditscope.data import Dataset, load_dataset
 from creditscope.data.dataset import fit_batches, profile_batches, test_batches
 from creditscope.errors import CreditscopeError
@@ -318,6 +321,29 @@ def measure_stores(stores: Sequence[Path], data_dir: Path | None, path: Path, wi
         print(points[key]["label"], estimates(points[key]), flush=True)
 
 
+def board_points(root: Path) -> Iterator[Point]:
+    """Of the audits on the board with a profile and a matched null: every built-in rule on the embedded data set."""
+    for path in sorted(root.glob("entries/*/claim.json")):
+        stated = read_claim(path.parent).evaluations[0]
+        spec = spec_of(stated)
+        report = DiagnosticReport.from_json(path.parent / stated.reports[0].file)
+        profile, depth = report.facts.profile, report.facts.depth
+        matched = next((m for m in depth.margins if m.null == "matched"), None) if depth else None
+        if spec is None or profile is None or matched is None:
+            continue
+        about = {k: getattr(spec, k) for k in NAMES if k not in ("run", "train_samples", "n_test")}
+        shape = {"run": spec.hash[:12], "train_samples": profile.n_fit, "n_test": profile.n_test}
+        known = {"accuracy": matched.accuracy, "null": matched.null_accuracy, **readouts(profile)}
+        yield {**about, **shape, **dict.fromkeys(MEASURED), **known}
+
+
+def add_points(found: Iterable[Point], path: Path) -> None:
+    points = {(p["run"], p["train_samples"]): p for p in read_points(path)}
+    for made in found:
+        points.setdefault((made["run"], made["train_samples"]), made)
+    write_points(list(points.values()), path)
+
+
 # ---- what they say -------------------------------------------------------------------------------------------------
 
 
@@ -457,6 +483,7 @@ def main() -> None:
         command.add_argument("--data-dir", type=Path)
         command.add_argument("--points", type=Path, default=POINTS)
         command.add_argument("--no-rivals", action="store_true")
+    commands.add_parser("board")
     commands.add_parser("page")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -464,6 +491,8 @@ def main() -> None:
         train_grid(options.stores[0], options.data_dir)
     elif options.command == "measure":
         measure_stores(options.stores, options.data_dir, options.points, not options.no_rivals)
+    elif options.command == "board":
+        add_points(board_points(HERE.parents[1] / "board"), POINTS)
     else:
         write_page(read_points())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from creditscope.measure.facts import Facts
 from creditscope.protocol.wording import signed_pp
 
-NETWORKS, WRONG_SIDE = 169, 9
+NETWORKS, WRONG_SIDE = 196, 9
 """Networks with a trained matched null, and those where estimate and margin lie on different sides of 2 pp.
 
 Three data sets, mostly small networks and short trainings: `tests/trust/calibration.csv`, told on the page of the depth profile.
