@@ -3,7 +3,7 @@
     python tests/trust/calibration.py train STORE [--data-dir DIR]       what the grid has and calibration.csv has not yet
     python tests/trust/calibration.py measure STORE... [--data-dir DIR]  a line of calibration.csv for each network not in it;
         --no-rivals takes the estimate that training has measured and leaves the others empty
-    python tests/trust/calibration.py board                             the same for the entries of the board that have a spec of ours
+    python tests/trust/calibration.py board                             the same for entries of the board
     python tests/trust/calibration.py page                              figure and tables of docs/depth-profile.md
 
 A store is a directory of bundles, or one with `runs/`. Directories named DATASET-N below it hold runs on the first N training
