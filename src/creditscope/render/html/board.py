@@ -106,7 +106,7 @@ def _summary(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     ]
     claimed = {
         "count": f"{over} of {len(compared)}",
-        "words": "published accuracies above what the audit found",
+        "words": "published accuracies above the audited ones; where a paper leaves settings open, each reading counts",
         "status": "claim",
     }
     return [claimed, *counted]
