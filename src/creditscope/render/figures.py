@@ -331,8 +331,8 @@ def audit_panels(groups: Sequence[AuditRow], longest: int = LONGEST) -> list[Pan
     ]  # fmt: skip
     for null in dict.fromkeys(null for margins in by_null for null in margins):
         mine = []
-        for name, margins in zip(labels, by_null, strict=True):
-            m = margins.get(null)
+        for name, group in zip(labels, groups, strict=True):
+            m = group.margin(null)  # BP's matched null is its bp null
             interval = None if m is None or m.low_pp is None or m.high_pp is None else (m.low_pp, m.high_pp)
             mine.append(Row(name, [] if m is None else [(f"mean of n={m.n}, {null} null", m.margin_pp)], interval))
         level = Level(limit, f"D3 threshold {limit:g} pp")
