@@ -8,6 +8,7 @@ from creditscope.pitfalls.base import NO_REPORT, Answer, Evidence, Numbers, Tens
 
 DRAWS = 20
 STEPS = 60
+NOT_OURS = "a callable's feedback is not known here: draw it anew, measure Γ again and compare"
 
 
 def reproduce() -> Numbers:
@@ -50,7 +51,7 @@ def audit(evidence: Evidence) -> Answer:
     if facts.concentration and set(range(1, depth + 1)) <= set(facts.concentration.exact_layers):
         return clear("not applicable: every deep layer is exact by construction, there is no feedback to redraw")
     if fact is not None and fact.reason.startswith("not applicable"):
-        return clear(fact.reason)
+        return clear(fact.reason) if evidence.credit is not None else unknown(NOT_OURS)
     if fact is None:
         return unknown("the report has no fresh-B null; measure it with level full")
     if fact.trained is None or fact.mean is None or fact.z is None:

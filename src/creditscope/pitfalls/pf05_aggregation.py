@@ -53,19 +53,22 @@ def tensors(a: Sequence[Tensor], g: Sequence[Tensor]) -> str | None:
     return disagreement(aggregate(dot, a_squared, g_squared, clamped))
 
 
-def disagreement(fact: Aggregate) -> str | None:
-    """One sentence where the unclamped aggregates disagree (the clamp itself is PF02)."""
+def extremes(fact: Aggregate) -> tuple[tuple[str, float], tuple[str, float]]:
+    """The smallest and the largest of the unclamped aggregates that were measured, with their names."""
     named = {
         "mean of layers": fact.headline,
         "concatenated": fact.concat,
         "norm-weighted": fact.norm_weighted,
         "flattened": fact.flattened,
     }
-    known = {name: value for name, value in named.items() if value is not None}
-    if len(known) < 2:
-        return None
-    low, high = min(known, key=lambda k: known[k]), max(known, key=lambda k: known[k])
-    small, large = known[low], known[high]
+    known = sorted((value, name) for name, value in named.items() if value is not None)
+    (small, low), (large, high) = known[0], known[-1]
+    return (low, small), (high, large)
+
+
+def disagreement(fact: Aggregate) -> str | None:
+    """One sentence where the unclamped aggregates disagree (the clamp itself is PF02)."""
+    (low, small), (high, large) = extremes(fact)
     shown = f"{low} {small:+.3f}, {high} {large:+.3f}"
     if small < -MATTERS and large > MATTERS:
         return f"the sign of Γ depends on the aggregation: {shown}"
@@ -78,9 +81,7 @@ def disagreement(fact: Aggregate) -> str | None:
 def audit(facts: Facts) -> Answer:
     if facts.aggregate is None or facts.aggregate.headline is None:
         return unknown("no cosine was measured")
-    sentence = disagreement(facts.aggregate)
-    return (
-        found(sentence)
-        if sentence
-        else clear(f"every aggregation gives about the same Γ ({facts.aggregate.headline:+.3f})")
-    )
+    if sentence := disagreement(facts.aggregate):
+        return found(sentence)
+    (low, small), (high, large) = extremes(facts.aggregate)
+    return clear(f"the aggregations agree within a factor {SEVERAL:g}: {low} {small:+.3f}, {high} {large:+.3f}")

@@ -245,9 +245,12 @@ def _dtype(
     except CreditscopeError as error:
         if not isinstance(error.__cause__, RuntimeError | TypeError):  # what torch raises where dtypes do not fit
             raise
-        notes.append(f"in {_spelled(own)}: in float64 {error}")
+        notes.append(f"in {_spelled(own)}: in float64 {error}; {SHARPER}")
         return None
     return torch.float64
+
+
+SHARPER = "let its constants follow the dtype of what they meet (B.to(h)), and the test is sharper"
 
 
 def _spelled(dtype: torch.dtype) -> str:

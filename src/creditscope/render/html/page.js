@@ -137,11 +137,14 @@
       const whole = cell.dataset.full || cell.dataset.sort;
       if (!whole) continue;
       if (!cell.hasAttribute("data-short")) cell.dataset.short = cell.textContent;
-      cell.textContent = one("full").checked ? whole : cell.dataset.short;
+      cell.textContent = chosen("full") ? whole : cell.dataset.short;
     }
   };
-  one("full").parentElement.hidden = false;
-  one("full").addEventListener("input", () => { digits(); changed(); });
+  const full = one("full");
+  if (full) {
+    full.parentElement.hidden = false;
+    full.addEventListener("input", () => { digits(); changed(); });
+  }
   filters.read();
   digits();
   filters.apply();
