@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from creditscope.board.arithmetic import check_arithmetic
+from creditscope.board.arithmetic import check_arithmetic, check_certificate
 from creditscope.board.claim import FILE, Claim, read_claim, seal_of, sealed, write_claim
 from creditscope.board.entry import find_entries, read_entries, read_entry
 from creditscope.board.make import add_evaluation, slug
 from creditscope.errors import CreditscopeError
-from creditscope.protocol.report import make_report
+from creditscope.measure.certificate import BACKPROPAGATION, LOCAL
+from creditscope.protocol.report import DiagnosticReport, make_report
 
 from .entries import FIELDS, ROOT, made, stored_report
 
@@ -188,3 +190,37 @@ def test_names_and_places(tmp_path):
     assert slug("!!!") == "entry"
     with pytest.raises(CreditscopeError, match="holds no entry"):
         find_entries(tmp_path)
+
+
+def test_one_report_serves_one_entry(tmp_path):
+    for name in ("a-rule", "b-rule"):
+        made(tmp_path / "entries" / name)
+    held, refused = read_entries([tmp_path])
+    assert [e.claim.name for e in held] == ["a-rule"]
+    assert "is the report of a-rule: one report, one entry" in refused[0][1]
+
+
+def test_the_label_of_a_certificate_follows_from_its_answers():
+    certified = [found for entry in ENTRIES if (found := stored_report_of(entry).certificate) is not None]
+    assert len(certified) >= 30
+    for certificate in certified:
+        check_certificate(certificate, "report.json")
+        forged = replace(certificate, label=LOCAL if certificate.label != LOCAL else BACKPROPAGATION)
+        with pytest.raises(CreditscopeError, match="its answers give"):
+            check_certificate(forged, "report.json")
+
+
+def test_an_audit_is_added_by_those_who_audited(tmp_path):
+    made(tmp_path / "a-rule")
+    with pytest.raises(CreditscopeError, match="not by somebody else; add it as --kind external"):
+        add_evaluation(tmp_path / "a-rule", [stored_report()], by="somebody else", kind="audit", seeds=[42])
+
+
+def test_a_claim_of_another_schema_is_not_sealed(tmp_path):
+    content = made(tmp_path / "a-rule").claim.to_dict() | {"schema": "creditscope-claim/2"}
+    with pytest.raises(CreditscopeError, match="creditscope-claim/2"):
+        sealed(content, "claim.json")
+
+
+def stored_report_of(entry: Path) -> DiagnosticReport:
+    return DiagnosticReport.from_json(entry / read_claim(entry).evaluations[0].reports[0].file)

@@ -13,11 +13,48 @@ from itertools import pairwise
 from creditscope.errors import CreditscopeError
 from creditscope.measure.alignment import concentration
 from creditscope.measure.binomial import evaluation, wilson
+from creditscope.measure.certificate import (
+    BACKPROPAGATION,
+    GLOBAL,
+    LATER,
+    LOCAL,
+    SIGNS,
+    TRANSPORT,
+    UNDETERMINED,
+    Certificate,
+)
 from creditscope.measure.facts import GROUP, DepthProfile, Facts, Readout
 
 CLOSE = 1e-6
 Pair = tuple[str, float | None, float | None]
 """(name, as it is stated, as it follows from the others)."""
+
+
+def check_certificate(certificate: Certificate | None, source: str) -> None:
+    """One line where the label is not what the answers give."""
+    if certificate is None:
+        return
+    follows = _labels({name: found.answer for name, found in certificate.answers.items()})
+    if certificate.label not in follows:
+        raise CreditscopeError(
+            f"{source}: the certificate has the label {certificate.label!r}, and its answers give {' or '.join(follows)!r}"
+        )
+
+
+def _labels(answers: dict[str, str]) -> tuple[str, ...]:
+    """The labels that these answers allow, as `certify` chooses them."""
+    between, readout, teaching, later = (answers.get(k, "") for k in ("between", "readout", "teaching", "later_states"))
+    if answers.get("backpropagation", "").startswith("yes") and between != "no":
+        return (BACKPROPAGATION,)
+    if between == "yes":
+        return (TRANSPORT, SIGNS)
+    if between == UNDETERMINED:
+        return (UNDETERMINED,)
+    if readout == "yes" or teaching in ("the output error", "logits without labels"):
+        return (GLOBAL,)
+    if UNDETERMINED in (readout, teaching, later):
+        return (UNDETERMINED,)
+    return (LATER,) if later == "yes" else (LOCAL,)
 
 
 def check_arithmetic(facts: Facts, source: str) -> None:

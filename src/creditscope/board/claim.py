@@ -144,7 +144,7 @@ def certificate_hash(certificate: dict[str, Any]) -> str:
 
 def sealed(content: dict[str, Any], source: str) -> Claim:
     """A claim from its fields; what is left out has its default, and the seal is made here."""
-    whole = claim_of({**content, "schema": SCHEMA, "seal": "0" * 64}, source).to_dict()
+    whole = claim_of({"schema": SCHEMA, **content, "seal": "0" * 64}, source).to_dict()
     return claim_of({**whole, "seal": seal_of(whole)}, source)
 
 

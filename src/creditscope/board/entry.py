@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from creditscope.board.arithmetic import check_arithmetic
+from creditscope.board.arithmetic import check_arithmetic, check_certificate
 from creditscope.board.claim import FILE, Claim, Evaluation, Evidence, certificate_hash, read_claim, read_small
 from creditscope.errors import CreditscopeError
 from creditscope.measure.depth import UNSTATED
@@ -203,9 +203,16 @@ def find_entries(root: Path) -> list[Path]:
 def read_entries(roots: Iterable[Path]) -> tuple[list[Entry], list[tuple[Path, str]]]:
     """(entries that hold, (directory, why not) of the others)."""
     held, refused = [], []
+    first: dict[str, Path] = {}
     for directory in dict.fromkeys(path for root in roots for path in find_entries(root)):
         try:
-            held.append(read_entry(directory))
+            entry = read_entry(directory)
+            for evidence in (e for audit in entry.audits for e in audit.stated.reports):
+                if (other := first.setdefault(evidence.sha256, directory)) != directory:
+                    raise CreditscopeError(
+                        f"{directory / evidence.file} is the report of {other.name}: one report, one entry"
+                    )
+            held.append(entry)
         except CreditscopeError as error:
             refused.append((directory, str(error)))
     return held, refused
@@ -228,10 +235,13 @@ def _report(directory: Path, evidence: Evidence, stated: Evaluation) -> Diagnost
             f"{path} states {len(report.headline_acc)} accuracies and the claim {len(stated.seeds)} seeds"
         )
     check_arithmetic(report.facts, str(path))
+    check_certificate(report.certificate, str(path))
     again = _judged(report, stated, stated.protocol)
     if name := next((n for n in ("depth", "claim", "evaluation") if _differ(again.facts, report.facts, n)), None):
         seeds = (
-            "; state the nulls seed by seed (--null, --null-kind)" if name == "depth" and len(stated.seeds) > 1 else ""
+            "; state the nulls seed by seed, unrounded, as they were given to diagnose (--null, --null-kind)"
+            if name == "depth" and len(stated.seeds) > 1
+            else ""
         )
         raise CreditscopeError(
             f"{path}: facts.{name} does not follow from the accuracies and nulls that are stated{seeds}"

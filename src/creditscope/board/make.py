@@ -102,6 +102,11 @@ def add_evaluation(entry: Path, reports: Sequence[DiagnosticReport], **stated: A
     """Add an evaluation to the claim of an entry; what is there already stays as it is."""
     there = read_entry(entry)
     claim = there.claim.to_dict()
+    authors = {audit.stated.by for audit in there.audits if audit.stated.kind == "audit"}
+    if stated.get("kind") == "audit" and stated["by"] not in authors:
+        raise CreditscopeError(
+            f"{entry} was audited by {', '.join(sorted(authors))[:80]}, not by {stated['by'][:80]}; add it as --kind external"
+        )
     at = len(claim["evaluations"]) + 1
     names = [f"evaluation-{at}-{k}.json" for k in range(1, len(reports) + 1)]
     made, files = evaluation(reports, files=names, **stated)
