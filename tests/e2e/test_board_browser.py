@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -132,10 +131,8 @@ def test_a_thousand_entries_are_usable(opened, browser, tmp_path):
     assert cpu < 30
     page = browser.new_page()
     page.goto((tmp_path / "site" / "index.html").as_uri())
-    start = time.perf_counter()
     page.fill("#search", "fabricpc")
     assert 0 < len(names(page)) < 1000
     page.locator("#networks tbody tr:not([hidden]) th a").first.click()
     page.wait_for_selector("article h2")
-    assert time.perf_counter() - start < 20  # a busy machine; some tenths of a second on a free one
     page.close()
