@@ -1,0 +1,112 @@
+"""Two commits against each other: python -m benchmarks.commits OLD [NEW] [--rounds 20]
+
+OLD and NEW are checkouts (`git worktree add DIR COMMIT`; NEW: this one). Each has a process of its own that stays; the two take
+turns, in an order that changes from round to round. A step is one of ResMLP d=256 L=4, batch 128; `diagnose` is level basic on
+8 batches. Per case: the geometric mean over rounds of new / old in processor time, with its 95 % interval. Exit code 1 where
+an interval does not exclude a loss of more than 0.03.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from creditscope.measure.student_t import t_975
+
+BOUND = 1.03
+STEPS = 40
+WORKER = """
+import json, sys, time
+import torch
+from benchmarks.steps import BATCH, RULES, our_step, random_cifar
+from creditscope import diagnose
+from creditscope.training.build import build_model
+from creditscope.training.spec import make_spec
+torch.set_num_threads(1)
+torch.manual_seed(0)
+data, x, y = random_cifar(), torch.randn(BATCH, 3, 32, 32), torch.randint(0, 10, (BATCH,))
+shape = {"dataset": "cifar10", "width": 256}
+cases = {name.removeprefix("ours, "): our_step(make_spec({**shape, **rule}), data, x, y) for name, rule in RULES.items()}
+others = {"ep": {}, "sb": {"credit_norm": "rms"}, "cb": {"credit_norm": "rms"}}
+cases |= {name: our_step(make_spec({**shape, "method": name, **norm}), data, x, y) for name, norm in others.items()}
+model, batches = build_model(make_spec(shape), (3, 32, 32), 10).eval(), [(x, y)] * 8
+cases["diagnose"] = lambda: diagnose(model, batches)
+print(json.dumps(list(cases)), flush=True)
+for line in sys.stdin:
+    name, times = json.loads(line)
+    start = time.process_time()
+    for _ in range(times):
+        cases[name]()
+    print((time.process_time() - start) / times, flush=True)
+"""
+
+
+class Checkout:
+    """A process that runs the cases of one checkout when asked."""
+
+    def __init__(self, root: Path) -> None:
+        path = os.pathsep.join([str(root), str(root / "src")])
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", WORKER],
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.cases: list[str] = json.loads(self._line())
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit("the process of a checkout ended (see above); are both checkouts whole?")
+        return line
+
+    def seconds(self, case: str, times: int) -> float:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([case, times]) + "\n")
+        self._process.stdin.flush()
+        return float(self._line())
+
+
+def compared(old: Checkout, new: Checkout, case: str, rounds: int) -> tuple[float, float, float]:
+    """(ratio, low, high) of new / old."""
+    times = max(1, min(STEPS, int(0.4 / old.seconds(case, 2))))
+    new.seconds(case, times)
+    logs = []
+    for _ in range(rounds):
+        pair = [(old, "old"), (new, "new")]
+        random.shuffle(pair)
+        found = {name: checkout.seconds(case, times) for checkout, name in pair}
+        logs.append(math.log(found["new"] / found["old"]))
+    mean = statistics.fmean(logs)
+    half = t_975(rounds - 1) * statistics.stdev(logs) / math.sqrt(rounds)
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", type=Path)
+    parser.add_argument("new", type=Path, nargs="?", default=Path(__file__).parents[1])
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    old, new = Checkout(options.old.resolve()), Checkout(options.new.resolve())
+    missed = 0
+    print(f"{'case':<16} new / old, 95 % interval ({options.rounds} rounds, processor time)")
+    for case in (case for case in old.cases if case in new.cases):
+        ratio, low, high = compared(old, new, case, options.rounds)
+        missed += high > BOUND
+        print(f"{case:<16} {ratio:.3f} [{low:.3f}, {high:.3f}]  {'holds' if high <= BOUND else 'MISSED'}", flush=True)
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
