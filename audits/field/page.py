@@ -16,6 +16,7 @@ from typing import Any
 import jinja2
 
 from creditscope.files import write_atomic
+from creditscope.measure.binomial import newcombe
 from creditscope.protocol import DiagnosticThresholds, get_policy
 from creditscope.quantities import Quantity, get_quantity
 from creditscope.render.draw import draw
@@ -203,13 +204,16 @@ class Page:
         columns = (Column("method"), *factors, Column("best", "best factor"), Column("used", "factor in the field"))
         return pipe(Table("rates", "", columns, tuple(rows)))
 
-    def other_rate(self) -> list[str]:
-        """Entries whose runs of the field do not have the best of the three learning rates."""
-        return [
-            entry.label
-            for entry, _, best in self.search()
-            if best is not None and best != field.FACTORS.get(method_and_norm(entry.networks[0]), 1.0)
-        ]
+    def other_rate(self, decided: bool) -> list[str]:
+        """Entries whose runs of the field do not have the best of the three learning rates; `decided`: the 95 % interval of
+        the gain over the rate they have lies above 0 (Newcombe, both on the same number of test samples)."""
+        found = []
+        for entry, cells, best in self.search():
+            used = field.FACTORS.get(method_and_norm(entry.networks[0]), 1.0)
+            if best is not None and best != used:
+                low, _ = newcombe(cells[best].value, cells[used].value, self.searched[0].n_test)
+                found += [entry.label] * ((low > 0) == decided)
+        return found
 
     def left(self, entries: Sequence[Entry]) -> int | None:
         """What the runs that are not there cost at most, in epochs of BP: a null as much as its rule. None: cost unknown."""
@@ -249,7 +253,7 @@ class Page:
             lacking=[e.label for e in self.entries if not any(s.hash in self.here for s in e.networks)],
             left=self.left(self.entries), whole=sum(best is not None for _, _, best in self.search()),
             costly=", ".join(field.COSTLY), result=self.result(), did=self.did(), none_did=self.none_did(),
-            rates=self.rates(), other_rate=self.other_rate(), runs=self.runs(), problems=self.problems,
+            rates=self.rates(), better_rate=self.other_rate(True), other_rate=self.other_rate(False), runs=self.runs(), problems=self.problems,
             figure=self.figure() is not None, protocol=get_policy("three-check").version,
         )  # fmt: skip
 

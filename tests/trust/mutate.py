@@ -6,6 +6,7 @@ One process loads torch and forks for every defect, so that a defect costs its t
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import os
@@ -154,9 +155,12 @@ def sound(tests: list[str], work: Path) -> str:
     return "" if code == 0 else log.read_text() or f"exit code {code}"
 
 
-def main(args: list[str]) -> int:
-    words, options = [a for a in args if a[:2] != "--"], [a for a in args if a[:2] == "--"]
-    chosen = [m for m in MUTANTS if all(any(w in text for text in m) for w in words)]
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("word", nargs="*")
+    parser.add_argument("--record", action="store_true", help="write the outcome into docs/reliability.md")
+    options = parser.parse_args()
+    chosen = [m for m in MUTANTS if all(any(w in text for text in m) for w in options.word)]
     if find_spec("jax") is None and (left := [m for m in chosen if m.test.startswith(NEEDS_JAX)]):
         print(f"{len(left)} defects need jax (make test-jax installs it) and are left out")
         chosen = [m for m in chosen if m not in left]
@@ -175,7 +179,7 @@ def main(args: list[str]) -> int:
         print(f"{m.file:<28} {m.breaks:<46} {results[index][0]:<10} {m.test}")
         if results[index][0] != CAUGHT:
             print(f"    {m.old!r} -> {m.new!r}\n    " + results[index][1][-800:].replace("\n", "\n    "))
-    if "--record" in options:
+    if options.record:
         from tests.trust.record import put_row
 
         caught = sum(results[k][0] == CAUGHT for k in range(len(chosen)))
@@ -188,4 +192,4 @@ def main(args: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
