@@ -253,7 +253,8 @@ class Page:
             lacking=[e.label for e in self.entries if not any(s.hash in self.here for s in e.networks)],
             left=self.left(self.entries), whole=sum(best is not None for _, _, best in self.search()),
             costly=", ".join(field.COSTLY), result=self.result(), did=self.did(), none_did=self.none_did(),
-            rates=self.rates(), better_rate=self.other_rate(True), other_rate=self.other_rate(False), runs=self.runs(), problems=self.problems,
+            rates=self.rates(), better_rate=self.other_rate(True), other_rate=self.other_rate(False),
+            runs=self.runs(), problems=self.problems,
             figure=self.figure() is not None, protocol=get_policy("three-check").version,
         )  # fmt: skip
 
