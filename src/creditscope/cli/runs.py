@@ -145,7 +145,7 @@ class Export:
     """
 
     store: Path
-    """Directory of the store (a table: or of an archive)."""
+    """Directory of the store; for a table, an archive will do."""
     out: Path | None = None
     """File to write (default: standard output; parquet needs a file)."""
     format: Literal["csv", "json", "parquet", "archive"] = "csv"

@@ -108,7 +108,7 @@ class Run:
     address: str | None = None
     """Address of a Ray cluster or of a Dask scheduler (default: a local one)."""
     timeout: float | None = None
-    """Minutes after which a run of the local executor counts as hung: stopped, recorded, taken up by the next command."""
+    """Minutes after which a run of the local executor counts as hung. It is stopped and recorded; the next command retries it."""
     slurm_partition: str | None = None
     """SLURM partition."""
     slurm_account: str | None = None
@@ -186,7 +186,7 @@ class Run:
 
 @dataclass
 class Status:
-    """Done, running, failed and time left of every study that was started on a store.
+    """How far the studies of a store are: runs done, running and failed, and the time left.
 
     Example: creditscope study status --store runs/store
     """
@@ -247,7 +247,7 @@ class Show:
     html: bool = False
     """As an HTML table."""
     data_dir: Path | None = None
-    """Where the CIFAR files are (studies of level full measure when they are shown first)."""
+    """Where the CIFAR files are (a study of level full is measured when you first show it)."""
 
     def execute(self) -> int:
         from creditscope.studies.catalogue import get_study
