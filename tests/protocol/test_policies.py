@@ -362,7 +362,9 @@ def with_estimate(pp: float, low: float, high: float, depth: Depth) -> Facts:
 
 def test_a_margin_that_the_depth_profile_denies_is_flagged():
     def found(pp, low, high, *margins):
-        return warned(judge(with_estimate(pp, low, high, Depth(margins=margins)), T), "D3 and the depth profile disagree")
+        return warned(
+            judge(with_estimate(pp, low, high, Depth(margins=margins)), T), "D3 and the depth profile disagree"
+        )
 
     badly_trained_null = margin(30.0, interval=(28.0, 32.0))
     (sentence,) = found(1.0, 0.2, 1.8, badly_trained_null)

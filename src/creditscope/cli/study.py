@@ -70,7 +70,9 @@ class Plan:
         p = plan(left, store, self.workers, self.data_dir)
         duration = f"{p.hours:.1f} hours" if p.hours >= 1 else f"{60 * p.hours:.1f} minutes"
         done = len(specs) - len(left) + p.done
-        print(f"{self.name} ({self.preset}): {len(specs)} runs, {done} done, {len(specs) - done} left")
+        print(
+            f"{self.name} ({self.preset}): {len(specs)} run{'s' * (len(specs) != 1)}, {done} done, {len(specs) - done} left"
+        )
         print(f"about {duration} on {p.workers} workers; disk {p.bytes / 2**20:.0f} MB")
         print(f"(calibration: {p.calibration})")
         return 0
@@ -155,7 +157,9 @@ class Run:
             store.write_plan(get_study(name).name, self.preset, [s.hash for s in found])
         console = Console(stderr=True)
         done = sum(store.has(s) for s in specs)
-        console.print(f"{len(specs)} runs, {done} done already; store {store.root}", soft_wrap=True)
+        console.print(
+            f"{len(specs)} run{'s' * (len(specs) != 1)}, {done} done already; store {store.root}", soft_wrap=True
+        )
         if done == len(specs) and all(_whole(store, s) for s in specs):
             return _finish(self, store, len(specs), len(specs), 0)
         executor = make_executor(

@@ -154,7 +154,7 @@ def _claim(facts: Facts) -> Iterator[str]:
     if facts.claim is None:
         return
     if facts.claim.other_data:
-        seen = "" if facts.evaluation is None else f" (accuracy {facts.evaluation.accuracy:.4g} there)"
+        seen = "" if facts.evaluation is None else f" (accuracy {number(facts.evaluation.accuracy)} there)"
         yield f"the stated accuracy is of other data than the evaluation batches{seen}: the two are not compared"
     elif facts.evaluation is None:
         yield "the labels are no classes: the stated accuracy could not be compared with the evaluation batches"

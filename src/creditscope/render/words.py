@@ -97,9 +97,9 @@ SENTENCES = {
     "ladder convention": "{networks:list}; 0 = frozen-blocks null trained by the same rule; mean ± sample standard deviation "
     "over seeds; a gain is over the seeds that both rungs have (in brackets: paired 95 % t-interval); best: the largest mean",
     "takes away": "; taken away first by block {blocks:list}",
-    "profile of": "{method}: the readout of h_L is {margin:+1} pp above that of the twin ({networks} networks){loss}",
+    "profile of": "{method}: the readout of h_L is {margin:+1} pp above that of the twin (networks: {networks}){loss}",
     "profile convention": "{networks:list}; closed-form ridge readouts fitted on the training data, accuracy on the test "
-    "data; twin: blocks re-initialised, embedding kept; {missing} networks without a profile (`runs measure` adds it)",
+    "data; twin: blocks re-initialised, embedding kept; without a profile: {missing} (`runs measure` adds it)",
     "random-target": "without any signal, ‖h_L‖ grows more than {factor:g}-fold under {grew:count} of {rules} rules "
     "({grew:names})",
     "random-target convention": "labels redrawn for every batch; mean over samples, geometric mean over seeds",
