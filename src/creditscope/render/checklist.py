@@ -88,7 +88,8 @@ def checklist(audited: Sequence[Audited]) -> list[Line]:
             text += f"; to be answered by the author for {len(open_)}: {_told(open_)}" if open_ else ""
         elif open_:
             state = "author"
-            text = f"To be answered by the author: the files cannot tell for {len(open_)} of {n} network{'s' * (n > 1)} ({_told(open_)})"
+            text = f"To be answered by the author: the files cannot tell for {len(open_)} of {n} "
+            text += f"network{'s' * (n > 1)} ({_told(open_)})"
             text += f"; clear in {len(good)}" if good else ""
         else:
             state, text = "answered", f"Clear in all {n}: {_told(good)}" if n > 1 else f"Clear: {_told(good)}"
