@@ -50,11 +50,11 @@ def run(rounds: int) -> list[Row]:
 
 
 def write_report(n: int, directory: Path) -> Path:
-    """The page of the first n networks of results/ (without nulls), as `creditscope report` writes it."""
-    runs = sorted(Archive(RESULTS).runs(), key=lambda found: found.spec.hash)
-    groups = audit([found for found in runs if not found.spec.frozen][:n])
+    """The page of n networks of results/, nulls last, as `creditscope report` writes it."""
+    runs = sorted(Archive(RESULTS).runs(), key=lambda found: (found.spec.frozen, found.spec.hash))[:n]
+    groups = audit(runs)
     path = directory / f"{n}.html"
-    path.write_text(html_page(groups, networks(groups)), encoding="utf-8")
+    path.write_text(html_page(groups, networks(groups, runs)), encoding="utf-8")
     return path
 
 

@@ -56,6 +56,8 @@ class Event:
 
     x: float
     label: str
+    mark: str
+    """What stands at the line: a word, so that neighbours do not cover each other."""
 
 
 @dataclass(frozen=True)

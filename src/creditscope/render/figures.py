@@ -174,14 +174,17 @@ def epoch_panels(
     by_epoch: dict[int, list[str]] = {}
     for check, epoch in fired:
         by_epoch.setdefault(epoch, []).append(check)
-    events = [Event(e, f"{' + '.join(checks)} first fired: epoch {e}") for e, checks in by_epoch.items()]
+    events = [
+        Event(e, f"{' + '.join(checks)} first fired: epoch {e}", " + ".join(checks)) for e, checks in by_epoch.items()
+    ]
+    dotted = "; dotted: a check first fires" if events else ""
     growth = limits.h_norm_explosion_ratio
 
     def chart(key: str, title: str, convention: str, values: Sequence[Any], **more: Any) -> Chart:
         return Chart(
             f"epoch-{key}",
             title,
-            convention,
+            convention + dotted,
             title,
             columns["epoch"],
             [Series(title, values)],

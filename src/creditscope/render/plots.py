@@ -203,11 +203,11 @@ def _chart(made: Drawing, axes: Axes, chart: Chart) -> None:
         axes.axhline(level.value, color=RULE, ls="--", lw=0.9)
     if chart.log:
         log_scale(axes, "y")  # thresholds are in view
-    for event in chart.events:
+    for k, event in enumerate(sorted(chart.events, key=lambda e: e.x)):
         axes.axvline(event.x, color=GREY, ls=":", lw=1)
-        left = event.x > (min(chart.xs) + max(chart.xs)) / 2
+        left = k == 0  # the first to the left of its line, the others to the right
         axes.annotate(
-            short(event.label, 40), (event.x, 1), (-3 if left else 3, -2), xycoords=("data", "axes fraction"),
+            event.mark, (event.x, 1), (-3 if left else 3, -2), xycoords=("data", "axes fraction"),
             textcoords="offset points", fontsize=6.5, color=GREY, ha="right" if left else "left", va="top",
         )  # fmt: skip
     axes.set_xlabel(short(chart.x))
