@@ -169,8 +169,8 @@ def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iter
     elif margin.null != "matched":
         yield f"D3 uses the `{margin.null}` null: no matched null was given"
     if margin.n == 1:
-        kind = margin.interval.removesuffix(", this network only")
-        how = "a point comparison without an interval" if margin.low_pp is None else f"{kind} interval"
+        kind = margin.interval.replace(", this network only", "")
+        how = "a point comparison without an interval" if margin.low_pp is None else f"interval: {kind}"
         yield f"D3 speaks of this network only: n = 1 ({how})"
     elif margin.low_pp is None:
         yield f"D3 is a point comparison without an interval: {margin.n} networks against one null"

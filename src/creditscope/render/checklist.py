@@ -84,12 +84,12 @@ def checklist(audited: Sequence[Audited]) -> list[Line]:
         n = len(audited)
         if found:
             state: State = "found"
-            text = f"Pitfall met in {len(found)} of {n} network{'s' * (n > 1)}: {_told(found)}"
+            text = f"Pitfall met{f' in {len(found)} of {n} networks' if n > 1 else ''}: {_told(found)}"
             text += f"; to be answered by the author for {len(open_)}: {_told(open_)}" if open_ else ""
         elif open_:
             state = "author"
-            text = f"To be answered by the author: the files cannot tell for {len(open_)} of {n} "
-            text += f"network{'s' * (n > 1)} ({_told(open_)})"
+            which = f" for {len(open_)} of {n} networks" if n > 1 else ""
+            text = f"To be answered by the author: the files cannot tell{which} ({_told(open_)})"
             text += f"; clear in {len(good)}" if good else ""
         else:
             state, text = "answered", f"Clear in all {n}: {_told(good)}" if n > 1 else f"Clear: {_told(good)}"
