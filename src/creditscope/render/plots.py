@@ -266,7 +266,7 @@ def _level(made: Drawing, axes: Axes, chart: Chart, level: Level, left: bool) ->
     line = float(into.transform((0, level.value))[1])
     drawn = []
     for series in chart.series:
-        marks = [into.transform((x, v)) for x, v in chart.points(series) if usable(v, chart.log)]
+        marks = [into.transform((x, v)) for x, v in chart.points(series) if v is not None and usable(v, chart.log)]
         for a, b in zip(marks, [*marks[1:], *marks[-1:]], strict=True):
             drawn += [a + (b - a) * share for share in (0.0, 0.25, 0.5, 0.75)]
 
