@@ -17,6 +17,7 @@ from benchmarks import (
     epoch,
     large,
     monitoring,
+    pages,
     peers,
     readouts,
     rules,
@@ -45,6 +46,7 @@ def main() -> None:
         "profile": lambda rounds: readouts.run(max(2, rounds // 5)),
         "certificate": lambda rounds: certificates.run(max(2, rounds // 5)),
         "studies": lambda rounds: studies.run(max(1, rounds // 3)),
+        "pages": lambda rounds: pages.run(max(3, rounds // 3)),
         "startup": lambda rounds: startup.run(max(3, rounds // 3)),
         "bf16": steps.run_bf16,
     }

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from tests.e2e.pages import BLOCK, DOCS, ROOT, anchors
 
+from creditscope.render.checklist import QUESTIONS
+
 README = (ROOT / "README.md").read_text()
 LONGEST = 40
 """Words of a sentence."""
@@ -175,3 +177,9 @@ def test_every_glossary_entry_can_be_linked():
     assert {w.anchor for w in words} <= anchors(DOCS / "glossary.md")
     forms = [form.lower() for w in words for form in w.forms]
     assert len(forms) == len(set(forms)) > 30
+
+
+def test_the_page_for_reviewers_asks_what_the_checklist_asks():
+    asked = re.findall(r"PF(\d\d): \*\*(.+?)\*\*", (ROOT / "docs" / "review.md").read_text())
+    assert len(asked) == len(QUESTIONS)
+    assert {int(number): question for number, question in asked} == QUESTIONS

@@ -477,7 +477,7 @@ def test_the_model_is_left_as_found_also_after_an_error(fails):
         ({"fit_batches": [(torch.randn(8, 12), torch.zeros(8, 2, dtype=torch.long))]}, r"labels have shape \[8, 2\]"),
         (
             {"test_batches": [(torch.randn(8, 12), torch.full((8,), 7))]},
-            "no label of test_batches is one of fit_batches",
+            "test_batches and fit_batches have no label in common",
         ),
         ({"max_width": 0}, "max_width is 0"),
         ({"tokens": True}, "tokens is True"),

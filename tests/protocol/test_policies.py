@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from creditscope.errors import CreditscopeError
-from creditscope.measure.facts import Depth
+from creditscope.measure.facts import Depth, DepthProfile, Facts, Paired, Readout
 from creditscope.protocol import POLICIES, DiagnosticThresholds, Verdict, get_policy, judge
 
 from .factory import HEALTHY_DEPTH, make_aggregate, make_facts, margin
@@ -337,6 +337,54 @@ def test_the_kind_of_null_is_named():
     )
     assert not warned(found(margin(9.0), margin(2.0, "bp")), "the null decides")
     assert not warned(found(margin(2.0), margin(9.0, "bp")), "the null decides")
+
+
+def with_estimate(pp: float, low: float, high: float, depth: Depth) -> Facts:
+    """Facts with a depth profile that estimates this margin."""
+    readout = Readout(accuracy=0.5, low=0.4, high=0.6, width=8, strength=1.0)
+    profile = DepthProfile(
+        curve=(readout,) * 5,
+        twin=(readout,) * 5,
+        margin=Paired(pp=pp, low_pp=low, high_pp=high),
+        steps=(None,) * 4,
+        first_loss=None,
+        n_fit=100,
+        n_test=100,
+        fit_rows=100,
+        test_rows=100,
+        fit_samples="0123",
+        test_samples="4567",
+        seed=0,
+        rest="keep",
+    )
+    return make_facts(depth=depth).model_copy(update={"profile": profile})
+
+
+def test_a_margin_that_the_depth_profile_denies_is_flagged():
+    def found(pp, low, high, *margins):
+        return warned(
+            judge(with_estimate(pp, low, high, Depth(margins=margins)), T), "D3 and the depth profile disagree"
+        )
+
+    badly_trained_null = margin(30.0, interval=(28.0, 32.0))
+    (sentence,) = found(1.0, 0.2, 1.8, badly_trained_null)
+    assert "+30.0 [+28.0, +32.0] pp over the trained null, but +1.0 [+0.2, +1.8] pp estimated" in sentence
+    assert "same recipe: 0 of 196 calibrated networks have a margin as far above the estimate" in sentence
+    (sentence,) = found(6.0, 4.0, 8.0, margin(-3.0, interval=(-4.0, -2.0)))
+    assert "2 of 196 calibrated networks have a margin as far below the estimate" in sentence
+    assert found(5.0, 4.0, 6.0, margin(-3.0))  # a point comparison outside of the interval of the estimate
+    assert not found(1.0, 0.2, 1.8, margin(3.0, interval=(1.5, 4.5)))  # the intervals meet
+    assert not found(9.0, 8.0, 10.0, badly_trained_null)  # both say that depth helps
+    assert not found(-1.0, -2.0, 0.0, margin(-9.0, interval=(-10.0, -8.0)))  # both say that it does not
+
+
+def test_credit_that_turns_out_to_be_the_gradient_is_named():
+    result = judge(make_facts(cosines=(0.1, 0.3, 1.0, 1.0 - 1e-9, 1.0), exact_layers=(4,)), T)
+    (sentence,) = warned(result, "layers 2, 3: the credit equals the BP gradient to round-off (cosine 1)")
+    assert sentence.endswith("Γ without such layers is +0.200")
+    assert not warned(judge(make_facts(cosines=(0.1, 0.2, 0.3, 0.999999, 1.0), exact_layers=(4,)), T), "layer")
+    all_of_it = judge(make_facts(cosines=(1.0,) * 5), T)
+    assert warned(all_of_it, "layers 0, 1, 2, 3, 4: ")[0].endswith("no other layer has a cosine")
 
 
 def test_stability_warnings():

@@ -15,6 +15,9 @@ def test_what_a_report_says_of_the_estimate_follows_from_the_points():
     ]
     wrong = sum((e < 2) != (m < 2) for e, m in margins)
     assert (len(margins), wrong) == (estimate.NETWORKS, estimate.WRONG_SIDE)
+    for distances, sign in ((estimate.MARGIN_ABOVE, 1), (estimate.MARGIN_BELOW, -1)):
+        furthest = sorted((sign * (m - e) for e, m in margins), reverse=True)[: len(distances)]
+        assert distances == tuple(round(distance, 3) for distance in furthest)
     assert len(margins) >= 100
     assert len({p["dataset"] for p in points}) == 3
 

@@ -55,6 +55,7 @@ class Build:
     out: Path
     """Directory to write."""
     title: str = "creditscope board"
+    """Title of the page."""
 
     def execute(self) -> int:
         from creditscope.render.html.board import write_board

@@ -47,13 +47,17 @@ class New:
     code: str | None = None
     """Name of the code that trained the network."""
     code_version: str = ""
+    """Its version, or the commit."""
     code_url: str = ""
+    """Its address."""
     licence: str = ""
     """Licence of that code."""
     paper: str = ""
     """Title of the paper."""
     paper_url: str = ""
+    """Its address."""
     year: int | None = None
+    """Its year."""
     by: str | None = None
     """Who did the audit: a name or an account."""
     device: str | None = None
@@ -67,8 +71,9 @@ class New:
     recipe: str = ""
     """What to run to get the report."""
     note: str = ""
+    """A remark for the reader."""
     certify: bool = True
-    """For a bundle: also make the locality certificate."""
+    """For a bundle: leave out the locality certificate."""
     data_dir: Path | None = None
     """Where the CIFAR files are."""
 

@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Diagnose:
-    """Measure the network of a bundle again, or the arrays of a record, and judge it; judge the facts of a report again.
+    """Measure and judge the network of a bundle, or the arrays of a record. The facts of a report are judged again.
     Exit code 0; with --strict 0 if every verdict passes, 3 if one fails, 4 otherwise.
 
     Example: creditscope diagnose runs/dfa --protocol four-diagnostic --json report.json --strict
     """
 
     bundle: Annotated[Path, tyro.conf.Positional]
-    """Directory of the bundle, a record (a .npz or .safetensors file with the arrays of a network, docs/records.md), or a
-    report as .json."""
+    """Directory of the bundle, a record (arrays of a network as .npz or .safetensors) or a report (.json)."""
     protocol: str = "three-check"
     """Verdict policy: three-check, three-check/1.0 or four-diagnostic."""
     null: tuple[Path, ...] = ()

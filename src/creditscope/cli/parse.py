@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib import import_module
-from typing import Annotated, Any, NoReturn, Protocol, Union
+from typing import Annotated, Any, NoReturn, Protocol, Union, get_args, get_type_hints
 
 import tyro
 
@@ -44,7 +44,7 @@ def parse(args: Sequence[str]) -> Runnable:
             _subcommands(ROOT, words, kind),
             prog="creditscope",
             args=list(args),
-            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone),
         )
     given = {_typed(word) for word in args}
     for field in fields(found):  # a list without a value would mean "none of them"; nobody means that
@@ -71,7 +71,21 @@ def _subcommands(group: Group, words: Sequence[str], kind: Any) -> Any:
 
 def _load(command: Command) -> Any:
     module, _, name = command.place.rpartition(".")
-    return getattr(import_module(f"creditscope.cli.{module}"), name)
+    kind = getattr(import_module(f"creditscope.cli.{module}"), name)
+    silent = tyro.conf.arg(
+        help_behavior_hint=""
+    )  # not "(default: None)": the help says what happens without the option
+    hints = get_type_hints(kind, include_extras=True)
+    for field in fields(kind):
+        told = any(hasattr(extra, "help_behavior_hint") for extra in getattr(hints[field.name], "__metadata__", ()))
+        if not told and (field.default in (None, False, True, "", ()) or _many(hints[field.name])):
+            kind.__annotations__[field.name] = Annotated[hints[field.name], silent]
+    return kind
+
+
+def _many(hint: Any) -> bool:
+    """Is it a positional argument that takes any number of values, none among them?"""
+    return Ellipsis in get_args(getattr(hint, "__origin__", None))
 
 
 def _options(kind: Any) -> list[str]:
@@ -113,7 +127,7 @@ def _mistake(
     argument = getattr(event, "argument", None)
     if argument is None:
         return _in_command(words, " ".join(str(getattr(event, "message", type(event).__name__)).split()))
-    name, wanted = argument.display_name(), str(argument.lowered.metavar).removeprefix("{None}|")
+    name, wanted = argument.display_name(), str(argument.lowered.metavar)
     if isinstance(event, events.InvalidChoice):
         choices = sorted(set(event.choices) - {"None"})  # tyro's order is that of a set
         near = meant(event.value, choices).rstrip()

@@ -30,8 +30,7 @@ class Report:
     """
 
     dirs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Bundles, stores, directories that hold bundles at any depth, reports as JSON, or directories of reports. A report of a
-    bundle that is there too adds what it measured; any other is a row of its own."""
+    """Bundles, stores, reports (JSON), or directories that hold them. A report of a given bundle adds what it measured."""
     protocol: str = "three-check"
     """Verdict policy: three-check, three-check/1.0 or four-diagnostic."""
     json: Path | None = None

@@ -68,7 +68,7 @@ class List:
         lines += [f"{key[:10]:<10}  failed: {printable(f['message'])}" for key, f in failures.items()]
         bad = sum(bool(r["problem"]) for r in rows)
         lines.append(
-            f"{len(rows) - bad} runs"
+            f"{len(rows) - bad} run{'s' * (len(rows) - bad != 1)}"
             + (f", {bad} unusable" if bad else "")
             + (f", {len(failures)} failed" if failures else "")
         )
@@ -145,7 +145,7 @@ class Export:
     """
 
     store: Path
-    """Directory of the store (a table: or of an archive)."""
+    """Directory of the store; for a table, an archive will do."""
     out: Path | None = None
     """File to write (default: standard output; parquet needs a file)."""
     format: Literal["csv", "json", "parquet", "archive"] = "csv"
@@ -162,7 +162,7 @@ class Export:
                 raise CreditscopeError("an archive is a directory; name it with --out")
             store = _store(self.store)
             written = write_archive(store, [r["hash"] for r in store.rows() if not r["problem"]], self.out)
-            print(f"{len(written)} runs in {self.out}")
+            print(f"{len(written)} run{'s' * (len(written) != 1)} in {self.out}")
             return 0
         rows: list[dict[str, Any]] = [{c: r[c] for c in SHOWN} for r in open_source(self.store).rows()]
         if self.format == "parquet":

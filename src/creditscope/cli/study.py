@@ -70,7 +70,9 @@ class Plan:
         p = plan(left, store, self.workers, self.data_dir)
         duration = f"{p.hours:.1f} hours" if p.hours >= 1 else f"{60 * p.hours:.1f} minutes"
         done = len(specs) - len(left) + p.done
-        print(f"{self.name} ({self.preset}): {len(specs)} runs, {done} done, {len(specs) - done} left")
+        print(
+            f"{self.name} ({self.preset}): {len(specs)} run{'s' * (len(specs) != 1)}, {done} done, {len(specs) - done} left"
+        )
         print(f"about {duration} on {p.workers} workers; disk {p.bytes / 2**20:.0f} MB")
         print(f"(calibration: {p.calibration})")
         return 0
@@ -108,7 +110,7 @@ class Run:
     address: str | None = None
     """Address of a Ray cluster or of a Dask scheduler (default: a local one)."""
     timeout: float | None = None
-    """Minutes after which a run of the local executor counts as hung: stopped, recorded, taken up by the next command."""
+    """Minutes after which a run of the local executor counts as hung. It is stopped and recorded; the next command retries it."""
     slurm_partition: str | None = None
     """SLURM partition."""
     slurm_account: str | None = None
@@ -155,7 +157,9 @@ class Run:
             store.write_plan(get_study(name).name, self.preset, [s.hash for s in found])
         console = Console(stderr=True)
         done = sum(store.has(s) for s in specs)
-        console.print(f"{len(specs)} runs, {done} done already; store {store.root}", soft_wrap=True)
+        console.print(
+            f"{len(specs)} run{'s' * (len(specs) != 1)}, {done} done already; store {store.root}", soft_wrap=True
+        )
         if done == len(specs) and all(_whole(store, s) for s in specs):
             return _finish(self, store, len(specs), len(specs), 0)
         executor = make_executor(
@@ -186,7 +190,7 @@ class Run:
 
 @dataclass
 class Status:
-    """Done, running, failed and time left of every study that was started on a store.
+    """How far the studies of a store are: runs done, running and failed, and the time left.
 
     Example: creditscope study status --store runs/store
     """
@@ -247,7 +251,7 @@ class Show:
     html: bool = False
     """As an HTML table."""
     data_dir: Path | None = None
-    """Where the CIFAR files are (studies of level full measure when they are shown first)."""
+    """Where the CIFAR files are (a study of level full is measured when you first show it)."""
 
     def execute(self) -> int:
         from creditscope.studies.catalogue import get_study

@@ -68,7 +68,14 @@ Settings: Any = make_dataclass(
         ("config", _path("YAML file with any of the settings below; flags win over it.", "none"), None),
         ("data_dir", _path("Where the CIFAR files are.", "the cache, else download"), None),
         ("device", Annotated[str, tyro.conf.arg(metavar="DEVICE", help=DEVICE)], "cpu"),
-        ("option", Annotated[tuple[str, ...], tyro.conf.arg(help="Settings of the credit rule, as NAME=VALUE.")], ()),
+        (
+            "option",
+            Annotated[
+                tuple[str, ...],
+                tyro.conf.arg(help="Settings of the credit rule, as NAME=VALUE.", help_behavior_hint=""),
+            ],
+            (),
+        ),
         *((name, _flag(name), None) for name in SPEC_FIELDS),
     ],
 )

@@ -17,6 +17,9 @@ from creditscope.display import Shown
 GROUP = 128
 """Samples per group wherever a fact needs batches (stability, intervals): the batch size that papers quote."""
 
+COSINE_ROUNDING = 1e-8
+"""A mean cosine this close to 1 is 1 to round-off: vectors that differ by 1e-4 of their length in float32 reach it."""
+
 
 def batch_mean(per_sample: float, batch: int = GROUP) -> float:
     """‖g‖ of one sample's own loss, as a loss that is averaged over a batch of this size shows it."""
@@ -143,6 +146,11 @@ class Alignment(Fact):
     @property
     def counting_layers(self) -> tuple[int, ...]:
         return tuple(range(len(self.mean))) if self.counting is None else self.counting
+
+    @property
+    def equal_to_gradient(self) -> tuple[int, ...]:
+        """Layers that count and whose credit points along the reference to round-off, in every sample."""
+        return tuple(k for k in self.counting_layers if (self.mean[k] or 0.0) > 1 - COSINE_ROUNDING)
 
     @property
     def layers_behind(self) -> str:

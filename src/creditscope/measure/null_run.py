@@ -50,7 +50,7 @@ class NullRun(Fact):
         """One line: the null, the margin with its interval, and what it decides."""
         unit = " pp" if self.metric == ACCURACY else ""
         mean = math.fsum(self.values) / len(self.values)
-        told = f"null over {len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}: {self.metric} {mean:.4g}"
+        told = f"null over {len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}: {self.metric} {mean:.3g}"
         if self.margin is None:
             return told
         told += f"; trained blocks are better by {self.margin:.3g}{unit}"

@@ -134,7 +134,7 @@ def profile_of_states(
         for name in ("x", "twin"):
             if (getattr(known, name) is None) != (getattr(held.first, name) is None):
                 raise CreditscopeError(
-                    f"{name!r} is given in one of the data to fit and the data to test only; give it in both, or in neither"
+                    f"{name!r} is given for the fit data or the test data alone; give it for both, or for neither"
                 )
         why = "the raw input was not given" if known.x is None else reader.refuses(known.x)
         if known.twin is None:
@@ -556,7 +556,7 @@ def _require_apart(fit: _Source | _Recorded, test: _Source | _Recorded, classes:
     if fit.samples == test.samples:
         raise CreditscopeError("fit_batches and test_batches hold the same samples; test the readouts on held-out ones")
     if not classes.met:
-        raise CreditscopeError("no label of test_batches is one of fit_batches; give data of one task")
+        raise CreditscopeError("test_batches and fit_batches have no label in common; give data of one task")
 
 
 def _profile(

@@ -329,9 +329,9 @@ class GradientCheck:
         for layer, error in enumerate(best):
             if error is not None and error > tolerance:
                 raise CreditscopeError(
-                    f"g_{layer} is not the gradient of the loss ({_where(stream, layer)}): it is off a finite difference by a "
-                    f"relative {error:.2g}. A layer or a hook has a backward pass of its own; diagnose an ordinary network of "
-                    "the same weights (credit_from_grads makes the method's backward pass the credit)"
+                    f"g_{layer} is not the gradient of the loss ({_where(stream, layer)}): it differs from a finite "
+                    f"difference by a relative {error:.2g}. A layer or a hook has a backward pass of its own; diagnose an "
+                    "ordinary network of the same weights (credit_from_grads makes the method's backward pass the credit)"
                 )
         return best
 

@@ -348,8 +348,8 @@ def _require_clean(inputs: Any, logits: Tensor) -> None:
     hurt = ~logits.reshape(len(logits), -1).isfinite().all(1)
     if bool(bad.any()) and bool((hurt <= bad).all()):
         raise CreditscopeError(
-            f"the inputs of {int(bad.sum())} of {len(bad)} samples of a batch hold NaN or Inf, and so do their logits: nothing "
-            "follows about the network; clean the batches"
+            f"the inputs of {int(bad.sum())} of {len(bad)} samples of a batch hold NaN or Inf, and so do their logits: this "
+            "says nothing about the network; clean the batches"
         )
 
 

@@ -44,7 +44,7 @@ def audit(evidence: Evidence) -> Answer:
     nulls = [n for n in evidence.neighbours if n.spec.frozen and n.spec.dataset == spec.dataset]
     for n in nulls:
         if n.spec.hash == matched:
-            return clear(f"the matched null {n.path.name} is beside it: same rule, recipe and seed")
+            return clear(f"the matched null is beside it ({n.path.name}): same rule, recipe and seed")
     if not nulls:
         return unknown("no frozen-blocks null is beside it")
     wanted = spec.null("matched").model_dump()

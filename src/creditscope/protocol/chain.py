@@ -10,7 +10,7 @@ from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import Check, Judgement, chosen_margin
 from creditscope.protocol.policies import Verdict
 from creditscope.protocol.strategies import STRATEGIES, Case, Decision
-from creditscope.protocol.wording import other_reading, signed
+from creditscope.protocol.wording import number, other_reading, signed
 
 EVIDENCE = ("temporal", "intervention", "cross-architecture")
 """Kinds of evidence on which mode it is; each is one sentence, from a study."""
@@ -59,7 +59,7 @@ def _claim(facts: Facts, headline_acc: tuple[float, ...], n_test: int | None) ->
     parts = []
     if stated:
         seeds = len(stated)
-        parts.append(f"accuracy {sum(stated) / seeds:.4g}" + (f" (mean over {seeds} seeds)" if seeds > 1 else ""))
+        parts.append(f"accuracy {number(sum(stated) / seeds)}" + (f" (mean over {seeds} seeds)" if seeds > 1 else ""))
     if gamma is None:
         parts.append("Γ was not measured")
     else:

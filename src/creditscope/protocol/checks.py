@@ -198,7 +198,7 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
         if margin.from_evaluation and not earned:
             interval, kind = None, "point comparison"
         convention = f"null: {margin.null}; {kind}"
-        difference = f"accuracy {margin.accuracy:.4g} - frozen blocks {margin.null_accuracy:.4g}"
+        difference = f"accuracy {number(margin.accuracy)} - frozen blocks {number(margin.null_accuracy)}"
         answer = _answer(value, interval, lambda pp: pp < needed)
         if not all(math.isfinite(v) for v in (value, *(interval or ()))):
             answer = "fail"

@@ -8,7 +8,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.measure.binomial import evaluation
 from creditscope.measure.facts import Claim, Evaluation, Facts
 from creditscope.protocol.intervals import accuracy_interval
-from creditscope.protocol.wording import between
+from creditscope.protocol.wording import between, number
 
 SLACK = 0.05
 """How far a network may lie from one stated number that may be a mean over seeds."""
@@ -89,11 +89,11 @@ def reaches_chance(facts: Facts, passing: bool = False) -> str:
         if claim.other_data or seen.low > chance or (claim.accuracy <= seen.high and not passing):
             return ""
         return (
-            f"this network has {seen.accuracy:.4g} on the {seen.n:,} evaluation samples (99.9 % interval "
+            f"this network has {number(seen.accuracy)} on the {seen.n:,} evaluation samples (99.9 % interval "
             f"{between((seen.low, seen.high))}), which reaches chance {chance:.3g} (1/{seen.n_classes}{share}): what is measured "
             "on it says nothing about a network that has learned"
         )
     return (
-        f"the accuracy {claim.accuracy:.4g} {between((claim.low, claim.high))} ({claim.interval}) reaches chance "
+        f"the accuracy {number(claim.accuracy)} {between((claim.low, claim.high))} ({claim.interval}) reaches chance "
         f"{chance:.3g} (1/{seen.n_classes}{share}): nothing was learned that depth could have helped"
     )

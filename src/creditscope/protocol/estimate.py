@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from creditscope.measure.facts import Facts
+from creditscope.measure.facts import DepthMargin, Facts
 from creditscope.protocol.wording import signed_pp
 
 NETWORKS, WRONG_SIDE = 196, 9
@@ -15,8 +15,32 @@ CALIBRATION = (
     f"in {WRONG_SIDE} of {NETWORKS} networks with a trained null the estimate was on the wrong side of the threshold"
 )
 
+MARGIN_ABOVE = (2.375, 2.05, 1.975, 1.5, 1.25, 1.225, 1.15, 1.1, 1.05)
+MARGIN_BELOW = (14.275, 11.175, 8.65, 8.55, 8.54, 8.45, 7.55, 7.15, 6.75)
+"""The nine largest distances (pp, 5 % of these networks) of the margin above its estimate, and below it."""
+
 
 def estimate(facts: Facts) -> str:
     """ "estimate -5.6 pp from the checkpoint"; "" where there is none."""
     margin = None if facts.profile is None else facts.profile.margin
     return "" if margin is None else f"estimate {signed_pp(margin.pp)} pp from the checkpoint"
+
+
+def disagreement(facts: Facts, margin: DepthMargin, needed: float) -> str:
+    """Estimate and trained null where they lie on different sides of the threshold and their intervals do not meet; else ""."""
+    found = None if facts.profile is None else facts.profile.margin
+    if found is None or (margin.margin_pp < needed) == (found.pp < needed):
+        return ""
+    low, high = (margin.margin_pp if end is None else end for end in (margin.low_pp, margin.high_pp))
+    if low <= found.high_pp and found.low_pp <= high:
+        return ""
+    above = margin.margin_pp > found.pp
+    distance = abs(margin.margin_pp - found.pp)
+    further = sum(seen >= distance for seen in (MARGIN_ABOVE if above else MARGIN_BELOW))
+    interval = "" if margin.low_pp is None else f" [{signed_pp(low)}, {signed_pp(high)}]"
+    return (
+        f"D3 and the depth profile disagree: {signed_pp(margin.margin_pp)}{interval} pp over the trained null, but "
+        f"{signed_pp(found.pp)} [{signed_pp(found.low_pp)}, {signed_pp(found.high_pp)}] pp estimated from the checkpoint. "
+        f"Check that the null was trained by the same recipe: {further}{' or more' if further == len(MARGIN_ABOVE) else ''} of "
+        f"{NETWORKS} calibrated networks have a margin as far {'above' if above else 'below'} the estimate"
+    )

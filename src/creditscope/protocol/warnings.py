@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import Check, chosen_margin
+from creditscope.protocol.estimate import disagreement
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.protocol.wording import compared, number, signed
 
@@ -30,6 +31,7 @@ def warnings_for(
         *_proof(facts),
         *_lone_checks(checks, decided),
         *concentration,
+        *_equal_to_gradient(facts),
         *_aggregations(facts),
         *_clamp(facts),
         *_dtype(facts, thresholds),
@@ -98,6 +100,21 @@ def _concentration(facts: Facts, thresholds: DiagnosticThresholds) -> Iterator[s
         )
 
 
+def _equal_to_gradient(facts: Facts) -> Iterator[str]:
+    """Layers where the credit turned out to be the gradient, though the rule does not say so (a callable, arrays)."""
+    if facts.alignment is None or facts.concentration is None:
+        return
+    means, counting = facts.alignment.mean, facts.alignment.counting_layers
+    equal = [k for k in facts.alignment.equal_to_gradient if k not in facts.concentration.exact_layers]
+    if not equal:
+        return
+    named = ("layer " if len(equal) == 1 else "layers ") + ", ".join(map(str, equal))
+    rest = [means[k] for k in counting if k not in (*equal, *facts.concentration.exact_layers)]
+    known = [cosine for cosine in rest if cosine is not None]
+    without = f"Γ without such layers is {signed(sum(known) / len(known))}" if known else "no other layer has a cosine"
+    yield f"{named}: the credit equals the BP gradient to round-off (cosine 1); {without}"
+
+
 def _aggregations(facts: Facts) -> Iterator[str]:
     fact = facts.aggregate
     if fact is None or not fact.sign_flips:
@@ -137,7 +154,7 @@ def _claim(facts: Facts) -> Iterator[str]:
     if facts.claim is None:
         return
     if facts.claim.other_data:
-        seen = "" if facts.evaluation is None else f" (accuracy {facts.evaluation.accuracy:.4g} there)"
+        seen = "" if facts.evaluation is None else f" (accuracy {number(facts.evaluation.accuracy)} there)"
         yield f"the stated accuracy is of other data than the evaluation batches{seen}: the two are not compared"
     elif facts.evaluation is None:
         yield "the labels are no classes: the stated accuracy could not be compared with the evaluation batches"
@@ -152,11 +169,14 @@ def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iter
     elif margin.null != "matched":
         yield f"D3 uses the `{margin.null}` null: no matched null was given"
     if margin.n == 1:
-        how = "a point comparison without an interval" if margin.low_pp is None else margin.interval
+        kind = margin.interval.replace(", this network only", "")
+        how = "a point comparison without an interval" if margin.low_pp is None else f"interval: {kind}"
         yield f"D3 speaks of this network only: n = 1 ({how})"
     elif margin.low_pp is None:
         yield f"D3 is a point comparison without an interval: {margin.n} networks against one null"
     needed = thresholds.frozen_acc_margin_pp
+    if check.value is not None and (apart := disagreement(facts, margin, needed)):
+        yield apart
     for other in facts.depth.margins:
         below = other.margin_pp < needed
         if other is not margin and check.value is not None and below != (check.value < needed):

@@ -10,10 +10,8 @@ READINGS_DIFFER = 0.02
 
 def number(value: float, digits: int = 3) -> str:
     """`value` with `digits` significant digits; grouped thousands up to a million, scientific beyond and below .001."""
-    if value == 0 or not 1e-3 <= abs(value) < 1e6:
-        return f"{value:.{digits}g}"
     text = f"{value:,.{digits}g}"
-    return text if "e" not in text else f"{value:,.0f}"
+    return text if "e" not in text or not 1 <= abs(value) < 1e6 else f"{float(text):,.0f}"
 
 
 def compared(value: float, threshold: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from creditscope.render.numbers import num
 
@@ -29,6 +30,8 @@ class Series:
     """The spread is a band around the line, not a bar at each mark."""
     labels: Sequence[str] = ()
     """What each mark is, where they are things of their own: then none is left out."""
+    role: Literal["", "gradient", "random"] = ""
+    """A control has the same colour in every figure: the exact gradient, or what is random."""
 
     def interval(self, k: int) -> tuple[float, float] | None:
         """The two ends of the k-th spread, where they are finite."""
@@ -53,6 +56,8 @@ class Event:
 
     x: float
     label: str
+    mark: str
+    """What stands at the line: a word, so that neighbours do not cover each other."""
 
 
 @dataclass(frozen=True)

@@ -10,22 +10,23 @@ from creditscope.pitfalls.base import Answer, Pitfall
 from creditscope.render.document import Block, Heading, Items, Paragraph, Table, clip
 
 QUESTIONS = {
-    1: "Was every norm taken per sample over its features, and not over a whole tensor or with a wrong axis?",
-    2: "Was the reference large enough that the eps of the cosine did not clamp it?",
-    3: "Was the reference gradient computed in a dtype that holds it (float32, bfloat16), not in float16?",
+    1: "Was every norm taken per sample over its features, not over a whole tensor or along a wrong axis?",
+    2: "Was the reference gradient large enough that the eps of the cosine did not clamp it?",
+    3: "Was the reference gradient computed in a dtype that can hold it (float32, bfloat16), not in float16?",
     4: "Was Γ compared with the same rule under redrawn feedback (fresh-B null)?",
-    5: "Is it said how Γ was aggregated over layers and samples, and would another way give the same?",
+    5: "Does the paper say how Γ was averaged over layers and samples, and would another average agree?",
     6: "Are the cosines shown layer by layer, so that one layer cannot carry the average?",
-    7: "Were feedback matrices and auxiliary networks saved, and was Γ measured with those that were trained?",
+    7: "Were feedback matrices and auxiliary networks saved, and was Γ measured with the trained ones?",
     8: "Were credit and reference taken on the same samples?",
     9: "Does every comparison use a baseline of the same recipe and seed, trained by the same rule?",
     10: "Were credit and reference taken in the same mode (eval), not one in train and one in eval mode?",
-    11: "Were the norms of the hidden states taken raw, before any normalisation?",
-    12: "Is there a null control: the same network with blocks that stay at their random initialisation?",
-    13: "Is the reduction of the loss said, so that ‖g‖ does not change with the evaluation batch?",
-    14: "Were zero gradients counted out instead of being scored as 0 or 1?",
+    11: "Were the norms of the hidden states taken before any normalisation?",
+    12: "Is there a null control: the same network with blocks that stay at their random start?",
+    13: "Does the paper say whether the loss is a sum or a mean over the batch?",
+    14: "Were zero gradients left out, not scored as 0 or 1?",
     15: "Are all seeds reported that were run, with none selected?",
 }
+"""`docs/review.md` asks the same, with a reason for each."""
 State = Literal["answered", "found", "author"]
 SHOWN = 4
 """Runs named in an answer; the others are counted."""
@@ -83,13 +84,12 @@ def checklist(audited: Sequence[Audited]) -> list[Line]:
         n = len(audited)
         if found:
             state: State = "found"
-            text = f"Pitfall met in {len(found)} of {n} networks: {_told(found)}"
+            text = f"Pitfall met{f' in {len(found)} of {n} networks' if n > 1 else ''}: {_told(found)}"
             text += f"; to be answered by the author for {len(open_)}: {_told(open_)}" if open_ else ""
         elif open_:
             state = "author"
-            text = (
-                f"To be answered by the author: the files cannot tell for {len(open_)} of {n} networks ({_told(open_)})"
-            )
+            which = f" for {len(open_)} of {n} networks" if n > 1 else ""
+            text = f"To be answered by the author: the files cannot tell{which} ({_told(open_)})"
             text += f"; clear in {len(good)}" if good else ""
         else:
             state, text = "answered", f"Clear in all {n}: {_told(good)}" if n > 1 else f"Clear: {_told(good)}"

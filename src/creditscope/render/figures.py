@@ -78,7 +78,7 @@ def layer_panels(facts: Facts, limits: DiagnosticThresholds) -> list[Panel]:
     if (b := facts.fresh_b) is not None and b.trained is not None:
         draws = [v for v in b.draws if v is not None]
         series_b = [Series("trained feedback", [b.trained], (), [0], line=False)]
-        series_b.append(Series("redrawn feedback", draws, (), [1] * len(draws), line=False))
+        series_b.append(Series("redrawn feedback", draws, (), [1] * len(draws), line=False, role="random"))
         convention = f"layers {', '.join(map(str, b.layers))}, {b.n_samples} samples"
         title = "fresh-B null: deep mean cosine"
         made.append(
@@ -103,8 +103,9 @@ def _floor(limits: DiagnosticThresholds, dtype: str) -> Level:
 
 
 def _kinds(credit: LayerMeans | None, reference: LayerMeans | None, random: LayerMeans | None) -> list[Series]:
-    kinds = (("credit a", credit), ("control a = g", reference), ("control random", random))
-    return [Series(name, m.mean) for name, m in kinds if m is not None]
+    made = [Series("credit a", credit.mean)] if credit else []
+    made += [Series("control a = g", reference.mean, role="gradient")] if reference else []
+    return [*made, *([Series("control random", random.mean, role="random")] if random else [])]
 
 
 def _null_band(facts: Facts) -> Band | None:
@@ -163,7 +164,7 @@ def _readouts(name: str, curves: Sequence[Sequence[Readout]], band: bool = False
         else:
             ends = [v for r in known for v in (r.low, r.high) if v is not None]
         spread.append((min(ends), max(ends)) if ends else None)
-    return Series(name, values, spread, range(len(values)), band=band)
+    return Series(name, values, spread, range(len(values)), band=band, role="random" if band else "")
 
 
 def epoch_panels(
@@ -173,14 +174,17 @@ def epoch_panels(
     by_epoch: dict[int, list[str]] = {}
     for check, epoch in fired:
         by_epoch.setdefault(epoch, []).append(check)
-    events = [Event(e, f"{' + '.join(checks)} first fired: epoch {e}") for e, checks in by_epoch.items()]
+    events = [
+        Event(e, f"{' + '.join(checks)} first fired: epoch {e}", " + ".join(checks)) for e, checks in by_epoch.items()
+    ]
+    dotted = "; dotted: a check first fires" if events else ""
     growth = limits.h_norm_explosion_ratio
 
     def chart(key: str, title: str, convention: str, values: Sequence[Any], **more: Any) -> Chart:
         return Chart(
             f"epoch-{key}",
             title,
-            convention,
+            convention + dotted,
             title,
             columns["epoch"],
             [Series(title, values)],

@@ -57,8 +57,9 @@ def functional_lines(facts: Facts) -> list[str]:
         blocks = ", ".join(num(g, 2) for g in t.growth_by_block)
         products = ", ".join(num(w) for w in t.weight_product)
         lines.append(
-            f"training: {len(t.train_loss)} epochs, train loss {signed(t.loss_decrease)} from first to last epoch; parameter "
-            f"growth ‖w - w_0‖/‖w_0‖ {num(t.growth, 2)}, by block {blocks}; ‖w1‖·‖w2‖ by block {products}"
+            f"training: {len(t.train_loss)} epoch{'s' * (len(t.train_loss) != 1)}, train loss {signed(t.loss_decrease)} "
+            f"from first to last epoch; parameter growth ‖w - w_0‖/‖w_0‖ {num(t.growth, 2)}, by block {blocks}; "
+            f"‖w1‖·‖w2‖ by block {products}"
         )
     return lines
 

@@ -9,7 +9,7 @@ import io
 import math
 import textwrap
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,13 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from creditscope.errors import CreditscopeError
 from creditscope.files import write_atomic
-from creditscope.render.charts import Chart, Dots, Matrix, Panel, Series, missing, summary, usable
+from creditscope.render.charts import Chart, Dots, Level, Matrix, Panel, Series, missing, summary, usable
 from creditscope.render.numbers import num, printable
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 """Okabe and Ito."""
+ROLES = {"gradient": 2, "random": 3}
+"""The style of a control; no other series of its figure has it."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 STYLES = ("-", "--", "-.", ":")
 RULE, GREY, GRID = "#9b1420", "#6e7781", "#d8dee4"
@@ -188,22 +190,24 @@ def short(name: str, letters: int = 34) -> str:
 
 
 def _chart(made: Drawing, axes: Axes, chart: Chart) -> None:
-    for k, series in enumerate(chart.series):
-        _series(made, axes, chart, series, k)
+    roles = {ROLES[series.role] for series in chart.series if series.role}
+    free = (k for k in count() if k not in roles)
+    for series in chart.series:
+        _series(made, axes, chart, series, ROLES[series.role] if series.role else next(free))
     if chart.band and not chart.log:
-        b = chart.band
-        axes.fill_between([b.first - 0.3, b.last + 0.3], b.low, b.high, color=COLOURS[3], alpha=0.22, lw=0)
+        b, colour = chart.band, COLOURS[ROLES["random"]]
+        axes.fill_between([b.first - 0.3, b.last + 0.3], b.low, b.high, color=colour, alpha=0.22, lw=0)
     if chart.zero and not chart.log:
         axes.axhline(0, color=GREY, lw=0.8, zorder=0.9)
-    for k, level in enumerate(chart.levels):
-        _level(axes, level.value, level.label, left=k % 2 == 1)
+    for level in chart.levels:
+        axes.axhline(level.value, color=RULE, ls="--", lw=0.9)
     if chart.log:
-        log_scale(axes, "y")  # last: thresholds are in view
-    for event in chart.events:
+        log_scale(axes, "y")  # thresholds are in view
+    for k, event in enumerate(sorted(chart.events, key=lambda e: e.x)):
         axes.axvline(event.x, color=GREY, ls=":", lw=1)
-        left = event.x > (min(chart.xs) + max(chart.xs)) / 2
+        left = k == 0  # the first to the left of its line, the others to the right
         axes.annotate(
-            short(event.label, 40), (event.x, 1), (-3 if left else 3, -2), xycoords=("data", "axes fraction"),
+            event.mark, (event.x, 1), (-3 if left else 3, -2), xycoords=("data", "axes fraction"),
             textcoords="offset points", fontsize=6.5, color=GREY, ha="right" if left else "left", va="top",
         )  # fmt: skip
     axes.set_xlabel(short(chart.x))
@@ -219,9 +223,11 @@ def _chart(made: Drawing, axes: Axes, chart: Chart) -> None:
         axes.axvline(0, color=GREY, lw=0.8, zorder=0.9)
     if not chart.log:
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=chart.flip))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}".replace("e-0", "e-")))
     if chart.flip:
         axes.invert_yaxis()
+    for k, level in enumerate(chart.levels):
+        _level(made, axes, chart, level, left=k % 2 == 1)
 
 
 def _series(made: Drawing, axes: Axes, chart: Chart, series: Series, k: int) -> None:
@@ -251,11 +257,29 @@ def _series(made: Drawing, axes: Axes, chart: Chart, series: Series, k: int) -> 
         axes.plot(*zip(*rings, strict=True), "o", ms=9, mfc="none", mec=look["color"], label="_")
 
 
-def _level(axes: Axes, value: float, label: str, left: bool) -> None:
-    axes.axhline(value, color=RULE, ls="--", lw=0.9)
+def _level(made: Drawing, axes: Axes, chart: Chart, level: Level, left: bool) -> None:
+    """The label of a threshold: above or below its line, at the end where it covers the fewest marks and lines."""
+    label, box = short(level.label, 44), axes.get_position()
+    wide = 3.9 * len(label) / (72 * made.get_figwidth() * box.width)  # of the panel; letters of 6.5 points
+    high = 11 / (72 * made.get_figheight() * box.height)
+    into = axes.transData + axes.transAxes.inverted()
+    line = float(into.transform((0, level.value))[1])
+    drawn = []
+    for series in chart.series:
+        marks = [into.transform((x, v)) for x, v in chart.points(series) if v is not None and usable(v, chart.log)]
+        for a, b in zip(marks, [*marks[1:], *marks[-1:]], strict=True):
+            drawn += [a + (b - a) * share for share in (0.0, 0.25, 0.5, 0.75)]
+
+    def covered(place: tuple[bool, bool]) -> int:
+        at_left, below = place
+        rise = [(line - y if below else y - line) for x, y in drawn if (x if at_left else 1 - x) < wide]
+        return sum(-high / 3 < y < high for y in rise) + 99 * (below and line < high)
+
+    at_left, below = min(((left, False), (left, True), (not left, False), (not left, True)), key=covered)
     axes.annotate(
-        short(label, 44), (0 if left else 1, value), (2 if left else -2, 1.5), xycoords=("axes fraction", "data"),
-        textcoords="offset points", fontsize=6.5, color=RULE, ha="left" if left else "right", va="bottom",
+        label, (0 if at_left else 1, level.value), (2 if at_left else -2, -1.5 if below else 1.5),
+        xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=6.5, color=RULE,
+        ha="left" if at_left else "right", va="top" if below else "bottom",
     )  # fmt: skip
 
 

@@ -21,11 +21,11 @@ SENTENCES = {
     "no runs": "no finished runs",
     # what is said of audited groups
     "reported": "protocol {protocols}; {seeds:given}in brackets: credit_norm; credit_site is input where no site is named; "
-    "accuracy: mean ± sample standard deviation over seeds, final checkpoint; Γ: mean over the measurable layers whose credit "
-    "trains something of the mean per-sample cosine ({cosine}), mean over seeds; S1 accepts where accuracy is above chance and "
-    "Γ > 0, however small; growth and ‖g_L‖: smallest to largest over seeds; ‖g_L‖ is the mean per-sample norm divided by 128 "
-    "(batch-mean convention); {samples} evaluation samples, {dtype}; margins in percentage points with 95 % interval "
-    "({intervals:or=no null})",
+    "accuracy: mean ± sample standard deviation over seeds, final checkpoint; Γ: per-sample cosine ({cosine}), "
+    "averaged over samples, over the layers whose credit trains something, and over seeds; S1 accepts where accuracy is above "
+    "chance and Γ > 0, however small; growth and ‖g_L‖: smallest to largest over seeds; ‖g_L‖ is the mean per-sample norm "
+    "divided by 128 (batch-mean convention); {samples} evaluation samples, {dtype}; margins in percentage points with 95 % "
+    "interval ({intervals:or=no null})",
     "judged by": "{policy}",
     "judged by another": "{policy} ({labels:list}, as it was given)",
     "seeds of": "{label}: {seeds:list}",
@@ -97,9 +97,9 @@ SENTENCES = {
     "ladder convention": "{networks:list}; 0 = frozen-blocks null trained by the same rule; mean ± sample standard deviation "
     "over seeds; a gain is over the seeds that both rungs have (in brackets: paired 95 % t-interval); best: the largest mean",
     "takes away": "; taken away first by block {blocks:list}",
-    "profile of": "{method}: the readout of h_L is {margin:+1} pp above that of the twin ({networks} networks){loss}",
+    "profile of": "{method}: the readout of h_L is {margin:+1} pp above that of the twin (networks: {networks}){loss}",
     "profile convention": "{networks:list}; closed-form ridge readouts fitted on the training data, accuracy on the test "
-    "data; twin: blocks re-initialised, embedding kept; {missing} networks without a profile (`runs measure` adds it)",
+    "data; twin: blocks re-initialised, embedding kept; without a profile: {missing} (`runs measure` adds it)",
     "random-target": "without any signal, ‖h_L‖ grows more than {factor:g}-fold under {grew:count} of {rules} rules "
     "({grew:names})",
     "random-target convention": "labels redrawn for every batch; mean over samples, geometric mean over seeds",
@@ -156,7 +156,7 @@ REACHES = {
 """The claimed accuracy against the audited one."""
 STATUSES = {
     "pass": "no audited failure found",
-    "fail": "needs walk-back",
+    "fail": "claim not supported (needs walk-back)",
     "inconsistent": "inconsistent: the stated accuracy is not the network's",
     "inconclusive": "inconclusive",
     "mixed": "seeds disagree",

@@ -318,7 +318,7 @@ def shape(s: RunSpec) -> str:
 
 def length(s: RunSpec) -> str:
     schedule = "" if s.schedule_epochs == s.epochs else f" of a schedule of {s.schedule_epochs}"
-    return f"{s.epochs} epochs{schedule}"
+    return f"{s.epochs} epoch{'s' * (s.epochs != 1)}{schedule}"
 
 
 def network_and_seed(s: RunSpec) -> str:
