@@ -222,16 +222,7 @@ def find_bundles(paths: Iterable[str | Path], on_error: Callable[[str], None] | 
     """
     found: dict[Path, Bundle] = {}
     for path in map(Path, paths):
-        if not path.is_dir():
-            raise CreditscopeError(f"{path} is not a directory; give bundles or directories that hold bundles")
-        inside = (
-            [path]
-            if is_bundle(path)
-            else sorted(p for p in path.iterdir() if not p.name.startswith(".") and is_bundle(p))
-        )
-        if not inside:
-            raise CreditscopeError(f"{path} holds no bundle; `creditscope train --out {path}/NAME` makes one")
-        for p in inside:
+        for p in bundles_at(path):
             try:
                 found.setdefault(p.resolve(), load_bundle(p))
             except CreditscopeError as error:
@@ -239,3 +230,15 @@ def find_bundles(paths: Iterable[str | Path], on_error: Callable[[str], None] | 
                     raise
                 on_error(str(error))
     return list(found.values())
+
+
+def bundles_at(path: Path) -> list[Path]:
+    """The bundle at `path`, or the bundles directly inside it; none is an error."""
+    if not path.is_dir():
+        raise CreditscopeError(f"{path} is not a directory; give bundles or directories that hold bundles")
+    if is_bundle(path):
+        return [path]
+    inside = sorted(p for p in path.iterdir() if not p.name.startswith(".") and is_bundle(p))
+    if not inside:
+        raise CreditscopeError(f"{path} holds no bundle; `creditscope train --out {path}/NAME` makes one")
+    return inside
