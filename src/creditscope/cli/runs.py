@@ -64,7 +64,7 @@ class List:
                 f"{r['hash'][:10]:<10}  {name:<{label}}  {r['dataset']:<10} {network:<{arch}} {r['width']:>4} {r['depth']:>3} "
                 f"{epochs:>{length}} {r['seed']:>6} {r['accuracy']:>8.3f}  {num(r['growth'])}"
             )
-        failures = source.failures() if isinstance(source, Store) else {}
+        failures = source.failures()
         lines += [f"{key[:10]:<10}  failed: {printable(f['message'])}" for key, f in failures.items()]
         bad = sum(bool(r["problem"]) for r in rows)
         lines.append(
@@ -95,22 +95,18 @@ class Show:
 
         store = open_source(self.store)
         key = store.find(self.run)
-        if isinstance(store, Archive):
-            run = store.read(key)
-            report, judgement = judged(store, key)
-            print(f"run {key}\nfile {run.path}\ntrained by {command(run.spec)}\n{judgement}\n")
-            print(report)
-            return 0
         if key in (failures := store.failures()):
             print(f"run {key} failed: {printable(failures[key]['message'])}")
             for line in str(failures[key]["traceback"]).splitlines():
                 print(f"  {printable(line)}")
             return 0
-        bundle = store.bundle(key)
+        run = store.read(key)
         report, judgement = judged(store, key)
-        print(f"run {key}\nbundle {bundle.path}")
-        print(f"spec {json.dumps(bundle.spec.model_dump(), sort_keys=True)}\n{judgement}\n")
-        print(report)
+        if isinstance(store, Archive):
+            where = f"file {run.path}\ntrained by {command(run.spec)}"
+        else:
+            where = f"bundle {run.path}\nspec {json.dumps(run.spec.model_dump(), sort_keys=True)}"
+        print(f"run {key}\n{where}\n{judgement}\n\n{report}")
         return 0
 
 
