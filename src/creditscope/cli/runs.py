@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import sys
@@ -149,7 +148,9 @@ class Export:
     per run (everything but the weights), which `study show` reads like a store."""
 
     def execute(self) -> int:
+        from creditscope.cli.template import put
         from creditscope.files import plain, write_atomic
+        from creditscope.render.tables import csv_text
         from creditscope.runs.archive import open_source, write_archive
         from creditscope.runs.store import SHOWN
 
@@ -176,15 +177,8 @@ class Export:
         if self.format == "json":
             text = json.dumps(plain(rows), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         else:
-            table = io.StringIO()
-            writer = csv.DictWriter(table, SHOWN, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows({k: _inert(v) for k, v in row.items()} for row in rows)
-            text = table.getvalue()
-        if self.out:
-            write_atomic(self.out, text.encode())
-        else:
-            sys.stdout.write(text)
+            text = csv_text(SHOWN, rows)
+        put(text, self.out)
         return 0
 
 
@@ -309,8 +303,3 @@ def _store(path: Path) -> Store:
 
 def _difference(d: Any) -> str:
     return f"{d.what}: {d.recorded} recorded, {d.here} here"
-
-
-def _inert(value: Any) -> Any:
-    """Text that a spreadsheet would take for a formula gets a quote in front."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
