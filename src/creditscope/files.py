@@ -90,6 +90,14 @@ def claim_directory(root: Path, marker: str, content: bytes, what: str, own: Col
     write_atomic(path, content)
 
 
+def make_directory(path: Path, fault: str, advice: str = "", parents: bool = True) -> None:
+    """Make it where it is not there; `fault` begins and `advice` ends the line that says why it cannot be made."""
+    try:
+        path.mkdir(parents=parents, exist_ok=True)
+    except OSError as error:
+        raise CreditscopeError(f"{fault}: {error.strerror or error}{advice}") from None
+
+
 @contextmanager
 def locked(path: Path, busy: CreditscopeError, wait: float = 0.2) -> Iterator[None]:
     """Hold the lock file `path`; the lock ends with its process, however that ends, and the file goes with the lock.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from creditscope.errors import CreditscopeError
-from creditscope.files import dump_json, dump_line, locked, read_json, write_atomic
+from creditscope.files import dump_json, dump_line, locked, make_directory, read_json, write_atomic
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport, make_report, stored_certificate
 from creditscope.runs.record import NotMeasured, Record, facts_of, records_of
@@ -158,10 +158,7 @@ def command(spec: RunSpec) -> str:
 
 def write_archive(store: Store, hashes: Iterable[str], out: Path) -> list[str]:
     """Write the finished runs among `hashes`; the runs and the studies that the archive has already stay."""
-    try:
-        (out / "runs").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CreditscopeError(f"cannot create the archive {out}: {error.strerror or error}") from None
+    make_directory(out / "runs", f"cannot create the archive {out}")
     busy = CreditscopeError(f"{out} is being written by another process; wait for it or stop it")
     with locked(out / f".{INDEX}.lock", busy, wait=60):  # the index is read, added to and written back
         return _write_archive(store, hashes, out)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from creditscope.errors import CreditscopeError
-from creditscope.files import claim_directory, dump_json, read_json, write_atomic
+from creditscope.files import claim_directory, dump_json, make_directory, read_json, write_atomic
 from creditscope.measure.facts import batch_mean
 from creditscope.training.bundle import SPEC, TRAJECTORY, Bundle, is_bundle, load_bundle
 from creditscope.training.spec import RunSpec
@@ -189,10 +189,7 @@ class Store:
 
     def _side(self, name: str) -> Path:
         path = self.root / name
-        try:
-            path.mkdir(exist_ok=True)
-        except OSError as error:
-            raise CreditscopeError(f"cannot write to the store {self.root}: {error.strerror or error}") from None
+        make_directory(path, f"cannot write to the store {self.root}", parents=False)
         return path
 
     # ---- index ----------------------------------------------------------------------------------------------------
