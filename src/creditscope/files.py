@@ -189,6 +189,16 @@ def read_json(path: Path, what: str) -> Any:
         ) from None
 
 
+def check_schema(version: Any, newest: int, where: object, whose: str) -> None:
+    """Refuse a file without a schema version, or of one that is not known yet; `whose`: "X has", "X is a store of"."""
+    if not isinstance(version, int) or version < 1:
+        raise CreditscopeError(f"{where} has schema_version {version!r}; a whole number from 1 is expected")
+    if version > newest:
+        raise CreditscopeError(
+            f"{whose} schema version {version} and this creditscope reads up to {newest}; upgrade creditscope"
+        )
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, str] | None = None) -> None:
     import safetensors.torch
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from creditscope.credit.base import trained_layers
 from creditscope.errors import CreditscopeError
@@ -36,29 +36,12 @@ Line = dict[str, Any]
 """One epoch of a trajectory."""
 
 
+Finished: TypeAlias = "Record | Bundle"
+"""A finished run: a record, or the bundle that it is read from."""
+
+
 class NotMeasured(CreditscopeError):
     """The facts of level full are not there, and nobody asked to measure them."""
-
-
-class Finished(Protocol):
-    """A finished run: a `Record`, or the `Bundle` that it is read from."""
-
-    @property
-    def spec(self) -> RunSpec: ...
-    @property
-    def path(self) -> Path: ...
-    @property
-    def accuracy(self) -> float: ...
-    @property
-    def n_test(self) -> int | None: ...
-    @property
-    def report(self) -> dict[str, Any]: ...
-    @property
-    def trajectory(self) -> list[Line]: ...
-    @property
-    def versions(self) -> dict[str, str]: ...
-    @property
-    def device(self) -> dict[str, Any]: ...
 
 
 def no_full(epoch: int | None) -> Facts:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from creditscope.errors import CreditscopeError
-from creditscope.files import claim_directory, dump_json, make_directory, read_json, write_atomic
+from creditscope.files import check_schema, claim_directory, dump_json, make_directory, read_json, write_atomic
 from creditscope.measure.facts import batch_mean
 from creditscope.training.bundle import SPEC, TRAJECTORY, Bundle, is_bundle, load_bundle
 from creditscope.training.spec import RunSpec
@@ -72,13 +72,7 @@ class Store:
             )
         content = read_json(meta, "the schema version of a store")
         version = content.get("schema_version") if isinstance(content, dict) else None
-        if not isinstance(version, int) or version < 1:
-            raise CreditscopeError(f"{meta} has schema_version {version!r}; a whole number from 1 is expected")
-        if version > SCHEMA_VERSION:
-            raise CreditscopeError(
-                f"{self.root} is a store of schema version {version} and this creditscope reads up to {SCHEMA_VERSION}; "
-                "upgrade creditscope"
-            )
+        check_schema(version, SCHEMA_VERSION, meta, f"{self.root} is a store of")
 
     # ---- runs -----------------------------------------------------------------------------------------------------
 
