@@ -88,7 +88,7 @@ class Learning(CreditRule):
     """A rule with a network of its own, which learns while the model is trained and is saved with its optimiser."""
 
     numbers: ClassVar[tuple[str, ...]] = ("widths", "n_classes")
-    """Attributes that are saved with it; the first two are what the network is built from."""
+    """The first two are what the network is built from."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -108,18 +108,13 @@ class Learning(CreditRule):
         require_widths(self.name, self.widths, stream.widths)
 
     def state(self) -> dict[str, Tensor]:
-        if self.learner is None:
-            return {}
-        values = {name: getattr(self, name) for name in self.numbers}
-        numbers = {k: torch.tensor(v if isinstance(v, list) else int(v)) for k, v in values.items()}
-        return {**numbers, **self.learner.state()}
+        return {} if self.learner is None else {**super().state(), **self.learner.state()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        widths, size, *others = self.numbers
+        widths, size, *_ = self.numbers
         with torch.random.fork_rng(devices=[]):
             self._build(state[widths].tolist(), int(state[size]))
-        for name in others:
-            setattr(self, name, type(getattr(self, name))(state[name]))
+        super().load(state)
         made(self.learner, self.name).load(state)
 
 
