@@ -145,7 +145,7 @@ class Audit:
     """Exit with code 3 if a pitfall is found."""
 
     def execute(self) -> int:
-        from creditscope.pitfalls.audit import audit_bundles
+        from creditscope.pitfalls.evidence import audit_bundles
 
         audits = audit_bundles(self.bundle)
         counts = [Counter(answer.status for _, answer in a.answers) for a in audits]

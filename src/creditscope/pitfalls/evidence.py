@@ -11,7 +11,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.files import read_json, read_tensors
 from creditscope.pitfalls.base import Answer, Pitfall
 from creditscope.pitfalls.registry import PITFALLS
-from creditscope.training.bundle import CREDIT, REPORT, is_bundle, load_bundle, read_spec
+from creditscope.training.bundle import CREDIT, REPORT, bundles_at, is_bundle, load_bundle, read_spec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,6 +97,11 @@ def read_evidence(path: Path) -> Evidence:
         neighbours=tuple(neighbours),
         unfinished=tuple(sorted(p.name for p in around.glob(".*.partial") if p.is_dir())),
     )
+
+
+def audit_bundles(path: str | Path) -> list[Evidence]:
+    """What is known of the bundle at `path`, or of every bundle directly inside it, with the answers to every pitfall."""
+    return [read_evidence(p) for p in bundles_at(Path(path))]
 
 
 def _report(path: Path) -> DiagnosticReport | None:
