@@ -89,6 +89,7 @@ class Learning(CreditRule):
 
     numbers: ClassVar[tuple[str, ...]] = ("widths", "n_classes")
     """The first two are what the network is built from."""
+    options: Any
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -97,12 +98,12 @@ class Learning(CreditRule):
         self.learner: Learner | None = None
 
     @abstractmethod
-    def _build(self, widths: list[int], size: int) -> None:
-        """Make the learner, and keep both sizes."""
+    def network(self, widths: list[int], size: int) -> nn.Module:
+        """The network that learns; both sizes are kept as well."""
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
         with seeded(generator):
-            self._build(list(stream.widths), n_classes)
+            self.learner = Learner(self.network(list(stream.widths), n_classes), self.options.lr)
 
     def attach(self, stream: Stream) -> None:
         require_widths(self.name, self.widths, stream.widths)
@@ -113,7 +114,7 @@ class Learning(CreditRule):
     def load(self, state: Mapping[str, Tensor]) -> None:
         widths, size, *_ = self.numbers
         with torch.random.fork_rng(devices=[]):
-            self._build(state[widths].tolist(), int(state[size]))
+            self.learner = Learner(self.network(state[widths].tolist(), int(state[size])), self.options.lr)
         super().load(state)
         made(self.learner, self.name).load(state)
 

@@ -10,12 +10,11 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from creditscope.credit.base import CreditBatch, Options
 from creditscope.credit.bridge_net import (
     BridgeNet,
-    Learner,
     Learning,
     as_interface,
     condition_of,
@@ -92,12 +91,12 @@ class CreditBridge(Learning):
         self.dfa.setup(stream, n_classes, generator)
         self.noise_seed = draw_seed(generator)
 
-    def _build(self, widths: list[int], size: int) -> None:
+    def network(self, widths: list[int], size: int) -> nn.Module:
         o = self.options
         self.widths, self.n_classes = widths, size
-        net = BridgeNet([d + REMOVED for d in widths], 1, o.width, o.layers, size, o.condition)
-        self.learner = Learner(net, o.lr)
+        net = BridgeNet([d + REMOVED for d in widths], 1, o.width, o.layers, size, o.condition).float()
         self.target = copy.deepcopy(net).requires_grad_(False)
+        return net
 
     def begin_epoch(self, epoch: int, epochs: int) -> None:
         self.warming = epoch - 1 < self.options.warmup * epochs - 1e-9

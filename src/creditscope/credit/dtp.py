@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from creditscope.credit.base import CreditBatch, Options
 from creditscope.credit.bridge_net import (
-    Learner,
     Learning,
     as_interface,
     draw_seed,
@@ -74,12 +73,11 @@ class DTP(Learning):
         super().setup(stream, stream.kind != "plain", generator)
         self.seed = draw_seed(generator)
 
-    def _build(self, widths: list[int], size: int) -> None:
+    def network(self, widths: list[int], size: int) -> nn.Module:
         """`size`: whether the inverses have a skip."""
         self.widths, self.skip = widths, bool(size)
         pairs = zip(widths[1:], widths[:-1], strict=True)
-        nets = nn.ModuleList(Inverse(above, below, self.options.width, self.skip) for above, below in pairs)
-        self.learner = Learner(nets, self.options.lr)
+        return nn.ModuleList(Inverse(above, below, self.options.width, self.skip) for above, below in pairs)
 
     def attach(self, stream: Stream) -> None:
         super().attach(stream)

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from creditscope.credit.base import CreditBatch, Options
-from creditscope.credit.bridge_net import Learner, Learning, made, read_states
+from creditscope.credit.bridge_net import Learning, made, read_states
 from creditscope.errors import CreditscopeError
 from creditscope.stream.interface import Stream
 
@@ -38,9 +38,9 @@ class Greedy(Learning):
             raise CreditscopeError("credit rule 'greedy' has one label per sample; language models have one per token")
         super().setup(stream, n_classes, generator)
 
-    def _build(self, widths: list[int], size: int) -> None:
+    def network(self, widths: list[int], size: int) -> nn.Module:
         self.widths, self.n_classes = widths, size
-        self.learner = Learner(nn.ModuleList(nn.Linear(d, size) for d in widths[:-1]), self.options.lr)
+        return nn.ModuleList(nn.Linear(d, size) for d in widths[:-1])
 
     def _heads(self) -> list[Any]:
         return list(made(self.learner, self.name).net.children())

@@ -8,12 +8,11 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from creditscope.credit.base import CreditBatch, Options
 from creditscope.credit.bridge_net import (
     BridgeNet,
-    Learner,
     Learning,
     as_interface,
     condition_of,
@@ -66,11 +65,11 @@ class StateBridge(Learning):
         super().setup(stream, n_classes, generator)
         self.skip = self.options.residual and stream.kind == "residual" and len(set(self.widths)) == 1
 
-    def _build(self, widths: list[int], size: int) -> None:
+    def network(self, widths: list[int], size: int) -> nn.Module:
         o = self.options
         self.widths, self.n_classes = widths, size
         self.scale = torch.ones(len(widths))
-        self.learner = Learner(BridgeNet(widths, widths[-1], o.width, o.layers, size, o.condition), o.lr)
+        return BridgeNet(widths, widths[-1], o.width, o.layers, size, o.condition)
 
     def attach(self, stream: Stream) -> None:
         super().attach(stream)
