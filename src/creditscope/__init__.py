@@ -8,59 +8,34 @@ from typing import TYPE_CHECKING, Any
 from creditscope.display import wire
 
 if TYPE_CHECKING:
-    from creditscope.arrays import diagnose_arrays
-    from creditscope.changes import diff
-    from creditscope.credit.base import CreditBatch, CreditRule, Options
-    from creditscope.credit.foreign import credit_from_grads
-    from creditscope.credit.registry import credit_rule, register
-    from creditscope.credit.weight_feedback import WeightFeedback
-    from creditscope.errors import CreditscopeError
-    from creditscope.measure.certificate import Certificate
-    from creditscope.measure.facts import DepthProfile
-    from creditscope.measure.null_run import NullRun, run_null
-    from creditscope.measure.profile import depth_profile
-    from creditscope.monitor import Monitor
-    from creditscope.protocol.diagnosis import diagnose
-    from creditscope.protocol.report import DiagnosticReport
-    from creditscope.protocol.thresholds import DiagnosticThresholds
-    from creditscope.stream.find import find_blocks
-    from creditscope.stream.interface import InterfaceStream, Stream
-    from creditscope.stream.twins import frozen_blocks
-    from creditscope.training.bundle import Bundle, load_bundle
-    from creditscope.training.certify import certify
-    from creditscope.training.loop import train
-    from creditscope.training.spec import RunSpec
-
-__all__ = [
-    "diagnose",
-    "diagnose_arrays",
-    "diff",
-    "DiagnosticReport",
-    "DiagnosticThresholds",
-    "certify",
-    "Certificate",
-    "depth_profile",
-    "DepthProfile",
-    "frozen_blocks",
-    "run_null",
-    "NullRun",
-    "find_blocks",
-    "Monitor",
-    "credit_from_grads",
-    "CreditRule",
-    "CreditBatch",
-    "Options",
-    "WeightFeedback",
-    "Stream",
-    "InterfaceStream",
-    "register",
-    "credit_rule",
-    "train",
-    "RunSpec",
-    "Bundle",
-    "load_bundle",
-    "CreditscopeError",
-]
+    from creditscope.arrays import diagnose_arrays as diagnose_arrays
+    from creditscope.changes import diff as diff
+    from creditscope.credit.base import CreditBatch as CreditBatch
+    from creditscope.credit.base import CreditRule as CreditRule
+    from creditscope.credit.base import Options as Options
+    from creditscope.credit.foreign import credit_from_grads as credit_from_grads
+    from creditscope.credit.registry import credit_rule as credit_rule
+    from creditscope.credit.registry import register as register
+    from creditscope.credit.weight_feedback import WeightFeedback as WeightFeedback
+    from creditscope.errors import CreditscopeError as CreditscopeError
+    from creditscope.measure.certificate import Certificate as Certificate
+    from creditscope.measure.facts import DepthProfile as DepthProfile
+    from creditscope.measure.null_run import NullRun as NullRun
+    from creditscope.measure.null_run import run_null as run_null
+    from creditscope.measure.profile import depth_profile as depth_profile
+    from creditscope.monitor import Monitor as Monitor
+    from creditscope.protocol.diagnosis import diagnose as diagnose
+    from creditscope.protocol.report import DiagnosticReport as DiagnosticReport
+    from creditscope.protocol.thresholds import DiagnosticThresholds as DiagnosticThresholds
+    from creditscope.stream.find import find_blocks as find_blocks
+    from creditscope.stream.interface import InterfaceStream as InterfaceStream
+    from creditscope.stream.interface import Stream as Stream
+    from creditscope.stream.twins import frozen_blocks as frozen_blocks
+    from creditscope.training.bundle import Bundle as Bundle
+    from creditscope.training.bundle import load_bundle as load_bundle
+    from creditscope.training.certify import certify as certify
+    from creditscope.training.loop import train as train
+    from creditscope.training.spec import RunSpec as RunSpec
 
 _HOME = {
     "diagnose": "creditscope.protocol.diagnosis",
@@ -92,6 +67,8 @@ _HOME = {
     "load_bundle": "creditscope.training.bundle",
     "CreditscopeError": "creditscope.errors",
 }
+
+__all__ = list(_HOME)
 
 wire(
     DiagnosticReport="creditscope.render.report",

@@ -90,6 +90,14 @@ def claim_directory(root: Path, marker: str, content: bytes, what: str, own: Col
     write_atomic(path, content)
 
 
+def make_directory(path: Path, fault: str, advice: str = "", parents: bool = True) -> None:
+    """Make it where it is not there; `fault` begins and `advice` ends the line that says why it cannot be made."""
+    try:
+        path.mkdir(parents=parents, exist_ok=True)
+    except OSError as error:
+        raise CreditscopeError(f"{fault}: {error.strerror or error}{advice}") from None
+
+
 @contextmanager
 def locked(path: Path, busy: CreditscopeError, wait: float = 0.2) -> Iterator[None]:
     """Hold the lock file `path`; the lock ends with its process, however that ends, and the file goes with the lock.
@@ -179,6 +187,16 @@ def read_json(path: Path, what: str) -> Any:
         raise CreditscopeError(
             f"{path} is not valid JSON ({error}); it may be truncated: train or export it again"
         ) from None
+
+
+def check_schema(version: Any, newest: int, where: object, whose: str) -> None:
+    """Refuse a file without a schema version, or of one that is not known yet; `whose`: "X has", "X is a store of"."""
+    if not isinstance(version, int) or version < 1:
+        raise CreditscopeError(f"{where} has schema_version {version!r}; a whole number from 1 is expected")
+    if version > newest:
+        raise CreditscopeError(
+            f"{whose} schema version {version} and this creditscope reads up to {newest}; upgrade creditscope"
+        )
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, str] | None = None) -> None:

@@ -140,8 +140,10 @@ def register(quantity: Quantity) -> Quantity:
     return quantity
 
 
-def get_quantity(name: str) -> Quantity:
-    """By its name; "cosine[3]" is the cosine at layer 3."""
+def get_quantity(name: str | Quantity) -> Quantity:
+    """By its name; "cosine[3]" is the cosine at layer 3. A quantity is itself."""
+    if isinstance(name, Quantity):
+        return name
     base, bracket, layer = name.partition("[")
     if bracket and base in LAYERED and layer.removesuffix("]").isdigit():
         return LAYERED[base](int(layer.removesuffix("]")))

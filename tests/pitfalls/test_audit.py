@@ -17,7 +17,7 @@ from creditscope.credit.registry import make_rule
 from creditscope.files import dump_line, read_json, sha256_file, write_tensors
 from creditscope.measure.sweep import sweep
 from creditscope.models.resmlp import ResMLP
-from creditscope.pitfalls.audit import audit_bundles
+from creditscope.pitfalls.evidence import audit_bundles
 from creditscope.protocol.report import DiagnosticReport, make_report
 from creditscope.stream.interface import make_stream
 from creditscope.training.bundle import write_spec

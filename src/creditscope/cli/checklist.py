@@ -69,7 +69,6 @@ class Checklist:
 
 def answers(sources: Sources) -> list[Audited]:
     """Every trained network (a null only where nothing else was given), then the reports that belong to none of them."""
-    from creditscope.pitfalls.audit import audit_evidence
     from creditscope.pitfalls.evidence import read_evidence
     from creditscope.render.checklist import Audited
     from creditscope.studies.shown import full_reports
@@ -82,7 +81,7 @@ def answers(sources: Sources) -> list[Audited]:
         evidence = read_evidence(bundle.path)
         if bundle.spec.hash in fuller:
             evidence = replace(evidence, report=fuller[bundle.spec.hash])
-        made.append(Audited(bundle.spec.hash[:10], bundle.spec.label, audit_evidence(evidence).answers))
+        made.append(Audited(bundle.spec.hash[:10], bundle.spec.label, evidence.answers))
     runs = {b.spec.hash for b in trained}
     made += [_from_report(name, r) for name, r in sources.reports if not r.run or r.run not in runs]
     return made

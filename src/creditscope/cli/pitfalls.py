@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import tyro
 
 from creditscope.errors import CreditscopeError
+from creditscope.pitfalls.base import Status
 from creditscope.pitfalls.shown import annotation, lines, plain
 
 FINDINGS = 1
@@ -143,15 +145,16 @@ class Audit:
     """Exit with code 3 if a pitfall is found."""
 
     def execute(self) -> int:
-        from creditscope.pitfalls.audit import audit_bundles
+        from creditscope.pitfalls.evidence import audit_bundles
 
         audits = audit_bundles(self.bundle)
+        counts = [Counter(answer.status for _, answer in a.answers) for a in audits]
         if self.format == "json":
             _print_json(
                 [
                     {
                         "path": str(a.path),
-                        "method": a.label,
+                        "method": a.spec.label,
                         "problem": a.problem,
                         "answers": [
                             {"id": p.id, "title": p.title, "status": x.status, "sentence": x.sentence}
@@ -162,17 +165,16 @@ class Audit:
                 ]
             )
         else:
-            for k, a in enumerate(audits):
+            for k, (a, count) in enumerate(zip(audits, counts, strict=True)):
                 if k:
                     print()
-                print(f"{plain(str(a.path))} · {a.label}")
+                print(f"{plain(str(a.path))} · {a.spec.label}")
                 if a.problem:
                     print(f"  ! {plain(a.problem)}")
                 for p, answer in a.answers:
                     print(f"  {p.id}  {answer.status:<14}  {p.title}: {plain(answer.sentence)}")
-                counts = ", ".join(f"{a.count(status)} {status}" for status in ("clear", "found", "cannot be told"))
-                print(f"  {counts}")
-        return STRICT_FOUND if self.strict and any(a.count("found") for a in audits) else 0
+                print("  " + ", ".join(f"{count[status]} {status}" for status in get_args(Status)))
+        return STRICT_FOUND if self.strict and any(count["found"] for count in counts) else 0
 
 
 def _print_json(value: object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import sys
@@ -64,7 +63,7 @@ class List:
                 f"{r['hash'][:10]:<10}  {name:<{label}}  {r['dataset']:<10} {network:<{arch}} {r['width']:>4} {r['depth']:>3} "
                 f"{epochs:>{length}} {r['seed']:>6} {r['accuracy']:>8.3f}  {num(r['growth'])}"
             )
-        failures = source.failures() if isinstance(source, Store) else {}
+        failures = source.failures()
         lines += [f"{key[:10]:<10}  failed: {printable(f['message'])}" for key, f in failures.items()]
         bad = sum(bool(r["problem"]) for r in rows)
         lines.append(
@@ -95,22 +94,18 @@ class Show:
 
         store = open_source(self.store)
         key = store.find(self.run)
-        if isinstance(store, Archive):
-            run = store.read(key)
-            report, judgement = judged(store, key)
-            print(f"run {key}\nfile {run.path}\ntrained by {command(run.spec)}\n{judgement}\n")
-            print(report)
-            return 0
         if key in (failures := store.failures()):
             print(f"run {key} failed: {printable(failures[key]['message'])}")
             for line in str(failures[key]["traceback"]).splitlines():
                 print(f"  {printable(line)}")
             return 0
-        bundle = store.bundle(key)
+        run = store.read(key)
         report, judgement = judged(store, key)
-        print(f"run {key}\nbundle {bundle.path}")
-        print(f"spec {json.dumps(bundle.spec.model_dump(), sort_keys=True)}\n{judgement}\n")
-        print(report)
+        if isinstance(store, Archive):
+            where = f"file {run.path}\ntrained by {command(run.spec)}"
+        else:
+            where = f"bundle {run.path}\nspec {json.dumps(run.spec.model_dump(), sort_keys=True)}"
+        print(f"run {key}\n{where}\n{judgement}\n\n{report}")
         return 0
 
 
@@ -153,7 +148,9 @@ class Export:
     per run (everything but the weights), which `study show` reads like a store."""
 
     def execute(self) -> int:
+        from creditscope.cli.template import put
         from creditscope.files import plain, write_atomic
+        from creditscope.render.tables import csv_text
         from creditscope.runs.archive import open_source, write_archive
         from creditscope.runs.store import SHOWN
 
@@ -180,15 +177,8 @@ class Export:
         if self.format == "json":
             text = json.dumps(plain(rows), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         else:
-            table = io.StringIO()
-            writer = csv.DictWriter(table, SHOWN, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows({k: _inert(v) for k, v in row.items()} for row in rows)
-            text = table.getvalue()
-        if self.out:
-            write_atomic(self.out, text.encode())
-        else:
-            sys.stdout.write(text)
+            text = csv_text(SHOWN, rows)
+        put(text, self.out)
         return 0
 
 
@@ -313,8 +303,3 @@ def _store(path: Path) -> Store:
 
 def _difference(d: Any) -> str:
     return f"{d.what}: {d.recorded} recorded, {d.here} here"
-
-
-def _inert(value: Any) -> Any:
-    """Text that a spreadsheet would take for a formula gets a quote in front."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value

@@ -141,15 +141,11 @@ def _remarks(sources: Sources, wanted: str) -> list[str]:
     """Runs of the same recipe that failed: no seed is left out silently."""
     from creditscope.runs.archive import open_source
     from creditscope.runs.groups import recipe
-    from creditscope.runs.store import Store
     from creditscope.training.spec import recorded_spec
 
     found = []
     for root in sources.stores:
-        store = open_source(root)
-        if not isinstance(store, Store):  # an archive holds finished runs only
-            continue
-        for run_hash, failure in store.failures().items():
+        for run_hash, failure in open_source(root).failures().items():
             try:
                 spec = recorded_spec(dict(failure["spec"]))
             except (CreditscopeError, TypeError, ValueError):

@@ -139,6 +139,8 @@ class CreditRule(ABC):
     """Where block l learns from, if the rule itself says so (`uses_norm` is then False); None: the run's credit_site."""
     has_feedback: ClassVar[bool] = False
     """True if `setup` draws feedback that `redraw` can draw again."""
+    numbers: ClassVar[tuple[str, ...]] = ()
+    """Attributes that `state` saves and `load` takes back by themselves: whole numbers, yes or no, or a list of numbers."""
     needs_float64: ClassVar[bool] = False
     """True if training by it computes in float64, which not every device has."""
     Options: ClassVar[type[Options]] = Options
@@ -220,10 +222,13 @@ class CreditRule(ABC):
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that the rule needs again: saved with the model, always."""
-        return {}
+        values = {name: getattr(self, name) for name in self.numbers}
+        return {name: torch.tensor(v if isinstance(v, list) else int(v)) for name, v in values.items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave."""
+        for name in self.numbers:
+            setattr(self, name, type(getattr(self, name))(state[name].tolist()))
 
 
 def credit_shift(kind: str, credit_site: str | None) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from creditscope.credit.adamw import AdamW
-from creditscope.credit.base import CreditBatch
+from creditscope.credit.base import CreditBatch, CreditRule
 from creditscope.errors import CreditscopeError
 from creditscope.stream.interface import InterfaceStream, Stream
 
@@ -80,6 +82,41 @@ class Learner:
     def load(self, state: Mapping[str, Tensor]) -> None:
         load_net(self.net, state, "net.")
         self.optimizer.load({key[6:]: t for key, t in state.items() if key.startswith("optim.")})
+
+
+class Learning(CreditRule):
+    """A rule with a network of its own, which learns while the model is trained and is saved with its optimiser."""
+
+    numbers: ClassVar[tuple[str, ...]] = ("widths", "n_classes")
+    """The first two are what the network is built from."""
+    options: Any
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.widths: list[int] = []
+        self.n_classes = 0
+        self.learner: Learner | None = None
+
+    @abstractmethod
+    def network(self, widths: list[int], size: int) -> nn.Module:
+        """The network that learns; both sizes are kept as well."""
+
+    def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
+        with seeded(generator):
+            self.learner = Learner(self.network(list(stream.widths), n_classes), self.options.lr)
+
+    def attach(self, stream: Stream) -> None:
+        require_widths(self.name, self.widths, stream.widths)
+
+    def state(self) -> dict[str, Tensor]:
+        return {} if self.learner is None else {**super().state(), **self.learner.state()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        widths, size, *_ = self.numbers
+        with torch.random.fork_rng(devices=[]):
+            self.learner = Learner(self.network(state[widths].tolist(), int(state[size])), self.options.lr)
+        super().load(state)
+        made(self.learner, self.name).load(state)
 
 
 def load_net(net: nn.Module, state: Mapping[str, Tensor], prefix: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ class BRSF(WeightFeedback):
     name = "brsf"
     summary = "sign symmetry: back through the signs of the weights, with magnitudes redrawn at every step"
     has_feedback = True
+    numbers = ("seed", "steps")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -38,9 +38,3 @@ class BRSF(WeightFeedback):
 
     def after_step(self, stream: InterfaceStream, optimizer: AdamW) -> None:
         self.steps += 1
-
-    def state(self) -> dict[str, Tensor]:
-        return {"seed": torch.tensor(self.seed), "steps": torch.tensor(self.steps)}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        self.seed, self.steps = int(state["seed"]), int(state["steps"])

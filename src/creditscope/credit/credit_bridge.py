@@ -10,21 +10,19 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
-from creditscope.credit.base import CreditBatch, CreditRule, Options
+from creditscope.credit.base import CreditBatch, Options
 from creditscope.credit.bridge_net import (
     BridgeNet,
-    Learner,
+    Learning,
     as_interface,
     condition_of,
     draw_seed,
     load_net,
     made,
     read_states,
-    require_widths,
     same_buffers,
-    seeded,
 )
 from creditscope.credit.dfa import DFA
 from creditscope.errors import CreditscopeError
@@ -58,7 +56,7 @@ class CreditBridgeOptions(Options):
     """Share of the scheduled epochs in which the credit is DFA's."""
 
 
-class CreditBridge(CreditRule):
+class CreditBridge(Learning):
     """a_l = gradient over h_l of V(h_l, t_l, y), the learned value (predicted loss) of a hidden state.
 
     V sees LayerNorm(h_l), the mean and log standard deviation that LayerNorm takes out (without them V could not
@@ -75,14 +73,12 @@ class CreditBridge(CreditRule):
     name = "cb"
     has_feedback = True
     summary = "Credit Bridge: gradient of a learned value of h_l; DFA credit for the first 20 % of the epochs"
+    numbers = ("widths", "n_classes", "noise_seed", "steps", "warming")
     Options = CreditBridgeOptions
     options: CreditBridgeOptions
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.widths: list[int] = []
-        self.n_classes = 0
-        self.learner: Learner | None = None
         self.target = torch.nn.Module()
         self.dfa = DFA()
         self.warming = self.options.warmup > 0
@@ -91,20 +87,16 @@ class CreditBridge(CreditRule):
         self.steps = 0
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
-        with seeded(generator):
-            self._build(list(stream.widths), n_classes)
+        super().setup(stream, n_classes, generator)
         self.dfa.setup(stream, n_classes, generator)
         self.noise_seed = draw_seed(generator)
 
-    def _build(self, widths: list[int], n_classes: int) -> None:
+    def network(self, widths: list[int], size: int) -> nn.Module:
         o = self.options
-        self.widths, self.n_classes = widths, n_classes
-        net = BridgeNet([d + REMOVED for d in widths], 1, o.width, o.layers, n_classes, o.condition)
-        self.learner = Learner(net, o.lr)
+        self.widths, self.n_classes = widths, size
+        net = BridgeNet([d + REMOVED for d in widths], 1, o.width, o.layers, size, o.condition).float()
         self.target = copy.deepcopy(net).requires_grad_(False)
-
-    def attach(self, stream: Stream) -> None:
-        require_widths(self.name, self.widths, stream.widths)
+        return net
 
     def begin_epoch(self, epoch: int, epochs: int) -> None:
         self.warming = epoch - 1 < self.options.warmup * epochs - 1e-9
@@ -166,20 +158,14 @@ class CreditBridge(CreditRule):
     def state(self) -> dict[str, Tensor]:
         if self.learner is None:
             return {}
-        numbers = {name: torch.tensor(getattr(self, name)) for name in ("widths", "n_classes", "noise_seed", "steps")}
-        numbers["warming"] = torch.tensor(int(self.warming))
         target = {f"target.{name}": t.clone() for name, t in self.target.state_dict().items()}
         feedback = {f"dfa.{name}": b.clone() for name, b in self.dfa.state().items()}
-        return {**numbers, **target, **feedback, **self.learner.state()}
+        return {**target, **feedback, **super().state()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        with torch.random.fork_rng(devices=[]):
-            self._build(state["widths"].tolist(), int(state["n_classes"]))
-        made(self.learner, self.name).load(state)
+        super().load(state)
         load_net(self.target, state, "target.")
         self.dfa.load({f"B.{layer}": state[f"dfa.B.{layer}"] for layer in range(len(self.widths))})
-        self.noise_seed, self.steps = int(state["noise_seed"]), int(state["steps"])
-        self.warming = bool(state["warming"])
 
 
 def value(net: torch.nn.Module, states: Sequence[Tensor], layers: Sequence[int], label: Tensor | None) -> Tensor:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from creditscope.credit.base import CreditBatch, CreditRule, Options
+from creditscope.credit.base import CreditBatch, Options
 from creditscope.credit.bridge_net import (
-    Learner,
+    Learning,
     as_interface,
     draw_seed,
     made,
     read_states,
-    require_widths,
     same_buffers,
-    seeded,
 )
 from creditscope.errors import CreditscopeError
 from creditscope.stream.devices import moved
@@ -51,7 +48,7 @@ class Inverse(nn.Module):
         return h + out if self.skip else out
 
 
-class DTP(CreditRule):
+class DTP(Learning):
     """t_L = h_L - η dLoss/dh_L, t_l = h_l + G_l(t_{l+1}) - G_l(h_{l+1}); a_l = (h_l - t_l) / η. Block l learns from a_{l+1}.
 
     G_l is trained on ‖G_l(F_l(h_l + ξ)) - (h_l + ξ)‖², F_l the step of the stream to h_{l+1}. With exact inverses and small η
@@ -63,29 +60,27 @@ class DTP(CreditRule):
     uses_norm = False
     site = "output"
     has_feedback = True
+    numbers = ("widths", "skip", "seed", "steps")
     Options = DTPOptions
     options: DTPOptions
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.widths: list[int] = []
         self.skip = False
         self.seed = self.steps = 0
-        self.learner: Learner | None = None
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
-        with seeded(generator):
-            self._build(list(stream.widths), stream.kind != "plain")
+        super().setup(stream, stream.kind != "plain", generator)
         self.seed = draw_seed(generator)
 
-    def _build(self, widths: list[int], skip: bool) -> None:
-        self.widths, self.skip = widths, skip
+    def network(self, widths: list[int], size: int) -> nn.Module:
+        """`size`: whether the inverses have a skip."""
+        self.widths, self.skip = widths, bool(size)
         pairs = zip(widths[1:], widths[:-1], strict=True)
-        nets = nn.ModuleList(Inverse(above, below, self.options.width, skip) for above, below in pairs)
-        self.learner = Learner(nets, self.options.lr)
+        return nn.ModuleList(Inverse(above, below, self.options.width, self.skip) for above, below in pairs)
 
     def attach(self, stream: Stream) -> None:
-        require_widths(self.name, self.widths, stream.widths)
+        super().attach(stream)
         as_interface(stream, self.name)
 
     def inverses(self) -> list[nn.Module]:
@@ -122,15 +117,3 @@ class DTP(CreditRule):
 
     def exact_layers(self, depth: int) -> tuple[int, ...]:
         return (depth,)
-
-    def state(self) -> dict[str, Tensor]:
-        if self.learner is None:
-            return {}
-        numbers = {name: torch.tensor(getattr(self, name)) for name in ("widths", "seed", "steps")}
-        return {**numbers, "skip": torch.tensor(int(self.skip)), **self.learner.state()}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        with torch.random.fork_rng(devices=[]):
-            self._build(state["widths"].tolist(), bool(state["skip"]))
-        self.seed, self.steps = int(state["seed"]), int(state["steps"])
-        made(self.learner, self.name).load(state)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -40,6 +39,7 @@ class ForwardForward(CreditRule):
     summary = "Forward-Forward: goodness per layer raised on inputs with their label, lowered with a wrong one"
     uses_norm = False
     objective = "own"
+    numbers = ("seed", "steps")
     Options = FFOptions
     options: FFOptions
 
@@ -132,12 +132,6 @@ class ForwardForward(CreditRule):
 
     def counting_note(self, depth: int, kind: str) -> str:
         return "Forward-Forward follows a goodness of each layer: Γ is not what it optimises; read D3, the profile and the scale"
-
-    def state(self) -> dict[str, Tensor]:
-        return {"seed": torch.tensor(self.seed), "steps": torch.tensor(self.steps)}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        self.seed, self.steps = int(state["seed"]), int(state["steps"])
 
 
 def goodness(part: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,8 +9,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from creditscope.credit.base import CreditBatch, CreditRule, Options
-from creditscope.credit.bridge_net import Learner, made, read_states, require_widths, seeded
+from creditscope.credit.base import CreditBatch, Options
+from creditscope.credit.bridge_net import Learning, made, read_states
 from creditscope.errors import CreditscopeError
 from creditscope.stream.interface import Stream
 
@@ -21,7 +20,7 @@ class GreedyOptions(Options):
     """Step size of the heads' AdamW."""
 
 
-class Greedy(CreditRule):
+class Greedy(Learning):
     """a_l = gradient over h_l of CE(A_l h_l + c_l, y) for l < L, with a linear head (A_l, c_l) for each layer, trained on the
     same loss and saved with the network; a_L = dLoss/dh_L exact. Block l learns from a_{l+1}: its own classifier's error.
     """
@@ -34,24 +33,14 @@ class Greedy(CreditRule):
     Options = GreedyOptions
     options: GreedyOptions
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.widths: list[int] = []
-        self.n_classes = 0
-        self.learner: Learner | None = None
-
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
         if stream.scores_tokens:
             raise CreditscopeError("credit rule 'greedy' has one label per sample; language models have one per token")
-        with seeded(generator):
-            self._build(list(stream.widths), n_classes)
+        super().setup(stream, n_classes, generator)
 
-    def _build(self, widths: list[int], n_classes: int) -> None:
-        self.widths, self.n_classes = widths, n_classes
-        self.learner = Learner(nn.ModuleList(nn.Linear(d, n_classes) for d in widths[:-1]), self.options.lr)
-
-    def attach(self, stream: Stream) -> None:
-        require_widths(self.name, self.widths, stream.widths)
+    def network(self, widths: list[int], size: int) -> nn.Module:
+        self.widths, self.n_classes = widths, size
+        return nn.ModuleList(nn.Linear(d, size) for d in widths[:-1])
 
     def _heads(self) -> list[Any]:
         return list(made(self.learner, self.name).net.children())
@@ -74,17 +63,3 @@ class Greedy(CreditRule):
 
     def exact_layers(self, depth: int) -> tuple[int, ...]:
         return (depth,)
-
-    def state(self) -> dict[str, Tensor]:
-        if self.learner is None:
-            return {}
-        return {
-            "widths": torch.tensor(self.widths),
-            "n_classes": torch.tensor(self.n_classes),
-            **self.learner.state(),
-        }
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        with torch.random.fork_rng(devices=[]):
-            self._build(state["widths"].tolist(), int(state["n_classes"]))
-        made(self.learner, self.name).load(state)

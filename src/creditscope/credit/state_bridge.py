@@ -8,18 +8,16 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
-from creditscope.credit.base import CreditBatch, CreditRule, Options
+from creditscope.credit.base import CreditBatch, Options
 from creditscope.credit.bridge_net import (
     BridgeNet,
-    Learner,
+    Learning,
     as_interface,
     condition_of,
     made,
     read_states,
-    require_widths,
-    seeded,
 )
 from creditscope.stream.interface import InterfaceStream, Stream
 
@@ -39,7 +37,7 @@ class StateBridgeOptions(Options):
     """Of the running RMS of each h_l."""
 
 
-class StateBridge(CreditRule):
+class StateBridge(Learning):
     """a_l = gradient over h_l of CE(readout(G(h_l, t_l)), y); G is trained on (h_l -> h_L) while the network trains.
 
     G(h_l, t_l) = s_L net(h_l / s_l, t_l), s_l = running RMS of h_l: the units of the stream are taken out, since h may grow
@@ -54,30 +52,27 @@ class StateBridge(CreditRule):
     name = "sb"
     has_feedback = True
     summary = "State Bridge: gradient of the loss through a learned prediction of h_L from h_l"
+    numbers = ("widths", "n_classes", "skip")
     Options = StateBridgeOptions
     options: StateBridgeOptions
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.widths: list[int] = []
-        self.n_classes = 0
         self.skip = False
         self.scale = torch.ones(0)
-        self.learner: Learner | None = None
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
-        with seeded(generator):
-            self._build(list(stream.widths), n_classes)
+        super().setup(stream, n_classes, generator)
         self.skip = self.options.residual and stream.kind == "residual" and len(set(self.widths)) == 1
 
-    def _build(self, widths: list[int], n_classes: int) -> None:
+    def network(self, widths: list[int], size: int) -> nn.Module:
         o = self.options
-        self.widths, self.n_classes = widths, n_classes
+        self.widths, self.n_classes = widths, size
         self.scale = torch.ones(len(widths))
-        self.learner = Learner(BridgeNet(widths, widths[-1], o.width, o.layers, n_classes, o.condition), o.lr)
+        return BridgeNet(widths, widths[-1], o.width, o.layers, size, o.condition)
 
     def attach(self, stream: Stream) -> None:
-        require_widths(self.name, self.widths, stream.widths)
+        super().attach(stream)
         as_interface(stream, self.name)
 
     def predict(self, states: Sequence[Tensor], condition: Tensor | None) -> Tensor:
@@ -113,17 +108,11 @@ class StateBridge(CreditRule):
         return fresh
 
     def state(self) -> dict[str, Tensor]:
-        if self.learner is None:
-            return {}
-        sizes = {"widths": torch.tensor(self.widths), "n_classes": torch.tensor(self.n_classes)}
-        return {**sizes, "skip": torch.tensor(int(self.skip)), "scale": self.scale.clone(), **self.learner.state()}
+        return {} if self.learner is None else {**super().state(), "scale": self.scale.clone()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        with torch.random.fork_rng(devices=[]):
-            self._build(state["widths"].tolist(), int(state["n_classes"]))
-        self.skip = bool(state["skip"])
+        super().load(state)
         self.scale = state["scale"].clone()
-        made(self.learner, self.name).load(state)
 
 
 def normalised_error(predicted: Tensor, target: Tensor) -> Tensor:

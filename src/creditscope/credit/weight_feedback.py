@@ -193,7 +193,8 @@ class FixedWeightFeedback(WeightFeedback):
         return self.B[name]
 
     def state(self) -> dict[str, Tensor]:
-        return {f"B.{name}": b.clone() for name, b in self.B.items()}
+        return super().state() | {f"B.{name}": b.clone() for name, b in self.B.items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
+        super().load(state)
         self.B = {name[2:]: b.clone() for name, b in state.items() if name.startswith("B.")}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from creditscope.credit.adamw import AdamW
 from creditscope.credit.base import Options
@@ -34,6 +32,7 @@ class WeightMirror(FixedWeightFeedback):
 
     name = "wm"
     summary = "weight mirror: feedback matrices learned from the weights' answers to noise"
+    numbers = ("seed", "steps")
     Options = WMOptions
     options: WMOptions
 
@@ -58,10 +57,3 @@ class WeightMirror(FixedWeightFeedback):
             y = x @ weight.flatten(1).t()
             answer = (y.t() @ x).div_(len(x)).view_as(weight)
             self.B[name] = self.B[name].to(weight).lerp(answer, self.options.rate)
-
-    def state(self) -> dict[str, Tensor]:
-        return super().state() | {"seed": torch.tensor(self.seed), "steps": torch.tensor(self.steps)}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        super().load(state)
-        self.seed, self.steps = int(state["seed"]), int(state["steps"])

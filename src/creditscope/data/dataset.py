@@ -48,6 +48,13 @@ class Dataset:
     std: tuple[float, ...]
 
 
+def of_vectors(name: str, x: NDArray[np.float64], scores: NDArray[np.float64], n_train: int) -> Dataset:
+    """Vectors [N, d] with the class of their largest score [N, C]; the first `n_train` are for training."""
+    inputs, y = torch.from_numpy(x.astype(np.float32)), torch.from_numpy(scores.argmax(axis=1))
+    parts = (inputs[:n_train], y[:n_train], inputs[n_train:], y[n_train:])
+    return Dataset(name, *parts, scores.shape[1], (x.shape[1],), augmentable=False, mean=(), std=())
+
+
 # The padded images of a data set that is trained with augmentation: made at its first epoch, freed with the data set.
 _windows: WeakKeyDictionary[Dataset, NDArray[np.uint8]] = WeakKeyDictionary()
 _padded: WeakKeyDictionary[Dataset, Tensor] = WeakKeyDictionary()

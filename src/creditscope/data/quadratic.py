@@ -10,10 +10,9 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from creditscope.data.dataset import Dataset
+from creditscope.data.dataset import Dataset, of_vectors
 
 DIM, N_CLASSES, N_TRAIN, N_TEST = 48, 10, 20_000, 4_000
 LINEAR_WEIGHT = 0.5
@@ -24,20 +23,7 @@ SEED = 48
 def load_quadratic() -> Dataset:
     """20,000 train and 4,000 test samples, float32 [N, 48]; made once per process."""
     x, forms, linear = draw_teacher()
-    y = torch.from_numpy(teacher_scores(x, forms, linear).argmax(axis=1))
-    inputs = torch.from_numpy(x.astype(np.float32))
-    return Dataset(
-        name="quadratic",
-        train_x=inputs[:N_TRAIN],
-        train_y=y[:N_TRAIN],
-        test_x=inputs[N_TRAIN:],
-        test_y=y[N_TRAIN:],
-        n_classes=N_CLASSES,
-        input_shape=(DIM,),
-        augmentable=False,
-        mean=(),
-        std=(),
-    )
+    return of_vectors("quadratic", x, teacher_scores(x, forms, linear), N_TRAIN)
 
 
 def draw_teacher() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:

@@ -15,10 +15,9 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from creditscope.data.dataset import Dataset
+from creditscope.data.dataset import Dataset, of_vectors
 
 DIM, DEPTH, N_CLASSES, N_TRAIN, N_TEST = 128, 4, 10, 20_000, 4_000
 ALPHA = 1.0
@@ -30,20 +29,7 @@ SEED = 128
 def load_student() -> Dataset:
     """20,000 train and 4,000 test samples, float32 [N, 128]; made once per process."""
     x, blocks, readout = draw_teacher()
-    y = torch.from_numpy(teacher_scores(x, blocks, readout).argmax(axis=1))
-    inputs = torch.from_numpy(x.astype(np.float32))
-    return Dataset(
-        name="student",
-        train_x=inputs[:N_TRAIN],
-        train_y=y[:N_TRAIN],
-        test_x=inputs[N_TRAIN:],
-        test_y=y[N_TRAIN:],
-        n_classes=N_CLASSES,
-        input_shape=(DIM,),
-        augmentable=False,
-        mean=(),
-        std=(),
-    )
+    return of_vectors("student", x, teacher_scores(x, blocks, readout), N_TRAIN)
 
 
 def phi(z: NDArray[np.float64], alpha: float = ALPHA) -> NDArray[np.float64]:

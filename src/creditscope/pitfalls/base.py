@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -70,16 +71,7 @@ class Answer:
     sentence: str
 
 
-def clear(sentence: str) -> Answer:
-    return Answer("clear", sentence)
-
-
-def found(sentence: str) -> Answer:
-    return Answer("found", sentence)
-
-
-def unknown(sentence: str) -> Answer:
-    return Answer("cannot be told", sentence)
+clear, found, unknown = (partial(Answer, status) for status in get_args(Status))
 
 
 def from_facts(judge: Callable[[Facts], Answer]) -> Callable[[Evidence], Answer]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from creditscope.errors import CreditscopeError
-from creditscope.files import read_json
-from creditscope.training.bundle import CREDIT, REPORT, SPEC, load_bundle, read_spec
+from creditscope.files import read_json, read_tensors
+from creditscope.pitfalls.base import Answer, Pitfall
+from creditscope.pitfalls.registry import PITFALLS
+from creditscope.training.bundle import CREDIT, REPORT, bundles_at, is_bundle, load_bundle, read_spec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,6 +55,11 @@ class Evidence:
 
         return rule_class(self.spec.method)
 
+    @cached_property
+    def answers(self) -> tuple[tuple[Pitfall, Answer], ...]:
+        """What these files say about every pitfall, in the order of the catalogue."""
+        return tuple((pitfall, pitfall.audit(self)) for pitfall in PITFALLS)
+
     @property
     def group(self) -> list[Neighbour]:
         """Neighbours that differ from this run by their seed only."""
@@ -61,18 +69,6 @@ class Evidence:
 def recipe(spec: RunSpec) -> dict[str, Any]:
     """What two runs share that differ only by their seed."""
     return {**spec.model_dump(), "seed": None}
-
-
-def find(path: Path) -> list[Path]:
-    """The bundle at `path`, or the bundles directly inside it."""
-    if not path.is_dir():
-        raise CreditscopeError(f"{path} is not a directory; give a bundle or a directory that holds bundles")
-    if (path / SPEC).is_file():
-        return [path]
-    inside = sorted(p for p in path.iterdir() if not p.name.startswith(".") and (p / SPEC).is_file())
-    if not inside:
-        raise CreditscopeError(f"{path} holds no bundle; `creditscope train --out {path}/NAME` makes one")
-    return inside
 
 
 def read_evidence(path: Path) -> Evidence:
@@ -86,7 +82,7 @@ def read_evidence(path: Path) -> Evidence:
     around = path.resolve().parent
     neighbours = []
     for other in sorted(around.iterdir()):
-        if other.name.startswith(".") or not (other / SPEC).is_file() or other.samefile(path):
+        if other.name.startswith(".") or not is_bundle(other) or other.samefile(path):
             continue
         try:
             neighbours.append(Neighbour(other, read_spec(other), _samples(other)))
@@ -101,6 +97,11 @@ def read_evidence(path: Path) -> Evidence:
         neighbours=tuple(neighbours),
         unfinished=tuple(sorted(p.name for p in around.glob(".*.partial") if p.is_dir())),
     )
+
+
+def audit_bundles(path: str | Path) -> list[Evidence]:
+    """What is known of the bundle at `path`, or of every bundle directly inside it, with the answers to every pitfall."""
+    return [read_evidence(p) for p in bundles_at(Path(path))]
 
 
 def _report(path: Path) -> DiagnosticReport | None:
@@ -122,8 +123,6 @@ def _samples(path: Path) -> str | None:
 
 
 def _credit(path: Path) -> dict[str, Tensor] | None:
-    from creditscope.files import read_tensors
-
     try:
         return read_tensors(path / CREDIT, "the state of the credit rule")
     except CreditscopeError:

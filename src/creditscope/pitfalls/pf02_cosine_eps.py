@@ -58,7 +58,7 @@ def code(source: Source) -> Iterator[Spot]:
     modules = {
         last_name(target)
         for scope in source.scopes
-        for target, value in source.bindings(scope)
+        for target, value in source.bindings[scope]
         if _clamping_module(source, value)
     }
     for call in source.calls:

@@ -60,19 +60,19 @@ def tensors(g: Tensor) -> str | None:
 
 def code(source: Source) -> Iterator[Spot]:
     for scope in source.scopes:
-        nodes = source.within(scope)
+        nodes = source.within[scope]
         losses: set[str] = set()
         for node in nodes:
             if isinstance(node, ast.With | ast.AsyncWith) and (cast := _half_autocast(source, node)):
                 inside = {id(n) for statement in node.body for n in ast.walk(statement)}
-                measured = [c for c in source.calls_in(scope) if id(c) in inside and _measures(source, c, scope)]
+                measured = [c for c in source.calls_in[scope] if id(c) in inside and _measures(source, c, scope)]
                 if measured:
                     yield source.spot(
                         cast, f"float16 autocast around the gradient measurement in line {measured[0].lineno}"
                     )
                 else:
                     losses |= _assigned(node.body)
-        for call in source.calls_in(scope):
+        for call in source.calls_in[scope]:
             of = call.args[0] if call.args else None
             if source.is_call(call, AUTOGRAD) and isinstance(of, ast.Name) and of.id in losses:
                 yield source.spot(call, f"{of.id} was computed under float16 autocast: so is its gradient")
@@ -81,7 +81,7 @@ def code(source: Source) -> Iterator[Spot]:
                 if source.is_gradient(owner, scope):
                     yield source.spot(call, "a gradient is cast to float16")
                 elif _is_network(owner, scope, source) and any(
-                    _measures(source, c, scope) for c in source.calls_in(scope)
+                    _measures(source, c, scope) for c in source.calls_in[scope]
                 ):
                     yield source.spot(call, f"{last_name(owner)} is in float16 where gradients are measured")
 
@@ -138,7 +138,7 @@ def _is_network(node: ast.expr, scope: Scope, source: Source) -> bool:
     name = last_name(node)
     if not name or isinstance(node, ast.Call | ast.Subscript):
         return False
-    for call in source.calls_in(scope):
+    for call in source.calls_in[scope]:
         asked, owner = method(call)
         if isinstance(call.func, ast.Name | ast.Attribute) and last_name(call.func) == name and call.args:
             return True

@@ -106,8 +106,8 @@ def _saved(source: Source, call: ast.Call) -> list[ast.expr]:
     if not isinstance(first, ast.Name):
         return [first]
     scope = source.scope_of(call)
-    values: list[ast.expr] = [value for target, value in source.bindings(scope) if last_name(target) == first.id]
-    for other in source.calls_in(scope):  # content.update(B=...)
+    values: list[ast.expr] = [value for target, value in source.bindings[scope] if last_name(target) == first.id]
+    for other in source.calls_in[scope]:  # content.update(B=...)
         name, owner = method(other)
         if name == "update" and owner is not None and last_name(owner) == first.id:
             values += [*other.args, *(k.value for k in other.keywords)]
@@ -130,7 +130,7 @@ def _feedback(source: Source) -> Iterator[tuple[str, int]]:
     }
     about = {"feedback", "alignment", "dfa", "fa"} & {w for line in source.lines for w in words(line)}
     for scope in source.scopes:
-        for target, value in source.bindings(scope):
+        for target, value in source.bindings[scope]:
             name = last_name(target) if isinstance(target, ast.Name | ast.Attribute) else ""
             if not name or name in registered or not _draws(source, value):
                 continue
@@ -168,7 +168,7 @@ def audit(evidence: Evidence) -> Answer:
     method = evidence.spec.method
     if evidence.rule.is_exact:
         return clear("backpropagation has no state of its own")
-    if evidence.rule.state is CreditRule.state:
+    if evidence.rule.state is CreditRule.state and not evidence.rule.numbers:
         return clear(f"rule {method!r} owns no tensors")
     if evidence.credit is None:
         return found(f"credit.safetensors is missing or unreadable: the state of {method!r} cannot be measured again")

@@ -52,7 +52,7 @@ def code(source: Source) -> Iterator[Spot]:
     """Only where a function takes gradients and compares them by a cosine: training in train mode is no mistake."""
     evals = [c for c in source.calls if _mode(c) == "eval"]
     for scope in source.functions:
-        calls = source.calls_in(scope)
+        calls = source.calls_in[scope]
         takes = [c for c in calls if source.is_call(c, AUTOGRAD) or method(c)[0] == "backward"]
         compares = [c for c in calls if _is_cosine(source, c, scope)]
         forwards = [c for c in calls if _is_forward(c)]

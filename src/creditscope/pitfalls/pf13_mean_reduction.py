@@ -68,9 +68,9 @@ def tensors(norms: dict[int, float]) -> str | None:
 
 
 def code(source: Source) -> Iterator[Spot]:
-    modules = {last_name(t) for s in source.scopes for t, v in source.bindings(s) if _mean_module(v)}
+    modules = {last_name(t) for s in source.scopes for t, v in source.bindings[s] if _mean_module(v)}
     for scope in source.scopes:
-        pairs = source.bindings(scope)
+        pairs = source.bindings[scope]
         losses = {last_name(t) for t, v in pairs if isinstance(t, ast.Name) and _mean_loss(v, modules)}
         if not losses:
             continue
@@ -78,7 +78,7 @@ def code(source: Source) -> Iterator[Spot]:
         if not gradients:
             continue
         sizes = {t.id: v for t, v in pairs if isinstance(t, ast.Name) and _size_of(source, v, gradients)}
-        for node in source.within(scope):
+        for node in source.within[scope]:
             if not isinstance(node, ast.Compare) or len(node.comparators) != 1:
                 continue
             for size, other in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):
@@ -111,20 +111,20 @@ def _mean_loss(value: ast.expr, modules: set[str]) -> bool:
 def _hidden_gradients(source: Source, scope: Scope, losses: set[str]) -> set[str]:
     """Names of gradients of such a loss with respect to hidden states; "x.grad" for those read from .grad."""
     names: set[str] = set()
-    for target, value in source.bindings(scope):
+    for target, value in source.bindings[scope]:
         call = value.value if isinstance(value, ast.Subscript) else value
         if isinstance(call, ast.Call) and source.is_call(call, AUTOGRAD):
             loss, at = argument(call, 0, "outputs"), argument(call, 1, "inputs")
             if loss is not None and last_name(loss) in losses and at is not None and is_hidden(at):
                 names |= names_in(target)
-    for target, value in source.bindings(scope):  # for g in grads
+    for target, value in source.bindings[scope]:  # for g in grads
         if isinstance(target, ast.Name) and isinstance(value, ast.Name | ast.Subscript) and last_name(value) in names:
             names.add(target.id)
-    methods = map(method, source.calls_in(scope))
+    methods = map(method, source.calls_in[scope])
     if any(name == "backward" and owner is not None and last_name(owner) in losses for name, owner in methods):
         names |= {
             f"{last_name(n.value)}.grad"
-            for n in source.within(scope)
+            for n in source.within[scope]
             if isinstance(n, ast.Attribute) and n.attr == "grad" and is_hidden(n.value)
         }
     return names

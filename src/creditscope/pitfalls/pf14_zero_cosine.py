@@ -45,8 +45,8 @@ def code(source: Source) -> Iterator[Spot]:
     if not any(word in line.lower() for line in source.lines for word in ("cos", "align", "gamma", "angle")):
         return
     for scope in source.scopes:
-        cosines = {t.id for t, v in source.bindings(scope) if isinstance(t, ast.Name) and _from_cosine(source, v)}
-        for node in source.within(scope):
+        cosines = {t.id for t, v in source.bindings[scope] if isinstance(t, ast.Name) and _from_cosine(source, v)}
+        for node in source.within[scope]:
             match node:
                 case ast.Call() if _nan_to_one(source, node, cosines):
                     yield source.spot(node, "an undefined cosine is replaced by 1")

@@ -57,10 +57,10 @@ def code(source: Source) -> Iterator[Spot]:
         return
     for scope in source.scopes:
         over_seeds = _collected_over_seeds(source, scope)
-        calls = [(last_name(c), [*c.args[:1], *filter(None, [method(c)[1]])], c) for c in source.calls_in(scope)]
+        calls = [(last_name(c), [*c.args[:1], *filter(None, [method(c)[1]])], c) for c in source.calls_in[scope]]
         averaged = {ast.dump(x) for name, given, _ in calls if name in AVERAGES for x in given}
         extremes = {(EXTREMES[name], ast.dump(c.args[0])) for name, _, c in calls if name in EXTREMES and c.args}
-        for node in source.within(scope):
+        for node in source.within[scope]:
             match node:
                 case ast.Assign() | ast.AnnAssign():
                     yield from _named_choice(source, node)
@@ -97,7 +97,7 @@ def _literal_numbers(node: ast.expr) -> bool:
 def _collected_over_seeds(source: Source, scope: Scope) -> set[str]:
     """Lists that are filled in a loop over seeds: accs.append(...), accs[seed] = ..., or accs = [... for seed in seeds]."""
     names: set[str] = set()
-    for node in source.within(scope):
+    for node in source.within[scope]:
         if isinstance(node, ast.For) and _is_seed_loop(node.target, node.iter):
             inner = [n for n in ast.walk(node) if isinstance(n, ast.For | ast.While) and n is not node]
             nested = {
@@ -118,7 +118,7 @@ def _collected_over_seeds(source: Source, scope: Scope) -> set[str]:
                 elif isinstance(part, ast.Assign):
                     names |= {last_name(t.value) for t in part.targets if isinstance(t, ast.Subscript)}
             names -= fresh
-    for target, value in source.bindings(scope):
+    for target, value in source.bindings[scope]:
         first = value.generators[0] if isinstance(value, ast.ListComp | ast.DictComp) else None
         if isinstance(target, ast.Name) and first is not None and _is_seed_loop(first.target, first.iter):
             names.add(target.id)

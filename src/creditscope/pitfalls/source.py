@@ -130,6 +130,7 @@ class Source:
                     self.nodes.append(child)
                     self.parents[child] = node
         self._gradients: dict[Scope, set[str]] = {}
+        self._unit: dict[Scope, set[str]] = {}
 
     # ---- structure ----------------------------------------------------------------------------------------------
 
@@ -157,7 +158,8 @@ class Source:
         return self.tree
 
     @cached_property
-    def _by_scope(self) -> dict[Scope, list[ast.AST]]:
+    def within(self) -> dict[Scope, list[ast.AST]]:
+        """The nodes of a scope in the order of the text, without those of functions inside it."""
         inside: dict[Scope, list[ast.AST]] = {scope: [] for scope in self.scopes}
         home: dict[ast.AST, Scope] = {self.tree: self.tree}
         for node in self.nodes[1:]:
@@ -168,16 +170,9 @@ class Source:
             nodes.sort(key=lambda n: (getattr(n, "lineno", 0), getattr(n, "col_offset", 0)))
         return inside
 
-    def within(self, scope: Scope) -> list[ast.AST]:
-        """The nodes of a scope in the order of the text, without those of functions inside it."""
-        return self._by_scope[scope]
-
-    def calls_in(self, scope: Scope) -> list[ast.Call]:
-        return self._calls_by_scope[scope]
-
     @cached_property
-    def _calls_by_scope(self) -> dict[Scope, list[ast.Call]]:
-        return {s: [node for node in nodes if isinstance(node, ast.Call)] for s, nodes in self._by_scope.items()}
+    def calls_in(self) -> dict[Scope, list[ast.Call]]:
+        return {s: [node for node in nodes if isinstance(node, ast.Call)] for s, nodes in self.within.items()}
 
     def spot(self, node: ast.expr | ast.stmt, message: str) -> Spot:
         line = self.lines[node.lineno - 1] if node.lineno <= len(self.lines) else ""
@@ -217,16 +212,13 @@ class Source:
 
     # ---- assignments --------------------------------------------------------------------------------------------
 
-    def bindings(self, scope: Scope) -> list[tuple[ast.expr, ast.expr]]:
-        """(target, value) of every assignment, loop and comprehension of a scope; tuples, zip and enumerate are paired."""
-        return self._bindings[scope]
-
     @cached_property
-    def _bindings(self) -> dict[Scope, list[tuple[ast.expr, ast.expr]]]:
+    def bindings(self) -> dict[Scope, list[tuple[ast.expr, ast.expr]]]:
+        """(target, value) of every assignment, loop and comprehension of a scope; tuples, zip and enumerate are paired."""
         return {scope: list(self._bound(scope)) for scope in self.scopes}
 
     def _bound(self, scope: Scope) -> Iterator[tuple[ast.expr, ast.expr]]:
-        for node in self.within(scope):
+        for node in self.within[scope]:
             if isinstance(node, ast.Assign):
                 for target in node.targets:
                     yield from paired(target, node.value)
@@ -251,7 +243,7 @@ class Source:
         """Names that hold gradients by where their value comes from."""
         if scope not in self._gradients:
             names = self._gradients[scope] = set()
-            pairs = self.bindings(scope)
+            pairs = self.bindings[scope]
             for _ in range(4):  # a chain of at most four assignments
                 before = len(names)
                 for target, value in pairs:
@@ -261,12 +253,8 @@ class Source:
                     break
             unit = {t.id for t, value in pairs if isinstance(t, ast.Name) and self.is_unit(value)}
             names -= unit
-            self._unit.setdefault(scope, set()).update(unit)
+            self._unit[scope] = unit
         return self._gradients[scope]
-
-    @cached_property
-    def _unit(self) -> dict[Scope, set[str]]:
-        return {}
 
     def is_unit(self, node: ast.expr) -> bool:
         """x / x.norm(...) or F.normalize(x): a direction, whose size is 1."""
@@ -328,9 +316,7 @@ class Source:
         return self._gradient_word(last_name(node.func))
 
     def _named_gradient(self, name: str, scope: Scope) -> bool:
-        known = self._gradients.get(scope)
-        if known is None:
-            known = self.gradient_names(scope)
+        known = self.gradient_names(scope)
         if name in self._unit.get(scope, ()):
             return False
         if name in known or self._gradient_word(name):

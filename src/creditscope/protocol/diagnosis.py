@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from creditscope.credit.base import CreditRule, as_rule
+from creditscope.credit.base import as_rule
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Facts, Training
 from creditscope.measure.full import Full
@@ -122,23 +122,39 @@ def diagnose(
         test_batches = None if test_batches is None else ranks.whole(test_batches)
 
     def measured() -> Facts:
-        return _measured(
+        """Everything that is measured on the network, before it is judged."""
+        with untouched(model, reads=eval_batches):  # a loader draws random numbers even where it does not shuffle
+            batches = as_batches(model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
+        full = Full(rule, asked) if level == "full" else None
+        facts = sweep(
             model,
-            eval_batches,
+            batches,
             rule,
             blocks=blocks,
             read=read,
             loss_fn=loss_fn,
             floor=thresholds.floor_for(dtype_of(model)),
             checkpoint=checkpoint,
-            level=level,
-            layers=asked,
-            forward_kwargs=forward_kwargs,
-            shift_labels=shift_labels,
-            fit_batches=fit_batches,
-            test_batches=test_batches,
-            build=build,
-        ).model_copy(update={"training": training})
+            watch=None if full is None else full.watch,
+        )
+        named, read_as = blocks, facts.stream.read
+        if named is None and facts.stream.blocks:
+            named = list(dict.fromkeys(facts.stream.blocks))  # those that were found
+        update: dict[str, Any] = {"training": training}
+        if fit_batches is not None:
+            update["profile"] = depth_profile(
+                model,
+                fit_batches,
+                batches if test_batches is None else test_batches,
+                named,
+                read=read_as,
+                build=build,
+                forward_kwargs=forward_kwargs,
+                shift_labels=shift_labels,
+            )
+        if full is not None:
+            update |= full.facts(model, batches, blocks=named, read=read_as, loss_fn=loss_fn)
+        return facts.model_copy(update=update)
 
     facts = facts_of_ranks(ranks, measured)
     return make_report(
@@ -172,57 +188,3 @@ def _checked_layers(layers: Sequence[int] | None, level: str) -> tuple[int, ...]
             "layers is given for level 'basic', which takes every layer in one pass; say level='full'"
         )
     return tuple(sorted(set(given)))
-
-
-def _measured(
-    model: nn.Module,
-    eval_batches: Iterable[Any],
-    rule: CreditRule | None,
-    *,
-    blocks: Any,
-    read: str | None,
-    loss_fn: LossFn | None,
-    floor: float,
-    checkpoint: str,
-    level: str,
-    layers: tuple[int, ...] | None,
-    forward_kwargs: Mapping[str, Any] | None,
-    shift_labels: bool | None,
-    fit_batches: Iterable[Any] | None,
-    test_batches: Iterable[Any] | None,
-    build: Callable[[], nn.Module] | None,
-) -> Facts:
-    """Everything that is measured on the network, before it is judged."""
-    with untouched(model, reads=eval_batches):  # a loader draws random numbers even where it does not shuffle
-        batches = as_batches(model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
-    full = Full(rule, layers) if level == "full" else None
-    facts = sweep(
-        model,
-        batches,
-        rule,
-        blocks=blocks,
-        read=read,
-        loss_fn=loss_fn,
-        floor=floor,
-        checkpoint=checkpoint,
-        watch=None if full is None else full.watch,
-    )
-    if blocks is None and facts.stream.blocks:
-        blocks = list(dict.fromkeys(facts.stream.blocks))  # those that were found
-    if fit_batches is not None:
-        profile = depth_profile(
-            model,
-            fit_batches,
-            batches if test_batches is None else test_batches,
-            blocks,
-            read=facts.stream.read,
-            build=build,
-            forward_kwargs=forward_kwargs,
-            shift_labels=shift_labels,
-        )
-        facts = facts.model_copy(update={"profile": profile})
-    if full is not None:
-        facts = facts.model_copy(
-            update=full.facts(model, batches, blocks=blocks, read=facts.stream.read, loss_fn=loss_fn)
-        )
-    return facts

@@ -48,7 +48,7 @@ def brief_parts(report: DiagnosticReport, headline: str, verdict: Text) -> list[
         Text(f"{report.method_name or 'network'}" + (f" · {report.notes}" if report.notes else ""), style="bold"),
         *map(Text, told),
         Text(),
-        sheet(Section("", ("", "", ""), [*map(list, map(check_row, _named(report)))], gap=2)),
+        sheet(Section("", ("", "", ""), check_rows(report), gap=2)),
         Text(),
         sheet(layers),
         *map(Text, layers.lines),
@@ -67,17 +67,11 @@ def pair_text(report: DiagnosticReport, headline: str) -> str:
     return f"accuracy {accuracy(acc)}, {gamma}: S1 (above chance, Γ > 0) {decision}"
 
 
-def _named(report: DiagnosticReport) -> list[tuple[Check, str]]:
-    """Every check with what its numbers are compared with."""
+def check_rows(report: DiagnosticReport) -> list[list[str]]:
+    """Id, answer, and one line: number, threshold, finding. `report.checks[id].sentence` has the conventions."""
     margin = chosen_margin(report.facts)
     null = "" if margin is None else margin.null + (f", n={margin.n}" if margin.n > 1 else "")
-    return [(check, null) for check in report.verdict.checks]
-
-
-def check_row(named: tuple[Check, str]) -> tuple[str, str, str]:
-    """Id, answer, and one line: number, threshold, finding. `report.checks[id].sentence` has the conventions."""
-    check, null = named
-    return check.id, mark(check.answer), f"{check.name}: {_finding(check, null)}"
+    return [[c.id, mark(c.answer), f"{c.name}: {_finding(c, null)}"] for c in report.verdict.checks]
 
 
 def _finding(check: Check, null: str) -> str:

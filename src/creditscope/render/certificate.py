@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from creditscope.measure.certificate import Answer, Certificate
 from creditscope.render.charts import Cell as Box
 from creditscope.render.charts import Matrix
-from creditscope.render.markdown import escape, table
 from creditscope.render.numbers import printable
 from creditscope.render.section import Section
 from creditscope.tables import Cell, Column, Row, Table
@@ -25,16 +24,7 @@ def text(certificate: Certificate) -> str:
 
 
 def markdown(certificate: Certificate) -> str:
-    section = certificate_section(certificate)
-    rows = [[*map(escape, row)] for row in section.rows]
-    lines = [
-        f"**{escape(section.title)}**",
-        "",
-        *table(HEADER, rows),
-        "",
-        *(f"- {escape(line)}" for line in section.lines),
-    ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(certificate_section(certificate).markdown())
 
 
 def html(certificate: Certificate) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from creditscope.errors import CreditscopeError
+from creditscope.files import make_directory
 from creditscope.measure.facts import DepthProfile, Facts, LayerMeans, Readout, batch_mean
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.thresholds import DiagnosticThresholds
@@ -34,12 +36,17 @@ def report_figure(report: DiagnosticReport, limits: DiagnosticThresholds | None 
     return figure(layer_panels(report.facts, limits or DiagnosticThresholds()), columns=3, quick=True)
 
 
-def layer_panels(facts: Facts, limits: DiagnosticThresholds) -> list[Panel]:
-    c, layers = facts.convention, range(facts.stream.depth + 1)
+def over(x: str, xs: Sequence[float], prefix: str = "") -> Callable[..., Chart]:
+    """Charts over one axis; what their own axis shows is their title."""
 
     def chart(key: str, title: str, convention: str, *series: Series, **more: Any) -> Chart:
-        return Chart(key, title, convention, title, layers, series, **more)
+        return Chart(f"{prefix}{key}", title, convention, title, xs, series, x, **more)
 
+    return chart
+
+
+def layer_panels(facts: Facts, limits: DiagnosticThresholds) -> list[Panel]:
+    c, chart = facts.convention, over("layer", range(facts.stream.depth + 1))
     raw = f"raw norms, mean over {c.n_samples} samples, {c.dtype}"
     rules = (_floor(limits, c.dtype), Level(COSINE_EPS, "cosine eps 1e-8"))
     made: list[Panel] = [
@@ -58,17 +65,9 @@ def layer_panels(facts: Facts, limits: DiagnosticThresholds) -> list[Panel]:
     if any(v is not None for v in facts.stability.per_layer):
         convention = f"mean pairwise cosine of batch-mean gradients, {facts.stability.groups} groups of {c.group_size}"
         ceiling = limits.stability_drift_ceiling
+        levels = (Level(ceiling, f"C {ceiling:g}"),)
         series = Series("stability", facts.stability.per_layer)
-        made.append(
-            chart(
-                "stability",
-                "stability of g_l",
-                convention,
-                series,
-                zero=True,
-                levels=(Level(ceiling, f"C {ceiling:g}"),),
-            )
-        )
+        made.append(chart("stability", "stability of g_l", convention, series, zero=True, levels=levels))
     if (p := facts.perturbation) is not None and (lines := _kinds(p.credit, p.reference, p.random)):
         convention = f"{p.directions} directions, ε = {p.epsilon:g}, {p.n_samples} samples, {p.dtype}"
         made.append(chart("rho", "perturbation correlation ρ", convention, *lines, zero=True))
@@ -77,23 +76,11 @@ def layer_panels(facts: Facts, limits: DiagnosticThresholds) -> list[Panel]:
         made.append(chart("nudging", "loss change by nudging", convention, *lines, zero=True))
     if (b := facts.fresh_b) is not None and b.trained is not None:
         draws = [v for v in b.draws if v is not None]
-        series_b = [Series("trained feedback", [b.trained], (), [0], line=False)]
-        series_b.append(Series("redrawn feedback", draws, (), [1] * len(draws), line=False, role="random"))
+        trained = Series("trained feedback", [b.trained], (), [0], line=False)
+        redrawn = Series("redrawn feedback", draws, (), [1] * len(draws), line=False, role="random")
         convention = f"layers {', '.join(map(str, b.layers))}, {b.n_samples} samples"
-        title = "fresh-B null: deep mean cosine"
-        made.append(
-            Chart(
-                "fresh-b",
-                title,
-                convention,
-                title,
-                [0, 1],
-                series_b,
-                "feedback",
-                zero=True,
-                places=["trained", "redrawn"],
-            )
-        )
+        title, look = "fresh-B null: deep mean cosine", {"zero": True, "places": ["trained", "redrawn"]}
+        made.append(over("feedback", [0, 1])("fresh-b", title, convention, trained, redrawn, **look))
     return made
 
 
@@ -178,33 +165,17 @@ def epoch_panels(
         Event(e, f"{' + '.join(checks)} first fired: epoch {e}", " + ".join(checks)) for e, checks in by_epoch.items()
     ]
     dotted = "; dotted: a check first fires" if events else ""
-    growth = limits.h_norm_explosion_ratio
-
-    def chart(key: str, title: str, convention: str, values: Sequence[Any], **more: Any) -> Chart:
-        return Chart(
-            f"epoch-{key}",
-            title,
-            convention + dotted,
-            title,
-            columns["epoch"],
-            [Series(title, values)],
-            "epoch",
-            events=events,
-            **more,
-        )
-
-    step = "largest mean‖h_{l+1}‖ / mean‖h_l‖"
+    limit = limits.h_norm_explosion_ratio
+    chart = partial(over("epoch", columns["epoch"], "epoch-"), events=events)
+    accuracy, growth, reference = (
+        Series(title, columns[name])
+        for title, name in (("test accuracy", "accuracy"), ("growth", "growth"), ("‖g_L‖ / 128", "reference_norm_128"))
+    )
+    step, rule = "largest mean‖h_{l+1}‖ / mean‖h_l‖", (Level(limit, f"D1 {limit:g}"),)
     return [
-        chart("accuracy", "test accuracy", "test set", columns["accuracy"]),
-        chart("growth", "growth", step, columns["growth"], log=True, levels=(Level(growth, f"D1 {growth:g}"),)),
-        chart(
-            "reference",
-            "‖g_L‖ / 128",
-            SIZE_128,
-            columns["reference_norm_128"],
-            log=True,
-            levels=(_floor(limits, dtype),),
-        ),
+        chart("accuracy", "test accuracy", "test set" + dotted, accuracy),
+        chart("growth", "growth", step + dotted, growth, log=True, levels=rule),
+        chart("reference", "‖g_L‖ / 128", SIZE_128 + dotted, reference, log=True, levels=(_floor(limits, dtype),)),
     ]
 
 
@@ -223,10 +194,7 @@ def write_figures(
     """
     from creditscope.render.plots import figure
 
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CreditscopeError(f"cannot make {directory}: {error.strerror or error}") from error
+    make_directory(directory, f"cannot make {directory}")
     wanted: dict[str, Sequence[Panel]] = {}
     for suffix, found in alike(groups).items():
         wanted |= {
@@ -355,10 +323,11 @@ def layers_panels(groups: Sequence[Group]) -> list[Panel]:
     g = [_over_seeds(name, [f.reference.batch_mean_128 for f in found], log=True) for name, found in facts]
     cosines = [_over_seeds(name, [f.alignment.mean for f in found if f.alignment]) for name, found in facts]
     rules = (_floor(limits, dtype), Level(COSINE_EPS, "cosine eps 1e-8"))
+    chart = over("layer", layers, "layers-")
     return [
-        Chart("layers-h", "mean ‖h_l‖", f"geometric {means}", "mean ‖h_l‖", layers, h, log=True),
-        Chart("layers-g", "‖g_l‖ / 128", f"geometric {means}", "‖g_l‖ / 128", layers, g, log=True, levels=rules),
-        Chart("layers-cosine", "cos(a_l, g_l)", means, "cos(a_l, g_l)", layers, cosines, zero=True),
+        chart("h", "mean ‖h_l‖", f"geometric {means}", *h, log=True),
+        chart("g", "‖g_l‖ / 128", f"geometric {means}", *g, log=True, levels=rules),
+        chart("cosine", "cos(a_l, g_l)", means, *cosines, zero=True),
     ]
 
 
@@ -387,13 +356,12 @@ def temporal_panels(groups: Sequence[Group]) -> list[Panel]:
     floor = _floor(limits, groups[0].reports[0].facts.convention.dtype)
     means, ring = "geometric mean over seeds", "ring: {} first fires, median seed"
 
-    def chart(key: str, title: str, convention: str, **more: Any) -> Chart:
-        return Chart(f"temporal-{key}", title, convention, title, sorted(epochs), lines[key], "epoch", **more)
-
+    chart = over("epoch", sorted(epochs), "temporal-")
+    d1, d2 = (f"{means}; {ring.format(check)}" for check in ("D1", "D2"))
     return [
-        chart("accuracy", "test accuracy", "mean over seeds"),
-        chart("growth", "growth", f"{means}; {ring.format('D1')}", log=True, levels=(Level(limit, f"D1 {limit:g}"),)),
-        chart("reference", "‖g_L‖ / 128", f"{means}; {ring.format('D2')}", log=True, levels=(floor,)),
+        chart("accuracy", "test accuracy", "mean over seeds", *lines["accuracy"]),
+        chart("growth", "growth", d1, *lines["growth"], log=True, levels=(Level(limit, f"D1 {limit:g}"),)),
+        chart("reference", "‖g_L‖ / 128", d2, *lines["reference"], log=True, levels=(floor,)),
     ]
 
 

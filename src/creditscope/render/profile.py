@@ -10,7 +10,6 @@ from rich.text import Text
 from creditscope.measure.facts import DepthProfile, Readout
 from creditscope.protocol.estimate import CALIBRATION
 from creditscope.protocol.wording import signed_pp
-from creditscope.render.markdown import escape, table
 from creditscope.render.numbers import printable
 from creditscope.render.section import Section
 from creditscope.render.text import sheet, to_text
@@ -29,10 +28,7 @@ def text(profile: DepthProfile) -> str:
 
 
 def markdown(profile: DepthProfile) -> str:
-    section = profile_section(profile)
-    rows = [[*map(escape, row)] for row in section.rows]
-    lines = [f"**{TITLE}**", "", *table(HEADER, rows), "", *(f"- {escape(line)}" for line in section.lines)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(profile_section(profile).markdown())
 
 
 def html(profile: DepthProfile) -> str:

@@ -19,7 +19,7 @@ from creditscope.protocol.wording import other_reading, over_all_layers
 from creditscope.render.brief import brief_parts, cosines, footnotes
 from creditscope.render.certificate import certificate_lines
 from creditscope.render.functional import functional_lines, functional_table
-from creditscope.render.markdown import escape, table
+from creditscope.render.markdown import escape
 from creditscope.render.numbers import STYLES, accuracy, mark, num, printable, signed
 from creditscope.render.profile import profile_section
 from creditscope.render.section import Section
@@ -75,12 +75,7 @@ def markdown(report: DiagnosticReport) -> str:
     if report.notes:
         lines += [escape(report.notes), ""]
     lines += [f"**{escape(report.verdict.line)}**", ""]
-    for section in sections(report):
-        lines += [f"**{escape(section.title)}**", ""] if section.title else []
-        if section.header:
-            rows = [[*map(escape, row)] for row in section.rows]
-            lines += [*table([*map(escape, section.header)], rows), ""]
-        lines += [*replace(section, lines=[*map(escape, section.lines)]).numbered("- "), ""] if section.lines else []
+    lines += [line for section in sections(report) for line in section.markdown()]
     lines.append(
         f"Protocol {escape(report.protocol)}; {c.n_samples} samples ({escape(c.samples)}), loss {escape(c.loss)}, "
         f"{escape(c.reduction)}; {escape(c.dtype)}, {escape(c.mode)} mode, {escape(c.checkpoint)} checkpoint; "

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from creditscope.render.markdown import escape, table
 
 
 @dataclass(frozen=True)
@@ -22,3 +24,10 @@ class Section:
     def numbered(self, bullet: str) -> list[str]:
         """The lines with their number, or with `bullet`."""
         return [f"{k}. {line}" if self.ordered else f"{bullet}{line}" for k, line in enumerate(self.lines, 1)]
+
+    def markdown(self) -> list[str]:
+        """Lines of Markdown: the title, the table and the lines, as far as they are there, a blank line behind each."""
+        made = [f"**{escape(self.title)}**", ""] if self.title else []
+        if self.header:
+            made += [*table([*map(escape, self.header)], [[*map(escape, row)] for row in self.rows]), ""]
+        return made + ([*replace(self, lines=[*map(escape, self.lines)]).numbered("- "), ""] if self.lines else [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from html import escape as quoted
@@ -183,8 +183,12 @@ def kinds(rows: list[list[str]]) -> list[str]:
 def table_csv(table: Table) -> str:
     """Numbers in full, one column per value, with `.low`, `.high`, `.std` and `.n` where there are any."""
     rows = table.records()
+    return csv_text(list(rows[0]) if rows else [c.name for c in table.columns], rows)
+
+
+def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]) if rows else [c.name for c in table.columns], lineterminator="\n")
+    writer = csv.DictWriter(out, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows({k: inert(v) for k, v in row.items()} for row in rows)
     return out.getvalue()

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from creditscope.errors import CreditscopeError
-from creditscope.files import dump_json, dump_line, locked, read_json, write_atomic
+from creditscope.files import dump_json, dump_line, locked, make_directory, read_json, write_atomic
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport, make_report, stored_certificate
-from creditscope.runs.record import NotMeasured, Record, facts_of
-from creditscope.runs.store import COLUMNS, Row, Store, described, the_one
+from creditscope.runs.record import NotMeasured, Record, facts_of, records_of
+from creditscope.runs.store import Row, Store, described, row_of, the_one
 from creditscope.training.spec import RunSpec, recorded_spec
 
 SCHEMA_VERSION = 2
@@ -50,17 +50,10 @@ class Archive:
 
     def runs_of(self, specs: Iterable[RunSpec]) -> tuple[list[Record], list[str]]:
         """The runs among the specs that are here, and one line for each file that cannot be used."""
-        runs, problems = [], []
-        for spec in specs:
-            if self.has(spec):
-                try:
-                    runs.append(self.read(spec.hash))
-                except CreditscopeError as error:
-                    problems.append(str(error))
-        return runs, problems
+        return records_of(self, specs)
 
-    def read(self, key: str) -> Record:
-        """The run with this hash; studies share runs, so each file is read once."""
+    def read(self, key: str, data_dir: str | Path | None = None) -> Record:
+        """The run with this hash; studies share runs, so each file is read once. Nothing is measured."""
         if key not in self._read:
             self._read[key] = read_run(self.root / "runs" / f"{key}.json")
         return self._read[key]
@@ -77,13 +70,15 @@ class Archive:
         return [self._row(key) for key in self.hashes()]
 
     def _row(self, key: str) -> Row:
-        row: Row = dict.fromkeys(COLUMNS) | {"hash": key, "stamp": "", "problem": ""}
-        try:
+        def told() -> Row:
             run = self.read(key)
-            size = (self.root / "runs" / f"{key}.json").stat().st_size
-            return row | described(run.spec, run.trajectory[-1]) | {"bytes": size}
-        except (CreditscopeError, OSError, ValueError, LookupError, TypeError) as error:
-            return row | {"problem": " ".join(str(error).split())}
+            return described(run.spec, run.trajectory[-1]) | {"bytes": run.path.stat().st_size}
+
+        return row_of(key, told)
+
+    def failures(self) -> dict[str, dict[str, Any]]:
+        """None: an archive holds finished runs only."""
+        return {}
 
     def runs(self) -> list[Record]:
         """Every run of the archive, by hash."""
@@ -163,10 +158,7 @@ def command(spec: RunSpec) -> str:
 
 def write_archive(store: Store, hashes: Iterable[str], out: Path) -> list[str]:
     """Write the finished runs among `hashes`; the runs and the studies that the archive has already stay."""
-    try:
-        (out / "runs").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CreditscopeError(f"cannot create the archive {out}: {error.strerror or error}") from None
+    make_directory(out / "runs", f"cannot create the archive {out}")
     busy = CreditscopeError(f"{out} is being written by another process; wait for it or stop it")
     with locked(out / f".{INDEX}.lock", busy, wait=60):  # the index is read, added to and written back
         return _write_archive(store, hashes, out)

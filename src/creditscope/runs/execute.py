@@ -28,6 +28,7 @@ from rich.progress import (
 )
 
 from creditscope.errors import CreditscopeError
+from creditscope.files import make_directory
 from creditscope.runs.executors import Executor
 from creditscope.training.bundle import TRAJECTORY, Bundle, is_bundle, load_bundle
 from creditscope.training.spec import RunSpec
@@ -171,10 +172,7 @@ def run_specs(
     device: str | None = "cpu",
 ) -> list[Bundle]:
     """Train every spec that is not done yet into root/<slug>; the bundles in the order of the specs."""
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CreditscopeError(f"cannot create {root}: {error.strerror or error}; choose another --out") from None
+    make_directory(root, f"cannot create {root}", "; choose another --out")
     outs = {spec.hash: root / spec.slug for spec in specs}
     unique = {spec.hash: spec for spec in specs}
     jobs = [(spec, outs[key]) for key, spec in unique.items() if not is_bundle(outs[key])]

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from creditscope.measure.facts import DepthMargin, Facts
+from creditscope.measure.facts import DepthMargin
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.consistency import evaluation_of
@@ -18,11 +18,14 @@ from creditscope.protocol.strategies import STRATEGIES, Case, Decision
 from creditscope.runs.record import Finished, Record, record_of
 from creditscope.training.spec import RunSpec, norm_remark
 
+if TYPE_CHECKING:
+    from creditscope.training.bundle import Bundle
+
 NULL_KINDS = ("matched", "bp")
 ORDER = ("bp", "ep", "fa", "dfa", "cb", "sb")
 LINE = "VERDICT: "
 
-F = TypeVar("F", bound=Finished)
+F = TypeVar("F", bound="Record | Bundle")
 
 
 class Outcome(Enum):
@@ -262,16 +265,13 @@ def audit(
         }
         nulls: dict[str, Any] = {kind: accs[kind] for kind in NULL_KINDS if kind in accs}
         reports = tuple(
-            make_report(
-                _facts(r),
+            _judged(
+                r,
                 headline_acc=[m.accuracy for m in members],
                 network_acc=r.accuracy,
                 frozen_baseline_acc=nulls or None,
                 bp_acc=accs.get("bp_trained"),
                 n_test=n_test or r.n_test,
-                method_name=r.spec.label,
-                notes=network_and_seed(r.spec),
-                run=r.spec.hash,
                 thresholds=thresholds,
                 protocol=protocol,
             )
@@ -286,22 +286,17 @@ def audit(
     ]
 
 
-def _facts(record: Record) -> Facts:
-    """The facts under three-check/1.1, as far as the record holds them."""
-    return record.facts.model_copy(update={"evaluation": evaluation_of(record.facts, n_classes(record.spec))})
+def _judged(record: Record, **claims: Any) -> DiagnosticReport:
+    """The report of a network by the facts under three-check/1.1, as far as the record holds them."""
+    spec, facts = record.spec, record.facts
+    facts = facts.model_copy(update={"evaluation": evaluation_of(facts, n_classes(spec))})
+    return make_report(facts, method_name=spec.label, notes=network_and_seed(spec), run=spec.hash, **claims)
 
 
 def alone(run: Finished) -> DiagnosticReport:
     """The report of one run by itself, without a null."""
     record = record_of(run)
-    return make_report(
-        _facts(record),
-        headline_acc=record.accuracy,
-        n_test=record.n_test,
-        method_name=record.spec.label,
-        notes=network_and_seed(record.spec),
-        run=record.spec.hash,
-    )
+    return _judged(record, headline_acc=record.accuracy, n_test=record.n_test)
 
 
 # ---- names of networks ------------------------------------------------------------------------------------------------

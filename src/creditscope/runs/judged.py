@@ -7,29 +7,24 @@ import json
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.runs.archive import Archive
 from creditscope.runs.groups import NULL_KINDS, alone, audit, nulls_for, recipe, relatives
-from creditscope.runs.record import Finished
 from creditscope.runs.store import Store
 from creditscope.training.spec import recorded_spec
 
 
 def judged(store: Store | Archive, key: str) -> tuple[DiagnosticReport, str]:
     """The report of a run, and the words that say with what it was judged."""
-    run = _read(store, key)
+    run = store.read(key)
     if run.spec.frozen:
         return alone(run), "a frozen-blocks null: judged alone, without a null of its own"
     specs = {r["hash"]: recorded_spec(json.loads(r["spec"])) for r in store.rows() if not r["problem"]}
     mine = recipe(run.spec)
     # one run per seed: the same network may be there twice, with other checkpoints kept
     twins = {s.seed: h for h, s in sorted(specs.items(), reverse=True) if recipe(s) == mine} | {run.spec.seed: key}
-    members = [run, *(_read(store, h) for h in twins.values() if h != key)]
+    members = [run, *(store.read(h) for h in twins.values() if h != key)]
     wanted = {h for m in members for h in relatives(m.spec).values()}
-    pool = [*members, *(_read(store, h) for h in sorted(wanted & specs.keys() - set(twins.values())))]
+    pool = [*members, *(store.read(h) for h in sorted(wanted & specs.keys() - set(twins.values())))]
     report = next(r for g in audit(pool) for r in g.reports if r.run == key)
     seeds = ", ".join(str(s) for s in sorted(m.spec.seed for m in members))
     kinds = [kind for kind in NULL_KINDS if all(kind in nulls_for(m, pool) for m in members)]
     nulls = f"with its {' and '.join(kinds)} null" if kinds else "without a null: one of the seeds has none there"
     return report, f"judged over the seed{'s' if len(members) > 1 else ''} {seeds} of {store.root}, {nulls}"
-
-
-def _read(store: Store | Archive, key: str) -> Finished:
-    return store.read(key) if isinstance(store, Archive) else store.bundle(key)

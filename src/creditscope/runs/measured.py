@@ -10,7 +10,7 @@ import torch
 from creditscope.data import load_dataset
 from creditscope.data.dataset import on_device
 from creditscope.errors import CreditscopeError
-from creditscope.files import dump_json, read_json, write_atomic
+from creditscope.files import dump_json, make_directory, read_json, write_atomic
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.runs.record import measure_full
@@ -65,10 +65,7 @@ def measure(
         report = report.with_certificate(certify_bundle(bundle, dataset))
         content = report.to_dict()
     path = _file(store, key)
-    try:
-        path.parent.mkdir(exist_ok=True)
-    except OSError as error:
-        raise CreditscopeError(f"cannot write to the store {store.root}: {error.strerror or error}") from None
+    make_directory(path.parent, f"cannot write to the store {store.root}", parents=False)
     write_atomic(path, dump_json(content))
     return report
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from creditscope.credit.base import trained_layers
 from creditscope.errors import CreditscopeError
@@ -28,6 +28,7 @@ from creditscope.training.spec import RunSpec
 if TYPE_CHECKING:
     import torch
 
+    from creditscope.runs.archive import Archive
     from creditscope.runs.store import Store
     from creditscope.training.bundle import Bundle
 
@@ -35,29 +36,12 @@ Line = dict[str, Any]
 """One epoch of a trajectory."""
 
 
+Finished: TypeAlias = "Record | Bundle"
+"""A finished run: a record, or the bundle that it is read from."""
+
+
 class NotMeasured(CreditscopeError):
     """The facts of level full are not there, and nobody asked to measure them."""
-
-
-class Finished(Protocol):
-    """A finished run: a `Record`, or the `Bundle` that it is read from."""
-
-    @property
-    def spec(self) -> RunSpec: ...
-    @property
-    def path(self) -> Path: ...
-    @property
-    def accuracy(self) -> float: ...
-    @property
-    def n_test(self) -> int | None: ...
-    @property
-    def report(self) -> dict[str, Any]: ...
-    @property
-    def trajectory(self) -> list[Line]: ...
-    @property
-    def versions(self) -> dict[str, str]: ...
-    @property
-    def device(self) -> dict[str, Any]: ...
 
 
 def no_full(epoch: int | None) -> Facts:
@@ -151,34 +135,35 @@ def facts_of(report: dict[str, Any], spec: RunSpec, source: str) -> Facts:
 
 
 def records_of(
-    store: Store, specs: Iterable[RunSpec], data_dir: str | Path | None = None
+    source: Store | Archive, specs: Iterable[RunSpec], data_dir: str | Path | None = None
 ) -> tuple[list[Record], list[str]]:
-    """The finished runs among the specs, and one line for each directory that cannot be used."""
+    """The finished runs among the specs, and one line for each directory or file that cannot be used."""
     found: list[Record] = []
     problems: list[str] = []
     for spec in specs:
-        if store.has(spec):
+        if source.has(spec):
             try:
-                bundle = store.bundle(spec)
-                full, certified = _measurer(store, spec, data_dir), _certified(store, spec)
-                named = (bundle.path, full, bundle.versions, bundle.device, certified)
-                found.append(Record(spec, bundle.trajectory, bundle.report, *named))
+                found.append(source.read(spec.hash, data_dir))
             except CreditscopeError as error:
                 problems.append(str(error))
     return found, problems
 
 
-def _measurer(store: Store, spec: RunSpec, data_dir: str | Path | None) -> Callable[[int | None], Facts]:
+def stored_record(store: Store, key: str, data_dir: str | Path | None) -> Record:
+    """The record of a bundle of a store; what was measured of it is read, or measured, when it is asked for."""
+    bundle = store.bundle(key)
+    if bundle.spec.hash != key:
+        raise CreditscopeError(f"{bundle.path} holds another run ({bundle.spec.hash[:10]})")
+    path = store.root / "full" / f"{key}.json"
+
     def full(epoch: int | None) -> Facts:
-        name = spec.hash if epoch is None else f"{spec.hash}-epoch-{epoch:03d}"
-        return facts_of(store.cached(name, lambda: measure_full(store.bundle(spec), epoch, data_dir)), spec, name)
+        name = key if epoch is None else f"{key}-epoch-{epoch:03d}"
+        return facts_of(store.cached(name, lambda: measure_full(store.bundle(key), epoch, data_dir)), bundle.spec, name)
 
-    return full
+    def certified() -> Certificate | None:
+        return stored_certificate(read_json(path, "measured facts"), str(path)) if path.is_file() else None
 
-
-def _certified(store: Store, spec: RunSpec) -> Callable[[], Certificate | None]:
-    path = store.root / "full" / f"{spec.hash}.json"
-    return lambda: stored_certificate(read_json(path, "measured facts"), str(path)) if path.is_file() else None
+    return replace(record_of(bundle), full=full, certified=certified)
 
 
 def measure_full(

@@ -23,13 +23,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from creditscope.errors import CreditscopeError
-from creditscope.files import claim_directory, dump_json, read_json, write_atomic
+from creditscope.files import check_schema, claim_directory, dump_json, make_directory, read_json, write_atomic
 from creditscope.measure.facts import batch_mean
 from creditscope.training.bundle import SPEC, TRAJECTORY, Bundle, is_bundle, load_bundle
 from creditscope.training.spec import RunSpec
+
+if TYPE_CHECKING:
+    from creditscope.runs.record import Record
 
 SCHEMA_VERSION = 1
 INDEX_VERSION = 3
@@ -69,13 +72,7 @@ class Store:
             )
         content = read_json(meta, "the schema version of a store")
         version = content.get("schema_version") if isinstance(content, dict) else None
-        if not isinstance(version, int) or version < 1:
-            raise CreditscopeError(f"{meta} has schema_version {version!r}; a whole number from 1 is expected")
-        if version > SCHEMA_VERSION:
-            raise CreditscopeError(
-                f"{self.root} is a store of schema version {version} and this creditscope reads up to {SCHEMA_VERSION}; "
-                "upgrade creditscope"
-            )
+        check_schema(version, SCHEMA_VERSION, meta, f"{self.root} is a store of")
 
     # ---- runs -----------------------------------------------------------------------------------------------------
 
@@ -88,6 +85,12 @@ class Store:
 
     def bundle(self, spec: RunSpec | str, verify: bool = True) -> Bundle:
         return load_bundle(self.out(spec), verify)
+
+    def read(self, key: str, data_dir: str | Path | None = None) -> Record:
+        """The run with this hash; `data_dir`: for facts of level full that are to be measured."""
+        from creditscope.runs.record import stored_record  # torch is slow to import
+
+        return stored_record(self, key, data_dir)
 
     def check_writable(self) -> None:
         """A one-line error now rather than one for every run."""
@@ -180,10 +183,7 @@ class Store:
 
     def _side(self, name: str) -> Path:
         path = self.root / name
-        try:
-            path.mkdir(exist_ok=True)
-        except OSError as error:
-            raise CreditscopeError(f"cannot write to the store {self.root}: {error.strerror or error}") from None
+        make_directory(path, f"cannot write to the store {self.root}", parents=False)
         return path
 
     # ---- index ----------------------------------------------------------------------------------------------------
@@ -325,16 +325,23 @@ def described(spec: RunSpec, last: dict[str, Any]) -> Row:
     }
 
 
+def row_of(key: str, told: Callable[[], Row], stamp: str = "") -> Row:
+    """The row of a run; where it cannot be told, what is wrong with it."""
+    row: Row = dict.fromkeys(COLUMNS) | {"hash": key, "stamp": stamp, "problem": ""}
+    try:
+        return row | told()
+    except (CreditscopeError, OSError, ValueError, LookupError, TypeError) as error:
+        return row | {"problem": " ".join(str(error).split())}
+
+
 def _row(run: Path, stamp: str) -> tuple[Any, ...]:
     """The row of one directory: from its files alone, so that a rebuilt index equals the one it replaces."""
-    row: dict[str, Any] = dict.fromkeys(COLUMNS)
-    row |= {"hash": run.name, "stamp": stamp, "problem": ""}
-    try:
-        bundle = load_bundle(run, verify=False)  # checksums are verified when a run is used
-        spec, last = bundle.spec, json.loads((run / TRAJECTORY).read_bytes().splitlines()[-1])
+
+    def told() -> Row:
+        spec = load_bundle(run, verify=False).spec  # checksums are verified when a run is used
         if spec.hash != run.name:
             raise CreditscopeError(f"{run} holds another run ({spec.hash[:10]})")
-        row |= described(spec, last) | {"bytes": sum(p.stat().st_size for p in run.iterdir())}
-    except (CreditscopeError, OSError, ValueError, LookupError, TypeError) as error:
-        row["problem"] = " ".join(str(error).split())
-    return tuple(row[c] for c in COLUMNS)
+        last = json.loads((run / TRAJECTORY).read_bytes().splitlines()[-1])
+        return described(spec, last) | {"bytes": sum(p.stat().st_size for p in run.iterdir())}
+
+    return tuple(row_of(run.name, told, stamp).values())

@@ -23,7 +23,7 @@ from creditscope.files import plain
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import stored_facts
 from creditscope.runs.archive import Archive
-from creditscope.runs.record import Record, records_of
+from creditscope.runs.record import Record
 from creditscope.runs.store import Store
 from creditscope.stream.devices import find_device
 from creditscope.training.loop import Progress, train
@@ -92,24 +92,15 @@ class Verification:
 
 def pick(source: Store | Archive, prefix: str | None) -> Record:
     """The run whose hash starts with `prefix`; any, by chance, where None is given."""
-    if prefix is None:
-        if isinstance(source, Archive):
-            found = source.hashes()  # a damaged record is a finding
-        else:
-            found = [str(row["hash"]) for row in source.rows() if not row["problem"]]
-        if not found:
-            raise CreditscopeError(
-                f"{source.root} has no finished run that can be read; `creditscope runs list --store {source.root}` says why"
-            )
-        key = random.SystemRandom().choice(found)
-    else:
-        key = source.find(prefix)
-    if isinstance(source, Archive):
-        return source.read(key)
-    runs, problems = records_of(source, [source.bundle(key).spec], None)
-    if not runs:
-        raise CreditscopeError(problems[0])
-    return runs[0]
+    if prefix is not None:
+        return source.read(source.find(prefix))
+    # a damaged record of an archive is a finding
+    rows = source.rows() if isinstance(source, Store) else [{"hash": key, "problem": ""} for key in source.hashes()]
+    if not (found := [str(row["hash"]) for row in rows if not row["problem"]]):
+        raise CreditscopeError(
+            f"{source.root} has no finished run that can be read; `creditscope runs list --store {source.root}` says why"
+        )
+    return source.read(random.SystemRandom().choice(found))
 
 
 def shortened(spec: RunSpec, epochs: int | None) -> RunSpec:

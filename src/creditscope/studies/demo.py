@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, PAPER_SEEDS, with_nulls
 from creditscope.training.spec import RunSpec, make_spec
 
-SEEDS = (42, 123, 456)
-METHODS: tuple[dict[str, Any], ...] = (
-    {"method": "bp"},
-    {"method": "fa", "credit_norm": "none"},
-    {"method": "dfa", "credit_norm": "rms"},
-    {"method": "dfa", "credit_norm": "none"},
-)
+METHODS = (BP, FA, DFA, DFA_NONE)
 
 
 def demo_specs(
-    seeds: tuple[int, ...] = SEEDS, methods: tuple[dict[str, Any], ...] = METHODS, **recipe: Any
+    seeds: tuple[int, ...] = PAPER_SEEDS, methods: tuple[dict[str, Any], ...] = METHODS, **recipe: Any
 ) -> list[RunSpec]:
-    """Every method, the matched null of each and the `bp` null, for every seed."""
-    specs: list[RunSpec] = []
-    for seed in seeds:
-        for method in methods:
-            spec = make_spec({"dataset": "quadratic", "seed": seed, **recipe, **method})
-            specs += [spec, spec.null("matched"), spec.null("bp")]
-    return list({spec.hash: spec for spec in specs}.values())
+    """Every method for every seed, then the matched and the `bp` null of each."""
+    return with_nulls(make_spec({"dataset": "quadratic", "seed": s, **recipe, **m}) for s in seeds for m in methods)

@@ -9,8 +9,8 @@ from creditscope.protocol import DiagnosticThresholds
 from creditscope.quantities import first_epoch, get_quantity, top_layer
 from creditscope.runs.record import Record
 from creditscope.studies.grid import DFA, DFA_NONE, FA, FA_RMS, grid
-from creditscope.studies.study import METHOD, SEED, Study, course, record_row
-from creditscope.tables import Cell, Column, Plot, Row, Table, state
+from creditscope.studies.study import EPOCH, FIRED, METHOD, SEED, Study, course, record_row
+from creditscope.tables import Cell, Plot, Row, Table, state
 from creditscope.training.spec import RunSpec
 
 EPOCHS = 5
@@ -52,15 +52,8 @@ def build(study: Study, records: Sequence[Record]) -> Table:
     deep = get_quantity("deep_cosine").column(
         title="mean of deeper layers", about="mean cosine over the layers above 0 that count"
     )
-    columns = [
-        METHOD.column,
-        SEED.column,
-        Column("epoch", about="epoch of the row; 0 is the untrained network"),
-        get_quantity("cosine[0]").column(),
-        deep,
-        get_quantity("top_share").column(),
-        Column("fired", "checks that fire", about="D1, D2 or C at that epoch"),
-    ]
+    layer_0, share = (get_quantity(name).column() for name in ("cosine[0]", "top_share"))
+    columns = [METHOD.column, SEED.column, EPOCH, layer_0, deep, share, FIRED]
     drawn = course(records, ("top_share", "cosine[0]"), last=EPOCHS)
     plots = tuple(Plot("epoch", y, "method", drawn) for y in ("top_share", "cosine[0]"))
     return study.made(columns, rows, conclusion, plots=plots)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
-from creditscope.runs.groups import Group, audit
-from creditscope.runs.record import Record
+from creditscope.quantities import Quantity, get_quantity
+from creditscope.runs.groups import AuditRow, Group
 from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, FA_RMS, make, seeds_of, with_nulls
 from creditscope.studies.interventions import AXES, CONVENTION, QUANTITIES
 from creditscope.studies.study import Study, mean_over, method_and_norm, of_seeds, shared_seeds
-from creditscope.tables import Cell, Column, Plot, Row, Statement, Table, mean, state
+from creditscope.tables import Cell, Plot, Statement, Table, mean, state
 from creditscope.training.spec import RunSpec
 
 ALL = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
 LAMBDAS = {"smoke": (0.0, 1e-2), "quick": (0.0, 1e-2), "paper": ALL, "reduced": ALL}
 FIRST_SEED_ONLY = {"reduced": (1e-3, 1e-1)}
 """Penalties that a preset runs with its first seed alone."""
-POINTS = (1.0, 2.0)
-"""Thresholds of D3, in percentage points, at which the margin is compared as a point."""
 
 
 def specs(preset: str) -> list[RunSpec]:
@@ -31,10 +28,19 @@ def specs(preset: str) -> list[RunSpec]:
     )
 
 
-def at_point(row: Row, needed: float) -> Cell:
+def at_point(needed: float) -> Quantity:
     """D3 as a point comparison at a threshold in percentage points."""
-    margin = row.value("margin_matched")
-    return Cell(note="no matched null") if margin is None else Cell("fail" if margin < needed else "pass")
+
+    def read(row: AuditRow) -> Cell:
+        margin = get_quantity("margin_matched").over(row).value
+        return Cell(note="no matched null") if margin is None else Cell("fail" if margin < needed else "pass")
+
+    about = f"the margin as a point comparison with a threshold of {needed:g} pp"
+    return Quantity(f"point_{needed:g}", "", f"point at {needed:g} pp", "", about, of_group=read)
+
+
+POINTS = (at_point(1.0), at_point(2.0))
+"""The margin as a point, at two thresholds of D3 in percentage points."""
 
 
 def gain_pp(group: Group, base: Group) -> float | None:
@@ -71,19 +77,9 @@ def largest_gains(groups: Sequence[Group]) -> Iterator[Statement]:
         )
 
 
-def build(study: Study, records: Sequence[Record]) -> Table:
-    groups = audit(records)
-    made = study.grouped(groups)
-    rows = [replace(r, cells={**r.cells, **{f"point_{p:g}": at_point(r, p) for p in POINTS}}) for r in made.rows]
-    fragile = sum(len({row.value(f"point_{p:g}") for p in POINTS}) > 1 for row in rows)
-    columns = [
-        Column(
-            f"point_{p:g}", f"point at {p:g} pp", about=f"the margin as a point comparison with a threshold of {p:g} pp"
-        )
-        for p in POINTS
-    ]
-    conclusion = state("penalty", gains=tuple(largest_gains(groups)), fragile=fragile, rows=len(rows))
-    return replace(made, columns=(*made.columns, *columns), rows=tuple(rows), conclusion=(conclusion,))
+def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
+    fragile = sum(len({row.value(q.name) for q in POINTS}) > 1 for row in table.rows)
+    yield state("penalty", gains=tuple(largest_gains(groups)), fragile=fragile, rows=len(table.rows))
 
 
 STUDY = Study(
@@ -91,8 +87,8 @@ STUDY = Study(
     "what does the penalty λ‖f_l(h_l)‖² do to accuracy, scale and credit?",
     specs,
     axes=AXES,
-    quantities=QUANTITIES,
-    build=build,
+    quantities=(*QUANTITIES, *POINTS),
+    conclude=conclude,
     convention=CONVENTION,
     plots=tuple(Plot("penalty", y, "method") for y in ("accuracy", "last_h", "deep_cosine", "rho")),
 )

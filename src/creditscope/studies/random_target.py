@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from creditscope.quantities import get_quantity
 from creditscope.runs.record import Record
 from creditscope.studies.grid import BP, DFA, DFA_NONE, EP, FA, grid
-from creditscope.studies.study import METHOD, Study, course
-from creditscope.tables import Cell, Column, Plot, Row, Table, grouped_by, mean, state
+from creditscope.studies.study import EPOCH, FIRED, METHOD, Study, course
+from creditscope.tables import Cell, Plot, Row, Table, grouped_by, mean, state
 from creditscope.training.spec import RunSpec
 
 GREW = 10.0
@@ -38,12 +38,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
             fired = tuple(sorted({check for line in lines for check in line["fired"]}))
             rows.append(Row({**row.cells, "fired": Cell(fired)}, row.runs))
     grew = [label for label, mine in by.items() if mean([factor(r) for r in mine]) > GREW]
-    columns = [
-        METHOD.column,
-        Column("epoch", about="epoch of the row; 0 is the untrained network"),
-        get_quantity("last_h").column(),
-        Column("fired", "checks that fire", about="D1, D2 or C at that epoch"),
-    ]
+    columns = [METHOD.column, EPOCH, get_quantity("last_h").column(), FIRED]
     conclusion = state("random-target", grew=grew, rules=len(by), factor=GREW)
     return study.made(columns, rows, conclusion, plots=(Plot("epoch", "last_h", "method", drawn),))
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from creditscope.measure.binomial import clopper_pearson
-from creditscope.quantities import Quantity, Scale, get_quantity
+from creditscope.quantities import Quantity, Scale
 from creditscope.runs.groups import Group, Outcome, audit, network
 from creditscope.runs.record import Record
 from creditscope.studies.grid import DFA, FA, make, with_nulls
 from creditscope.studies.study import METHOD, SEED, Study, shared_seeds
-from creditscope.tables import Cell, Column, Plot, Row, Spread, Statement, Table, grouped_by, state
+from creditscope.tables import Cell, Plot, Row, Spread, Statement, Table, grouped_by, state
 from creditscope.training.spec import RunSpec
 
 TEN = tuple(range(1, 11))
@@ -23,7 +23,10 @@ CHANGES: dict[str, dict[str, Any]] = {
     "reduced": {"width": 512, "depth": 2, "intervention": True},
 }
 """The setting of the contested claim (d=512 L=2); `reduced`: 30 epochs instead of 100."""
-QUANTITIES = ("accuracy", "margin_matched", "finding")
+STATUS = Quantity(
+    "status", "", "status", "", "pass, fail, inconclusive or incomplete, of this seed alone",
+    of_group=lambda row: Cell(row.outcome),
+)  # fmt: skip
 SHARE = Quantity(
     "share", "k/n", "share that fails", "", "seeds that fail of those with a measured D3, with Clopper-Pearson 95 % interval",
     scale=Scale.SHARE, digits=2, spread=Spread.INTERVAL,
@@ -99,27 +102,8 @@ def build(study: Study, records: Sequence[Record]) -> Table:
     pool = by_seed(records)
     alone = [g for seed in pool for g in audit(pool[seed])]  # one seed at a time: its own null, its own interval
     alone.sort(key=lambda g: g.label)
-    rows = [
-        Row(
-            {
-                "method": Cell(g.label),
-                "seed": Cell(g.seeds[0]),
-                **{name: get_quantity(name).over(g) for name in QUANTITIES},
-                "status": Cell(g.outcome),
-            },
-            g.hashes,
-        )
-        for g in alone
-    ]
     counted = list(shares(alone))
     chosen = selections(records)
-    columns = [
-        METHOD.column,
-        SEED.column,
-        *(get_quantity(name).column() for name in QUANTITIES[:2]),
-        Column("status", about="pass, fail, inconclusive or incomplete, of this seed alone"),
-        get_quantity("finding").column(),
-    ]
     drawn = Table(
         "shares", SHARE.title, (METHOD.column, SHARE.column()),
         tuple(Row({"method": Cell(label), "share": cell}) for label, cell, _ in counted),
@@ -127,7 +111,14 @@ def build(study: Study, records: Sequence[Record]) -> Table:
     convention = state("seeds convention", networks=sorted({network(r.spec) for r in records}))
     plots = (Plot("method", "margin_matched"), Plot("method", "share", table=drawn), Plot("method", "status", "seed"))
     statements = [*(s for _, _, s in counted), *([chosen] if chosen else [])]
-    return study.made(columns, rows, *statements, convention=(convention,), plots=plots)
+    return study.of_groups(alone, *statements, convention=(convention,), plots=plots)
 
 
-STUDY = Study("seeds", "how often does a method fail over seeds, without choosing among them?", specs, build=build)
+STUDY = Study(
+    "seeds",
+    "how often does a method fail over seeds, without choosing among them?",
+    specs,
+    axes=(METHOD, SEED),
+    quantities=("accuracy", "margin_matched", STATUS, "finding"),
+    build=build,
+)

@@ -35,18 +35,11 @@ class Measured(Store):
         return content
 
 
-def records_in(
-    source: Store | Archive, specs: Sequence[RunSpec], data_dir: str | Path | None = None
-) -> tuple[list[Record], list[str]]:
-    """The finished runs among the specs, and one line for each that cannot be used."""
-    return source.runs_of(specs) if isinstance(source, Archive) else records_of(source, specs, data_dir)
-
-
 def show(name: str, preset: str, source: Store | Archive, data_dir: str | Path | None = None) -> Table:
     """The table of a study. What is missing or unusable is a note of it, never silence."""
     study = get_study(name)
     specs = study.specs(preset)
-    records, problems = records_in(source, specs, data_dir)
+    records, problems = records_of(source, specs, data_dir)
     if all(record.spec.frozen for record in records):
         raise CreditscopeError(
             f"{source.root} has no finished run of study {name} ({preset}); {_instead(study, name, preset, source)}"
@@ -113,7 +106,7 @@ def stored_studies(root: str | Path, full: bool = False, data_dir: str | Path | 
                 if done or is_planned:
                     begun.append(f"{name} ({preset}): {done} of {len(trained)} networks are trained")
                 continue
-            records, problems = records_in(source, specs, data_dir)
+            records, problems = records_of(source, specs, data_dir)
             if all(record.spec.frozen for record in records):
                 begun.append(f"{name} ({preset}): no trained network can be read")
                 continue

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from creditscope.quantities import get_quantity, standard
+from creditscope.quantities import Quantity, get_quantity, standard
 from creditscope.runs.groups import Group, Outcome, audit, network
 from creditscope.runs.record import Record
 from creditscope.tables import Cell, Column, Plot, Row, Statement, Table, Value, grouped_by, state
@@ -34,13 +34,9 @@ def by_label(spec: RunSpec) -> str:
 
 METHOD = Axis("method", "credit rule and credit_norm; λ and the number of trained blocks where they vary", by_label)
 SEED = Axis("seed", "seed of the run", lambda s: s.seed)
-AUDITED = (
-    Plot("method", "accuracy"),
-    Plot("method", "gamma"),
-    Plot("method", "margin_matched"),
-    Plot("method", "growth"),
-    Plot("method", "reference_norm_128"),
-)
+EPOCH = Column("epoch", about="epoch of the row; 0 is the untrained network")
+FIRED = Column("fired", "checks that fire", about="D1, D2 or C at that epoch")
+AUDITED = tuple(Plot("method", y) for y in ("accuracy", "gamma", "margin_matched", "growth", "reference_norm_128"))
 """What is drawn of a table of audited methods."""
 STATES = Callable[[Table, Sequence[Group]], Iterable[Statement]]
 
@@ -56,8 +52,8 @@ class Study:
     question: str
     specs: Callable[[str], list[RunSpec]]
     axes: tuple[Axis, ...] = (METHOD,)
-    quantities: tuple[str, ...] = ()
-    """Names; the standard ones where none is named."""
+    quantities: tuple[str | Quantity, ...] = ()
+    """Names, or quantities of its own; the standard ones where none is named."""
     order: Callable[[Group], Any] | None = None
     conclude: STATES | None = None
     """The statements that follow from the table."""
@@ -75,19 +71,21 @@ class Study:
         return self.build(self, records) if self.build else self.grouped(audit(records))
 
     def grouped(self, groups: Sequence[Group]) -> Table:
-        """A row per group of seeds."""
+        """A row per group of seeds, what follows from them, and how they were judged."""
         groups = sorted(groups, key=self.order) if self.order else list(groups)
-        found = [get_quantity(name) for name in self.quantities or standard()]
-        rows = tuple(
-            Row(
-                {**{a.name: Cell(_at(a, g)) for a in self.axes}, **{q.name: q.over(g) for q in found}},
-                g.hashes,
-            )
-            for g in groups
-        )
-        made = self.made([*(a.column for a in self.axes), *(q.column() for q in found)], rows)
+        made = self.of_groups(groups)
         conclusion = tuple(self.conclude(made, groups)) if self.conclude and groups else ()
         return replace(made, conclusion=conclusion or made.conclusion, convention=(*made.convention, *judged(groups)))
+
+    def of_groups(self, groups: Sequence[Group], *conclusion: Statement, **more: Any) -> Table:
+        """A row per group: its place along the axes, and the quantities."""
+        found = [get_quantity(q) for q in self.quantities or standard()]
+        rows = [
+            Row({**{a.name: Cell(_at(a, g)) for a in self.axes}, **{q.name: q.over(g) for q in found}}, g.hashes)
+            for g in groups
+        ]
+        columns = [*(a.column for a in self.axes), *(q.column() for q in found)]
+        return self.made(columns, rows, *conclusion, **more)
 
     def made(self, columns: Iterable[Column], rows: Iterable[Row], *conclusion: Statement, **more: Any) -> Table:
         """The table with what the study says of itself, and a note for every reason why a cell is empty."""

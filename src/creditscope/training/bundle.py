@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from creditscope.errors import CreditscopeError
-from creditscope.files import MAX_JSON, dump_json, read_json, read_tensors, sha256_file, write_atomic
+from creditscope.files import MAX_JSON, check_schema, dump_json, read_json, read_tensors, sha256_file, write_atomic
 from creditscope.training.spec import SCHEMA_VERSION, RunSpec, recorded_spec
 
 if TYPE_CHECKING:
@@ -163,13 +163,7 @@ def load_bundle(path: str | Path, verify: bool = True) -> Bundle:
     if not path.is_dir():
         raise CreditscopeError(f"{path} is not a directory; give the directory of a bundle (it holds {SPEC})")
     content = _read_spec_file(path)
-    version = content.get("schema_version")
-    if not isinstance(version, int) or version < 1:
-        raise CreditscopeError(f"{path / SPEC} has schema_version {version!r}; a whole number from 1 is expected")
-    if version > SCHEMA_VERSION:
-        raise CreditscopeError(
-            f"{path / SPEC} has schema version {version} and this creditscope reads up to {SCHEMA_VERSION}; upgrade creditscope"
-        )
+    check_schema(content.get("schema_version"), SCHEMA_VERSION, path / SPEC, f"{path / SPEC} has")
     spec = recorded_spec(content["spec"])
     if content.get("spec_hash") != spec.hash:
         raise CreditscopeError(
@@ -222,16 +216,7 @@ def find_bundles(paths: Iterable[str | Path], on_error: Callable[[str], None] | 
     """
     found: dict[Path, Bundle] = {}
     for path in map(Path, paths):
-        if not path.is_dir():
-            raise CreditscopeError(f"{path} is not a directory; give bundles or directories that hold bundles")
-        inside = (
-            [path]
-            if is_bundle(path)
-            else sorted(p for p in path.iterdir() if not p.name.startswith(".") and is_bundle(p))
-        )
-        if not inside:
-            raise CreditscopeError(f"{path} holds no bundle; `creditscope train --out {path}/NAME` makes one")
-        for p in inside:
+        for p in bundles_at(path):
             try:
                 found.setdefault(p.resolve(), load_bundle(p))
             except CreditscopeError as error:
@@ -239,3 +224,15 @@ def find_bundles(paths: Iterable[str | Path], on_error: Callable[[str], None] | 
                     raise
                 on_error(str(error))
     return list(found.values())
+
+
+def bundles_at(path: Path) -> list[Path]:
+    """The bundle at `path`, or the bundles directly inside it; none is an error."""
+    if not path.is_dir():
+        raise CreditscopeError(f"{path} is not a directory; give bundles or directories that hold bundles")
+    if is_bundle(path):
+        return [path]
+    inside = sorted(p for p in path.iterdir() if not p.name.startswith(".") and is_bundle(p))
+    if not inside:
+        raise CreditscopeError(f"{path} holds no bundle; `creditscope train --out {path}/NAME` makes one")
+    return inside

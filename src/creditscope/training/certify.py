@@ -94,17 +94,19 @@ def certify(
     if optimizer is not None:
         notes.append("updates are weight changes of one step by a fresh optimiser, its weight decay set to 0")
     settings: dict[str, Any] = {"loss_fn": loss_fn, "seed": seed, "roots": roots, "by_step": optimizer is not None}
-    dtype = _dtype(model, call, inputs, y, named, rebuild, settings, notes)
+
+    def made(inputs: Any, y: Tensor) -> Experiment:
+        return _checked(lambda: Experiment(call, model, inputs, y, named, rebuild, **settings))
+
+    dtype = _dtype(model, [call, *roots], inputs, lambda inputs: made(inputs, y), notes)
     with locality.placed(model, dtype, [call, *roots]):
         inputs = locality.as_dtype(inputs, dtype)
-        few, few_y = _few(model, inputs, y, named, notes)
-        experiment = _experiment(call, model, few, few_y, named, rebuild, settings)
+        experiment = made(*_few(model, inputs, y, named, notes))
 
         def of(n: int) -> Experiment:
-            first = map_samples(inputs, len(y), lambda t: t[:n])
-            return _experiment(call, model, first, y[:n], named, rebuild, settings)
+            return made(map_samples(inputs, len(y), lambda t: t[:n]), y[:n])
 
-        halves = of(2) if len(few_y) < 2 <= len(y) else experiment
+        halves = of(2) if len(experiment.y) < 2 <= len(y) else experiment
         try:
             return _certificate(experiment, halves, lambda: of(1), notes)
         except CreditscopeError:
@@ -220,14 +222,7 @@ def _by_rule(rule: CreditRule, model: nn.Module, inputs: Any, settings: dict[str
 
 
 def _dtype(
-    model: nn.Module,
-    call: Update,
-    inputs: Any,
-    y: Tensor,
-    named: Sequence[tuple[str, nn.Module]],
-    rebuild: Callable[[Any, Tensor], Any],
-    settings: Mapping[str, Any],
-    notes: list[str],
+    model: nn.Module, roots: Sequence[Any], inputs: Any, made: Callable[[Any], Experiment], notes: list[str]
 ) -> torch.dtype | None:
     """float64, or None (as the model is) where another tensor shares a weight's memory or the update does not run in float64."""
     own = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
@@ -240,8 +235,8 @@ def _dtype(
         )
         return None
     try:
-        with locality.placed(model, torch.float64, [call, *settings["roots"]]):
-            _experiment(call, model, locality.as_dtype(inputs, torch.float64), y, named, rebuild, settings)
+        with locality.placed(model, torch.float64, roots):
+            made(locality.as_dtype(inputs, torch.float64))
     except CreditscopeError as error:
         if not isinstance(error.__cause__, RuntimeError | TypeError):  # what torch raises where dtypes do not fit
             raise
@@ -257,17 +252,10 @@ def _spelled(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _experiment(
-    call: Update,
-    model: nn.Module,
-    inputs: Any,
-    y: Tensor,
-    named: Sequence[tuple[str, nn.Module]],
-    rebuild: Callable[[Any, Tensor], Any],
-    settings: Mapping[str, Any],
-) -> Experiment:
+def _checked(made: Callable[[], Experiment]) -> Experiment:
+    """What the update gives on the batch, where it can be tested by it."""
     try:
-        experiment = Experiment(call, model, inputs, y, named, rebuild, **settings)
+        experiment = made()
     except CreditscopeError:
         raise
     except Exception as error:  # it is the user's code: anything may come, and it is told as it is
@@ -440,18 +428,17 @@ def _more(found: Collection[Any]) -> str:
     return f" and {len(found) - 1} more" if len(found) > 1 else ""
 
 
-def _verdict(e: Experiment, cells: Cells, floor: float, untested: str) -> tuple[str, float | None, str]:
-    """(yes, no or undetermined; the largest change; where or why)."""
+def _answered(question: str, e: Experiment, cells: Cells, floor: float, untested: str) -> Answer:
+    """Yes, no or undetermined, with the largest change, and where or why."""
     hit = {cell: v for cell, v in cells.items() if e.depends(v, floor)}
     largest = max(cells.values(), default=None)
     if hit:
         k, p = max(hit, key=lambda cell: hit[cell])
-        return "yes", largest, f"{p} from {k}{_more(hit)}" if k != p else f"in {k}{_more(hit)}"
+        detail = f"{p} from {k}{_more(hit)}" if k != p else f"in {k}{_more(hit)}"
+        return Answer(question, "yes", largest, floor, detail)
     if floor > HIGHEST_FLOOR:
-        return UNDETERMINED, largest, "the floor is too high: the update answers noise with large changes"
-    if untested:
-        return UNDETERMINED, largest, untested
-    return "no", largest, ""
+        untested = "the floor is too high: the update answers noise with large changes"
+    return Answer(question, UNDETERMINED if untested else "no", largest, floor, untested)
 
 
 def _transport_answers(e: Experiment, found: Transport, floor: float) -> dict[str, Answer]:
@@ -464,25 +451,21 @@ def _transport_answers(e: Experiment, found: Transport, floor: float) -> dict[st
 
     behind = [name for k, name in enumerate(e.names) if _in_front(e, name) and (k > 0 or EMBEDDING in e.trained)]
     cells = _cells(e, found.rows, behind)
-    pairs = bool(behind)
     why = untested(behind, _cells(e, found.power, behind)) or ("" if cells else "no weight was perturbed")
-    verdict = _verdict(e, cells, floor, why) if pairs else ("not applicable", None, "one block")
-    answers = {"between": Answer("weight transport between blocks", verdict[0], verdict[1], floor, verdict[2])}
+    between = _answered("weight transport between blocks", e, cells, floor, why)
+    if not behind:
+        between = replace(between, answer="not applicable", change=None, detail="one block")
     inside = {(k, k): v for k, v in found.inside.items()}
     power = {(k, k): v for k, v in found.inside_power.items()}
-    single = not inside and not any(n in found.refused for k in e.names for n in e._in(k))
-    verdict = (
-        ("not applicable", None, "one weight per block")
-        if single
-        else _verdict(e, inside, floor, untested(e.names, power))
+    within = _answered("weight transport inside a block", e, inside, floor, untested(e.names, power))
+    if not inside and not any(n in found.refused for k in e.names for n in e._in(k)):
+        within = replace(within, answer="not applicable", change=None, detail="one weight per block")
+    read, read_power = (
+        {c: v for c, v in _cells(e, rows, [READOUT]).items() if c[1] in e.names} for rows in (found.rows, found.power)
     )
-    answers["inside"] = Answer("weight transport inside a block", verdict[0], verdict[1], floor, verdict[2])
-    readout = {c: v for c, v in _cells(e, found.rows, [READOUT]).items() if c[1] in e.names}
-    read_power = {c: v for c, v in _cells(e, found.power, [READOUT]).items() if c[1] in e.names}
-    why = untested([READOUT], read_power) or ("" if readout else "no weight of the readout was perturbed")
-    verdict = _verdict(e, readout, floor, why)
-    answers["readout"] = Answer("weight transport through the readout", verdict[0], verdict[1], floor, verdict[2])
-    return answers
+    why = untested([READOUT], read_power) or ("" if read else "no weight of the readout was perturbed")
+    readout = _answered("weight transport through the readout", e, read, floor, why)
+    return {"between": between, "inside": within, "readout": readout}
 
 
 def _tell_forward_runs_apart(e: Experiment, one: Callable[[], Experiment], answers: dict[str, Answer]) -> None:
@@ -503,13 +486,12 @@ def _tell_forward_runs_apart(e: Experiment, one: Callable[[], Experiment], answe
         runs = f"the update runs the network forward at states of its own, which see a change of {before.change:.2g}"
         if rows is None:
             detail = f"{runs}; they leave no null space, or use other weights"
-            answers[key] = Answer(before.question, UNDETERMINED, before.change, before.floor, detail)
+            answers[key] = replace(before, answer=UNDETERMINED, detail=detail)
             continue
         cells = {c: v for c, v in _cells(e, rows, parts).items() if key == "between" or c[1] in e.names}
         assert before.floor is not None
-        verdict = _verdict(e, cells, before.floor, "")
-        detail = verdict[2] if verdict[0] == "yes" else runs
-        answers[key] = Answer(before.question, verdict[0], verdict[1], before.floor, detail)
+        found = _answered(before.question, e, cells, before.floor, "")
+        answers[key] = found if found.answer == "yes" else replace(found, detail=runs)
 
 
 def _teaching(e: Experiment, floor: float) -> Answer:
@@ -535,9 +517,8 @@ def _later(e: Experiment, floor: float, teaching: str) -> Answer:
     if len(e.names) < 2:
         return Answer(question, "not applicable", None, None, "one block")
     rows, still, why = e.later_states(teaching not in ("labels alone", "no teaching signal"))
-    floor = max(floor, still)
-    verdict = _verdict(e, {(k, p): v for k, row in rows.items() for p, v in row.items()}, floor, why)
-    return Answer(question, verdict[0], verdict[1], floor, verdict[2])
+    cells = {(k, p): v for k, row in rows.items() for p, v in row.items()}
+    return _answered(question, e, cells, max(floor, still), why)
 
 
 def _samples(e: Experiment) -> Answer:
