@@ -185,7 +185,8 @@ class Add:
 @dataclass
 class Check:
     """Check an entry: schema, seal, hashes, numbers that follow from each other, and a verdict that follows from the
-    facts. --retrain trains the networks again if creditscope trained them. Exit code 3 if an entry does not hold.
+    facts. A claimed number above the audited one is marked. --retrain trains the networks again if creditscope trained
+    them. Exit code 3 if an entry does not hold.
 
     Example: creditscope claim check board/entries/dfa-rms-embedded --retrain
     """
@@ -202,6 +203,7 @@ class Check:
     def execute(self) -> int:
         from creditscope.board.entry import read_entries
         from creditscope.cli.verdict import escaped
+        from creditscope.render.claims import AS_STATED, marks
         from creditscope.render.numbers import printable
 
         if not self.dirs:
@@ -209,6 +211,8 @@ class Check:
         held, refused = read_entries(self.dirs)
         for entry in held:
             print(f"holds    {printable(str(entry.path))}: {_summary(entry)}")
+            for line in marks(entry):
+                print(f"  marked: {printable(line)}")
         for path, why in refused:
             print(f"REFUSED  {printable(str(path))}: {printable(why)}")
             if self.github:
@@ -218,6 +222,7 @@ class Check:
             f"{len(held)} of {len(held) + len(refused)} entries hold"
             + (f", {len(parted)} not reproduced" if parted else "")
         )
+        print(f"as stated by the authors, not checked: {AS_STATED}")
         return NOT_HELD if refused or parted else 0
 
     def _again(self, entry: Entry) -> bool:
@@ -282,10 +287,12 @@ class Badge:
 
 
 def _summary(entry: Entry) -> str:
+    from creditscope.render.claims import renamed
     from creditscope.render.numbers import printable
 
     audit = entry.current
-    return printable(f"{entry.claim.method}: {audit.status} under {audit.stated.protocol}: {audit.line}")
+    name = f"{entry.claim.method} (report of {found})" if (found := renamed(entry)) else entry.claim.method
+    return printable(f"{name}: {audit.status} under {audit.stated.protocol}: {audit.line}")
 
 
 def _of_source(source: Path, certify: bool, data_dir: Path | None) -> tuple[DiagnosticReport, dict[str, Any]]:
