@@ -103,9 +103,10 @@ def _sizes(facts: Facts) -> Iterator[Pair]:
     means, size, groups = facts.scale.mean, facts.reference, facts.convention.n_samples // GROUP
     if all(math.isfinite(m) and m > 0 for m in means) and len(means) > 1:
         ratios = [b / a for a, b in pairwise(means)]
-        yield "growth", facts.scale.growth, max(ratios)
-        if facts.scale.growth_at is not None and facts.scale.growth_at < len(ratios):
-            yield "growth at its layer", ratios[facts.scale.growth_at], max(ratios)
+        largest = max(ratios)
+        yield "growth", facts.scale.growth, largest
+        if (at := facts.scale.growth_at) is not None:
+            yield "growth at its layer", ratios[at] if 0 <= at < len(ratios) else None, largest
         yield "total growth", facts.scale.total_growth, means[-1] / means[0]
     for layer, (norm, mean) in enumerate(zip(size.per_sample, size.batch_mean_128, strict=True)):
         yield f"‖g_{layer}‖ / 128", mean, norm / GROUP

@@ -1,6 +1,6 @@
 """The evidence of an entry as a figure: its margins with their intervals, against the line of D3.
 
-Entries with the same rows and the same range share one frame, of which each has a layer: 1 ms an entry instead of 26.
+Entries with the same rows and the same range share one frame, of which each has a layer: 6 ms an entry instead of 26.
 """
 
 from __future__ import annotations

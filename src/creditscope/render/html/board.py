@@ -121,9 +121,10 @@ def _place(entry: Entry) -> tuple[Any, ...]:
     return not entry.published, entry.claim.data, -margin.margin_pp if margin else 0.0, entry.claim.name
 
 
-def _pack(entries: Sequence[Entry], drawn: Mapping[str, Markup]) -> tuple[str, Markup]:
+def _pack(entries: Sequence[Entry], drawn: Mapping[str, Markup]) -> tuple[Markup, Markup]:
+    """(keys, the pages of these entries by key); keys are no text from outside (`claim.NAME`), whose length would be limited."""
     pages = {key(e): entry_html(e, drawn.get(e.claim.name)) for e in entries}
-    return " ".join(pages), packed(pages)
+    return Markup(" ").join(pages), packed(pages)
 
 
 def key(entry: Entry) -> str:
