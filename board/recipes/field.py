@@ -2,7 +2,7 @@
 
 Every rule of the study `field` whose runs results/ holds (facts without weights; `creditscope runs verify --store results` trains
 one again) becomes an entry, with as many seeds and nulls as are there. A rule whose runs are already the evidence of another
-entry, of the paper's claims say, is left to that one. Takes some seconds; what has not changed is left as it is, so that it can be
+entry (of the paper's claims) is left to it. Takes some seconds; what has not changed is left as it is, so that it can be
 called again whenever results/ has more runs.
 """
 

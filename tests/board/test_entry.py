@@ -74,7 +74,9 @@ def test_no_overclaim_is_left_without_a_word(entry):
         over = Entry(read.claim.model_copy(update={"claimed": claimed}), read.path, read.audits)
         assert over.reach in ("above", "undecided")
         assert over.accuracy is not None
-        assert over.accuracy.above_all == (len(read.current.accuracies) > 1 and mean + more - 0.0005 > max(read.current.accuracies))
+        assert over.accuracy.above_all == (
+            len(read.current.accuracies) > 1 and mean + more - 0.0005 > max(read.current.accuracies)
+        )
         (line,) = [m for m in marks(over) if m.startswith("claimed accuracy")]
         assert f"{100 * more:+.1f} pp" in line
         assert ("not decided by" in line) == (over.reach == "undecided")
@@ -111,7 +113,9 @@ def test_a_published_claim_says_where(tmp_path):
     made(tmp_path / "a-rule", claimed={"accuracy": 0.3, "published": True, "source": "table 1"})
 
 
-@pytest.mark.parametrize(("name", "value"), [("method_name", "my rule"), ("notes", "another network"), ("network_acc", 0.3)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("method_name", "my rule"), ("notes", "another network"), ("network_acc", 0.3)]
+)
 def test_the_report_of_a_run_names_what_its_spec_names(tmp_path, name, value):
     there = read_entry(stored("dfa-rms-e100")).current
     reports = [r.model_copy(update={name: value} if k == 1 else {}) for k, r in enumerate(there.reports)]
@@ -122,7 +126,7 @@ def test_the_report_of_a_run_names_what_its_spec_names(tmp_path, name, value):
             method_name=there.reports[1].method_name, notes=there.reports[1].notes, run=there.reports[1].run,
         )  # fmt: skip
     stated, files = evaluation(
-        reports, by="somebody", seeds=there.stated.seeds, nulls=dict(there.stated.nulls), spec=there.stated.spec,
+        reports, by="somebody", seeds=there.stated.seeds, nulls={str(k): v for k, v in there.stated.nulls.items()}, spec=there.stated.spec,
         bp_accuracy=there.stated.bp_accuracy,
     )  # fmt: skip
     with pytest.raises(CreditscopeError, match=r"report-2\.json names the .* and its spec gives"):
@@ -142,7 +146,9 @@ def test_what_the_other_numbers_leave_no_room_for_is_refused():
     lies = {
         "loss is": facts.model_copy(update={"loss": 0.69 * (1 - facts.accuracy)}),
         "median ‖h_0‖": changed_facts(facts, "scale", median=(2.1 * facts.scale.mean[0], *facts.scale.median[1:])),
-        "samples with zero g_0": changed_facts(facts, "reference", zero_samples=(n + 1, *facts.reference.zero_samples[1:])),
+        "samples with zero g_0": changed_facts(
+            facts, "reference", zero_samples=(n + 1, *facts.reference.zero_samples[1:])
+        ),
         "mean ‖g_L‖ over its groups": changed_facts(
             facts, "reference", deepest_by_group=tuple(1.1 * v for v in facts.reference.deepest_by_group)
         ),

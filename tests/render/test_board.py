@@ -114,7 +114,7 @@ def test_the_figure_of_an_entry_has_its_margins_against_the_line_of_d3(tmp_path)
     entries.append(made(tmp_path / "no-null", make_report(report.facts, headline_acc=report.headline_acc, n_test=4000)))
     drawn = evidence_figures(entries)
     for entry in entries:
-        rows = {row.name: row for row in margins_panel(entry).rows}
+        rows = {r.name: r for r in margins_panel(entry).rows}
         margins = {m.null: m for m in entry.current.row.margins}
         assert {f"{null} null" for null in margins} == set(rows) - {"depth profile"}
         for null, margin in margins.items():
@@ -124,10 +124,10 @@ def test_the_figure_of_an_entry_has_its_margins_against_the_line_of_d3(tmp_path)
         assert "line at D3 threshold 2 pp" in words
         titles = [e.text or "" for e in root.iter("{http://www.w3.org/2000/svg}title")]
         assert len(titles) == len(rows)
-        for row in rows.values():
-            ((_, value),) = row.marks
-            assert sum(f"{row.name} = {num(value)}" in t for t in titles) == 1
-            assert f"{row.name}: " in words
+        for name, found in rows.items():
+            ((_, value),) = found.marks
+            assert sum(f"{name} = {num(value)}" in t for t in titles) == 1
+            assert f"{name}: " in words
     assert "interval" in (ElementTree.fromstring(drawn["field-cifar10-ep"]).get("aria-label") or "")
 
 
@@ -162,8 +162,6 @@ def test_a_claim_above_the_audited_mean_is_marked_on_the_page():
     page = board_page(held)
     assert page.count(" pp, undecided</i>") == sum(r == "undecided" for r in found.values()) > 0
     assert page.count(" pp over</i>") == sum(r == "above" for r in found.values()) > 0
-    over, undecided = (
-        sum(e.published and e.reach == reach for e in held) for reach in ("above", "undecided")
-    )
+    over, undecided = (sum(e.published and e.reach == reach for e in held) for reach in ("above", "undecided"))
     total = sum(e.published and bool(e.reach) for e in held)
     assert f"<strong>{over} of {total}</strong> published accuracies above the audited ones, {undecided} more" in page

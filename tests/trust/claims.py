@@ -1,7 +1,7 @@
 """Damaged and lying claims: each is refused in one line, or what it says is marked, or it is shown inert; never anything else.
 
-By hand: python tests/trust/claims.py 500 [SEED ...]. Each lie starts from a good entry of board/entries. Half of the liars fit hash and seal
-to what they changed, as one would who knows the format.
+By hand: python tests/trust/claims.py 500 [SEED ...]. Each lie starts from a good entry of board/entries. Half of the liars fit
+hash and seal to what they changed, as one would who knows the format.
 """
 
 from __future__ import annotations
@@ -291,8 +291,8 @@ def damaged_report(claim: Content, report: Content, rng: random.Random) -> str:
 
 LIES: tuple[Lie, ...] = (
     number_of_the_claim, number_of_the_report, fitted_number_of_the_report, fitted_number_of_the_claim, overclaim,
-    overclaimed_gamma, renamed, impossible, not_published, verdict, changed_hash, changed_seal, swapped, protocol, newer, date, address, elsewhere, script_in_the_claim, script_in_the_name,
-    script_in_the_report, damaged_claim, damaged_report,
+    overclaimed_gamma, renamed, impossible, not_published, verdict, changed_hash, changed_seal, swapped, protocol, newer, date,
+    address, elsewhere, script_in_the_claim, script_in_the_name, script_in_the_report, damaged_claim, damaged_report,
 )  # fmt: skip
 
 
@@ -353,7 +353,7 @@ def is_marked(kind: str, entry: Entry) -> bool:
 
     page = html.unescape(board_page([entry]))
     if kind == "renamed":
-        return f"report of {other_name(entry)}" in page
+        return f"{other_name(entry)} in the report" in page
     name, words = ("accuracy", accuracy_words(entry)) if kind == "overclaim" else ("Γ", gamma_words(entry))
     line = next((m for m in marks(entry) if m.startswith(f"claimed {name}")), "")
     told = name == "Γ" or any(f" pp{mark}</i>" in page for mark in (" over", ", undecided"))

@@ -164,8 +164,11 @@ def _bounds(facts: Facts) -> Iterator[Bound]:
     for layer, zero in enumerate(facts.reference.zero_samples):
         yield f"samples with zero g_{layer}", zero, 0, n
     whole = len(facts.reference.deepest_by_group) * GROUP / n
-    yield "sum of ‖g_L‖ over its groups", (_mean(facts.reference.deepest_by_group) or 0.0) * whole, 0.0, (
-        facts.reference.per_sample[-1] if math.isfinite(facts.reference.per_sample[-1]) else far
+    yield (
+        "sum of ‖g_L‖ over its groups",
+        (_mean(facts.reference.deepest_by_group) or 0.0) * whole,
+        0.0,
+        (facts.reference.per_sample[-1] if math.isfinite(facts.reference.per_sample[-1]) else far),
     )
     if facts.loss is not None and facts.accuracy is not None and facts.convention.loss.startswith("cross-entropy"):
         # a wrong answer has a class that is at least as likely as the right one, which has at most 1/2
@@ -175,13 +178,13 @@ def _bounds(facts: Facts) -> Iterator[Bound]:
         if seen.n_classes:
             yield "share of the largest class", seen.largest_class, 1 / seen.n_classes, 1.0
     if (aligned := facts.alignment) is not None:
-        for layer, mean in enumerate(aligned.mean):
+        for layer, cosine in enumerate(aligned.mean):
             known = aligned.measurable[layer]
-            yield f"measurable samples at layer {layer}", known, 0 if mean is None else 1, 0 if mean is None else n
-            yield f"cosine at layer {layer}", mean, -1.0, 1.0
+            yield f"measurable samples at layer {layer}", known, 0 if cosine is None else 1, 0 if cosine is None else n
+            yield f"cosine at layer {layer}", cosine, -1.0, 1.0
             yield f"share under the floor at layer {layer}", aligned.under_floor[layer], 0.0, 1.0
-            if mean is not None and known > 1:
-                most = math.sqrt(max(0.0, 1 - mean**2) * known / (known - 1)) + 1e-4
+            if cosine is not None and known > 1:
+                most = math.sqrt(max(0.0, 1 - cosine**2) * known / (known - 1)) + 1e-4
                 yield f"standard deviation of the cosine at layer {layer}", aligned.std[layer], 0.0, most
     if (total := facts.aggregate) is not None:
         for name in ("concat", "flattened", "clamped_128"):

@@ -110,11 +110,11 @@ class Audit:
         return sum(found) / len(found) if found else None
 
     @property
-    def gammas(self) -> tuple[float, ...]:
-        """Γ of every network that has it under the convention, of the two that a claim may mean, with the larger mean."""
-        whole = [r.facts.aggregate.gamma_all_layers for r in self.reports if r.facts.aggregate is not None]
-        both = (self.row.gammas, [v for v in whole if v is not None])
-        return tuple(max(both, key=lambda values: sum(values) / len(values) if values else -2.0))
+    def gammas(self) -> dict[str, tuple[float, ...]]:
+        """Γ of every network that has it, under each of the two conventions that a claim may mean."""
+        whole = (r.facts.aggregate.gamma_all_layers for r in self.reports if r.facts.aggregate is not None)
+        found = {"over the layers that count": self.row.gammas, "over all layers": [v for v in whole if v is not None]}
+        return {convention: tuple(values) for convention, values in found.items() if values}
 
     @property
     def margin(self) -> DepthMargin | None:
@@ -181,14 +181,16 @@ class Entry:
 
     @cached_property
     def gamma(self) -> Comparison | None:
-        """The claimed Γ next to the audited: over the layers that count, or over all layers if that mean is larger."""
-        claimed, found = self.claim.claimed.gamma, self.current.gammas
-        if claimed is None or not found:
+        """The claimed Γ next to the audited, under the convention that comes nearest to it."""
+        claimed = self.claim.claimed.gamma
+        if claimed is None or not self.current.gammas:
             return None
-        mean = math.fsum(found) / len(found)
-        low, high = t_interval(found) or (mean, mean)
-        kind = f"t over {len(found)} networks" if len(found) > 1 else "point comparison"
-        return Comparison(claimed, found, AccuracyInterval(mean, low, high, kind))
+        found = []
+        for convention, values in self.current.gammas.items():
+            mean = math.fsum(values) / len(values)
+            low, high = t_interval(values) or (mean, mean)
+            found.append(Comparison(claimed, values, AccuracyInterval(mean, low, high, convention)))
+        return min(found, key=lambda c: abs(c.over))
 
     @property
     def over(self) -> float | None:
@@ -374,4 +376,6 @@ def _check_spec(stated: Evaluation, reports: tuple[DiagnosticReport, ...], where
         ):
             said = said.partition("; ")[0] if isinstance(said, str) else said  # a remark on the device stands behind it
             if said is not None and said != follows:
-                raise CreditscopeError(f"{where}: {evidence.file} names the {name} {said!r}, and its spec gives {follows!r}")
+                raise CreditscopeError(
+                    f"{where}: {evidence.file} names the {name} {said!r}, and its spec gives {follows!r}"
+                )

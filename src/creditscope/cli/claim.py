@@ -291,7 +291,7 @@ def _summary(entry: Entry) -> str:
     from creditscope.render.numbers import printable
 
     audit = entry.current
-    name = f"{entry.claim.method} (report of {found})" if (found := renamed(entry)) else entry.claim.method
+    name = f"{entry.claim.method} ({found} in the report)" if (found := renamed(entry)) else entry.claim.method
     return printable(f"{name}: {audit.status} under {audit.stated.protocol}: {audit.line}")
 
 

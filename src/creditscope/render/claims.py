@@ -26,7 +26,9 @@ def gamma_words(entry: Entry) -> str:
     """The claimed Γ against the audited; "" where none is claimed."""
     if entry.claim.claimed.gamma is None:
         return ""
-    return NOT_AUDITED if entry.gamma is None else _words(entry.gamma, 1, "", 3)
+    if entry.gamma is None:
+        return NOT_AUDITED
+    return f"{_words(entry.gamma, 1, '', 3)} ({entry.gamma.interval.kind})"
 
 
 def _words(found: Comparison, factor: float, unit: str, digits: int) -> str:

@@ -77,11 +77,11 @@ def _range(dots: Dots) -> float:
 
 def _frame(size: float, panels: dict[str, Dots]) -> dict[str, Markup]:
     first = next(iter(panels.values()))
-    height = 0.55 + 0.22 * len(first.rows)
+    height = 0.66 + 0.22 * len(first.rows)
     with matplotlib.rc_context(SETTINGS):
         made = Drawing(figsize=(WIDTH, height))
         left, right = 0.95 / WIDTH, 1 - 0.12 / WIDTH
-        axes = made.add_axes((left, 0.42 / height, right - left, 1 - 0.47 / height))
+        axes = made.add_axes((left, 0.56 / height, right - left, 1 - 0.6 / height))
         for made.layer, dots in panels.items():
             dots_marks(made, axes, _cut(dots, size))
         dots_frame(axes, first, True, LETTERS)

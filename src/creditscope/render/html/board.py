@@ -108,8 +108,7 @@ def _summary(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     ]
     claimed = {
         "count": f"{over} of {len(compared)}",
-        "words": f"published accuracies above the audited ones, {undecided} more above the mean and not decided; "
-        "where a paper leaves settings open, each reading counts",
+        "words": f"published accuracies above the audited ones, {undecided} more undecided",
         "status": "claim",
     }
     return [claimed, *counted]
