@@ -126,7 +126,8 @@ def test_the_report_of_a_run_names_what_its_spec_names(tmp_path, name, value):
             method_name=there.reports[1].method_name, notes=there.reports[1].notes, run=there.reports[1].run,
         )  # fmt: skip
     stated, files = evaluation(
-        reports, by="somebody", seeds=there.stated.seeds, nulls={str(k): v for k, v in there.stated.nulls.items()}, spec=there.stated.spec,
+        reports, by="somebody", seeds=there.stated.seeds, nulls={str(k): v for k, v in there.stated.nulls.items()},
+        spec=there.stated.spec,
         bp_accuracy=there.stated.bp_accuracy,
     )  # fmt: skip
     with pytest.raises(CreditscopeError, match=r"report-2\.json names the .* and its spec gives"):

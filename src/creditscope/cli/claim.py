@@ -292,7 +292,8 @@ def _summary(entry: Entry) -> str:
 
     audit = entry.current
     name = f"{entry.claim.method} ({found} in the report)" if (found := renamed(entry)) else entry.claim.method
-    return printable(f"{name}: {audit.status} under {audit.stated.protocol}: {audit.line}")
+    verdict = audit.line if audit.line.startswith(audit.status) else f"{audit.status}: {audit.line}"
+    return printable(f"{name}: {verdict} ({audit.stated.protocol})")
 
 
 def _of_source(source: Path, certify: bool, data_dir: Path | None) -> tuple[DiagnosticReport, dict[str, Any]]:
@@ -302,6 +303,8 @@ def _of_source(source: Path, certify: bool, data_dir: Path | None) -> tuple[Diag
 
     if source.is_file():
         return DiagnosticReport.from_json(source), {}
+    if not source.exists():
+        raise CreditscopeError(f"{source} does not exist; give a report (JSON) or a bundle")
     if not is_bundle(source):
         raise CreditscopeError(f"{source} is neither a report (JSON) nor a bundle")
     from creditscope.cli.diagnose import Diagnose
