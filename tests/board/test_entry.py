@@ -342,6 +342,15 @@ def test_one_report_serves_one_entry(tmp_path):
     assert "is the report of a-rule: one report, one entry" in refused[0][1]
 
 
+def test_a_report_belongs_to_the_entry_that_it_audits(tmp_path):
+    made(tmp_path / "entries" / "b-rule")
+    made(tmp_path / "entries" / "a-rule", stored_report("pcx-predictive-coding"))
+    add_evaluation(tmp_path / "entries" / "a-rule", [stored_report()], by="a rival", kind="external", seeds=[0])
+    held, refused = read_entries([tmp_path])
+    assert [e.claim.name for e in held] == ["b-rule"]
+    assert "is the report of b-rule" in refused[0][1]
+
+
 def test_the_label_of_a_certificate_follows_from_its_answers():
     certified = [found for entry in ENTRIES if (found := stored_report_of(entry).certificate) is not None]
     assert len(certified) >= 30

@@ -257,21 +257,27 @@ def find_entries(root: Path) -> list[Path]:
 
 
 def read_entries(roots: Iterable[Path]) -> tuple[list[Entry], list[tuple[Path, str]]]:
-    """(entries that hold, (directory, why not) of the others)."""
-    held, refused = [], []
-    first: dict[str, Path] = {}
+    """(entries that hold, (directory, why not) of the others). A report serves one entry: the one that it audits."""
+    read: dict[Path, Entry | str] = {}
     for directory in dict.fromkeys(path for root in roots for path in find_entries(root)):
         try:
-            entry = read_entry(directory)
-            for evidence in (e for audit in entry.audits for e in audit.stated.reports):
-                if (other := first.setdefault(evidence.sha256, directory)) != directory:
-                    raise CreditscopeError(
-                        f"{directory / evidence.file} is the report of {other.name}: one report, one entry"
-                    )
-            held.append(entry)
+            read[directory] = read_entry(directory)
         except CreditscopeError as error:
-            refused.append((directory, str(error)))
-    return held, refused
+            read[directory] = str(error)
+    entries = [entry for entry in read.values() if isinstance(entry, Entry)]
+    owner: dict[str, Path] = {}
+    for kind in ("audit", "external"):  # nobody loses a report because somebody else adds it to an entry
+        for entry in entries:
+            for evidence in (e for a in entry.audits if a.stated.kind == kind for e in a.stated.reports):
+                owner.setdefault(evidence.sha256, entry.path)
+    for entry in entries:
+        for evidence in (e for audit in entry.audits for e in audit.stated.reports):
+            if (other := owner[evidence.sha256]) != entry.path:
+                read[entry.path] = f"{entry.path / evidence.file} is the report of {other.name}: one report, one entry"
+    return (
+        [entry for entry in read.values() if isinstance(entry, Entry)],
+        [(directory, why) for directory, why in read.items() if isinstance(why, str)],
+    )
 
 
 def _report(directory: Path, evidence: Evidence, stated: Evaluation) -> DiagnosticReport:

@@ -218,7 +218,8 @@ class Check:
             if self.github:
                 print(f"::error title=creditscope claim::{escaped(printable(why))}")
         parted = [entry for entry in held if self.retrain and not self._again(entry)]
-        print(f"as stated by the authors, not checked: {AS_STATED}")
+        if held:
+            print(f"as stated by the authors, not checked: {AS_STATED}")
         print(
             f"{len(held)} of {len(held) + len(refused)} entries hold"
             + (f", {len(parted)} not reproduced" if parted else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from creditscope.board.claim import FILE
-from creditscope.board.entry import Comparison, Entry
+from creditscope.board.entry import Audit, Comparison, Entry
 from creditscope.board.make import slug
 from creditscope.render.numbers import signed
 from creditscope.render.words import REACHES
@@ -41,9 +41,9 @@ def _words(found: Comparison, factor: float, unit: str, digits: int) -> str:
     return f"{said}; above every audited network" if found.above_all and found.reach == "undecided" else said
 
 
-def renamed(entry: Entry) -> str:
-    """The method as the report names it, where the claim has another name for it."""
-    name = entry.current.reports[0].method_name
+def renamed(entry: Entry, audit: Audit | None = None) -> str:
+    """The method as the report of an audit (the current one) names it, where the claim has another name for it."""
+    name = (audit or entry.current).reports[0].method_name
     return "" if not name or slug(name) == slug(entry.claim.method) else name
 
 

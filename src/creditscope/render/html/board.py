@@ -269,6 +269,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
                 "date": a.stated.date.isoformat(),
                 "by": a.stated.by,
                 "kind": a.stated.kind,
+                "renamed": renamed(entry, a),
                 "protocol": a.stated.protocol,
                 "margin": f"{signed(a.margin.margin_pp, 1)} {_interval(a.margin.low_pp, a.margin.high_pp)}"
                 if a.margin
