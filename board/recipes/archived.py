@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common import ROOT, out_of, put, title
+from common import ROOT, evidence_of, out_of, own_code, put, title
 
 from creditscope.board.make import slug
-from creditscope.runs.groups import audit, nulls_for, shape
+from creditscope.runs.groups import audit, shape
 from creditscope.studies.compare import Reason, read_audit
 from creditscope.studies.published import Number
 from creditscope.studies.shown import every_record
 
 PAPER = {"title": "arXiv 2606.21126 (drafts v1 to final)", "url": "https://arxiv.org/abs/2606.21126", "year": 2026}
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "student": "synthetic teacher"}
-MOST_REPORTS = 3
-"""The accuracies of all seeds stand in each of them."""
 
 
 def main(out: Path) -> None:
@@ -49,18 +47,10 @@ def main(out: Path) -> None:
         if name in done:  # published twice: the first that is listed
             continue
         done.add(name)
-        found = [nulls_for(record, records) for record in group.records]
-        kinds = ("matched", "bp", "bp_trained")
-        nulls = {k: [f[k].accuracy for f in found] for k in kinds if all(k in f for f in found)}
-        bp = nulls.pop("bp_trained", [])
         fields = {
             "method": title(spec),
             "paper": PAPER,
-            "code": {
-                "name": "creditscope",
-                "version": group.records[0].versions.get("creditscope", ""),
-                "licence": "Apache-2.0",
-            },
+            "code": own_code(group.records[0].versions),
             "architecture": f"{shape(spec).partition(', ')[2]}, {spec.epochs} epochs",
             "data": DATASETS[spec.dataset],
             "claimed": {
@@ -72,18 +62,8 @@ def main(out: Path) -> None:
             },
             "note": claim.note[:300],
         }
-        put(
-            name,
-            fields,
-            group.reports[:MOST_REPORTS],
-            out,
-            seeds=group.seeds,
-            nulls=nulls,
-            bp_accuracy=bp,
-            device="CPU, x86_64, one thread",
-            spec=group.records[0].spec.model_dump(mode="json"),
-            recipe="python board/recipes/archived.py",
-        )
+        reports, stated = evidence_of(group, records)
+        put(name, fields, reports, out, **stated, recipe="python board/recipes/archived.py")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from common import ROOT, out_of, put, title
+from common import ROOT, out_of, own_code, put, title
 
 from creditscope.board.make import slug
 from creditscope.credit.registry import all_rules
@@ -57,7 +57,7 @@ def main(out: Path, runs: Path, only: list[str]) -> None:
         ).with_certificate(certify_bundle(bundle, data))
         fields = {
             "method": title(spec),
-            "code": {"name": "creditscope", "version": bundle.versions.get("creditscope", ""), "licence": "Apache-2.0"},
+            "code": own_code(bundle.versions),
             "architecture": f"{shape(spec).partition(', ')[2]}, {spec.epochs} epochs",
             "data": "embedded (quadratic)",
             "claimed": {

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from creditscope.board.arithmetic import check_arithmetic, check_certificate
 from creditscope.board.claim import FILE, Claim, read_claim, seal_of, sealed, write_claim
-from creditscope.board.entry import find_entries, read_entries, read_entry
-from creditscope.board.make import add_evaluation, slug
+from creditscope.board.entry import Entry, find_entries, read_entries, read_entry
+from creditscope.board.make import add_evaluation, evaluation, slug, write_entry
 from creditscope.errors import CreditscopeError
 from creditscope.measure.certificate import BACKPROPAGATION, LOCAL
+from creditscope.measure.facts import Facts
+from creditscope.protocol.intervals import t_interval
 from creditscope.protocol.report import DiagnosticReport, make_report
+from creditscope.render.claims import gamma_words, marks
 
 from .entries import FIELDS, ROOT, made, stored_report
 
@@ -48,11 +53,150 @@ def test_an_entry_reads_back_as_it_was_made(tmp_path):
     assert entry.reach == "above"
 
 
-@pytest.mark.parametrize(("shift", "reach"), [(0.0, "within"), (0.03, "above"), (-0.03, "below"), (0.0004, "within")])
+@pytest.mark.parametrize(
+    ("shift", "reach"),
+    [(0.0, "within"), (0.03, "above"), (-0.03, "below"), (0.0004, "within"), (0.005, "undecided"), (-0.005, "within")],
+)
 def test_a_claimed_accuracy_is_held_against_the_interval_of_the_audited(tmp_path, shift, reach):
     accuracy = stored_report().headline_acc[0]  # n = 4000: half of the interval is 1.4 pp
     entry = made(tmp_path / "a-rule", claimed={"accuracy": accuracy + shift})
     assert entry.reach == reach
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda path: path.name)
+def test_no_overclaim_is_left_without_a_word(entry):
+    """However wide the interval of the seeds is (GPT-2: .53 to 1.18)."""
+    read = read_entry(entry)
+    assert read.current.accuracy is not None
+    mean = read.current.accuracy.mean
+    for more in (0.001, 0.01, (1 - mean) / 2, 1 - mean):
+        claimed = read.claim.claimed.model_copy(update={"accuracy": mean + more})
+        over = Entry(read.claim.model_copy(update={"claimed": claimed}), read.path, read.audits)
+        assert over.reach in ("above", "undecided")
+        assert over.accuracy is not None
+        assert over.accuracy.above_all == (
+            len(read.current.accuracies) > 1 and mean + more - 0.0005 > max(read.current.accuracies)
+        )
+        (line,) = [m for m in marks(over) if m.startswith("claimed accuracy")]
+        assert f"{100 * more:+.1f} pp" in line
+        assert ("not decided by" in line) == (over.reach == "undecided")
+
+
+def test_a_claimed_gamma_is_held_against_the_audited_one():
+    read = read_entry(stored("dfa-none-e100"))
+
+    def claiming(gamma: float) -> Entry:
+        claimed = read.claim.claimed.model_copy(update={"gamma": gamma})
+        return Entry(read.claim.model_copy(update={"claimed": claimed}), read.path, read.audits)
+
+    found = claiming(0.5).gamma
+    assert found is not None
+    counting = [r.facts.aggregate.headline for r in read.current.reports if r.facts.aggregate]
+    assert found.audited == tuple(counting)  # larger than over all layers
+    assert found.reach == "above"
+    assert (found.interval.low, found.interval.high) == t_interval(found.audited)
+    middle = claiming((found.interval.mean + found.interval.high) / 2)
+    assert middle.gamma is not None
+    assert middle.gamma.reach == "undecided"
+    assert "not decided by 3 networks" in gamma_words(middle)
+    assert claiming(found.interval.mean).gamma.reach == "within"  # type: ignore[union-attr]
+    silent = read_entry(ROOT / "board" / "entries" / "transformers-gpt-2-bp")
+    claimed = silent.claim.claimed.model_copy(update={"gamma": 0.9})
+    assert "claimed Γ 0.900, not audited" in marks(
+        Entry(silent.claim.model_copy(update={"claimed": claimed}), silent.path, silent.audits)
+    )[0]  # fmt: skip
+
+
+def test_a_published_claim_says_where(tmp_path):
+    with pytest.raises(CreditscopeError, match="neither paper nor source says where"):
+        made(tmp_path / "a-rule", claimed={"accuracy": 0.3, "published": True})
+    made(tmp_path / "a-rule", claimed={"accuracy": 0.3, "published": True, "source": "table 1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("method_name", "my rule"), ("notes", "another network"), ("network_acc", 0.3)]
+)
+def test_the_report_of_a_run_names_what_its_spec_names(tmp_path, name, value):
+    there = read_entry(stored("dfa-rms-e100")).current
+    reports = [r.model_copy(update={name: value} if k == 1 else {}) for k, r in enumerate(there.reports)]
+    if name == "network_acc":  # as one who judged it by the accuracy of another seed
+        reports[1] = make_report(
+            there.reports[1].facts, headline_acc=there.reports[1].headline_acc, network_acc=there.reports[0].network_acc,
+            frozen_baseline_acc=dict(there.stated.nulls), bp_acc=there.stated.bp_accuracy, n_test=there.reports[1].n_test,
+            method_name=there.reports[1].method_name, notes=there.reports[1].notes, run=there.reports[1].run,
+        )  # fmt: skip
+    stated, files = evaluation(
+        reports, by="somebody", seeds=there.stated.seeds, nulls={str(k): v for k, v in there.stated.nulls.items()},
+        spec=there.stated.spec,
+        bp_accuracy=there.stated.bp_accuracy,
+    )  # fmt: skip
+    with pytest.raises(CreditscopeError, match=r"report-2\.json names the .* and its spec gives"):
+        write_entry(tmp_path / "dfa", {**FIELDS, "evaluations": [stated]}, files)
+
+
+def changed_facts(facts: Facts, part: str, **values: Any) -> Facts:
+    return facts.model_copy(update={part: getattr(facts, part).model_copy(update=values)})
+
+
+def test_what_the_other_numbers_leave_no_room_for_is_refused():
+    facts = stored_report("embedded-dfa-rms").facts
+    aligned = facts.alignment
+    assert aligned is not None
+    assert facts.accuracy is not None
+    n = facts.convention.n_samples
+    lies = {
+        "loss is": facts.model_copy(update={"loss": 0.69 * (1 - facts.accuracy)}),
+        "median ‖h_0‖": changed_facts(facts, "scale", median=(2.1 * facts.scale.mean[0], *facts.scale.median[1:])),
+        "samples with zero g_0": changed_facts(
+            facts, "reference", zero_samples=(n + 1, *facts.reference.zero_samples[1:])
+        ),
+        "mean ‖g_L‖ over its groups": changed_facts(
+            facts, "reference", deepest_by_group=tuple(1.1 * v for v in facts.reference.deepest_by_group)
+        ),
+        "standard deviation of the cosine at layer 0": changed_facts(facts, "alignment", std=(1.01, *aligned.std[1:])),
+        "measurable samples at layer 0": changed_facts(facts, "alignment", measurable=(n + 1, *aligned.measurable[1:])),
+        "spread of the aggregations": changed_facts(facts, "aggregate", spread=0.9),
+        "norm-weighted Γ": changed_facts(facts, "aggregate", norm_weighted=0.9),
+        "share of layer 0": changed_facts(facts, "concentration", share=(0.1,) * len(aligned.mean)),
+        "top layer": changed_facts(facts, "concentration", top_layer=3),
+        "clamp batch size": changed_facts(facts, "reference", clamp_batch_size=(1.0,) * len(aligned.mean)),
+        "the first block that takes accuracy away": changed_facts(facts, "profile", first_loss=2),
+    }
+    check_arithmetic(facts, "report.json")
+    for why, lie in lies.items():
+        with pytest.raises(CreditscopeError, match=re.escape(why)):
+            check_arithmetic(lie, "report.json")
+
+
+def test_an_answer_of_a_certificate_follows_from_its_number():
+    certificate = stored_report("embedded-bp").certificate
+    assert certificate is not None
+    answers = certificate.answers
+    for name, change in (("between", 0.0), ("backpropagation", 0.5)):
+        forged = replace(certificate, answers={**answers, name: replace(answers[name], change=change)})
+        with pytest.raises(CreditscopeError, match="does not give that"):
+            check_certificate(forged, "report.json")
+
+
+def test_a_recipe_called_again_changes_nothing_and_keeps_what_others_added(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "board" / "recipes"))
+    from common import put  # type: ignore[import-not-found]
+
+    def called() -> dict[str, bytes]:
+        put("a-rule", FIELDS, [stored_report()], tmp_path, seeds=[0])
+        return {p.name: p.read_bytes() for p in (tmp_path / "a-rule").iterdir()}
+
+    first = called()
+    content = json.loads(first[FILE])
+    content["evaluations"][0]["date"] = "2026-01-01"
+    write_claim(sealed(content, "x"), tmp_path / "a-rule")
+    before = (tmp_path / "a-rule" / FILE).read_bytes()
+    assert called()[FILE] == before
+    add_evaluation(tmp_path / "a-rule", [stored_report()], by="a reader", kind="external", seeds=[0])
+    put("a-rule", FIELDS | {"note": "another"}, [stored_report()], tmp_path, seeds=[0])
+    entry = read_entry(tmp_path / "a-rule")
+    assert entry.claim.note == "another"
+    assert [a.stated.by for a in entry.audits] == ["creditscope", "a reader"]
 
 
 def test_a_changed_claim_needs_a_new_seal(tmp_path):
@@ -131,8 +275,6 @@ def stored(name: str) -> Path:
 
 
 def made_over_seeds(out, report, **stated):
-    from creditscope.board.make import evaluation, write_entry
-
     made_, files = evaluation([report], by="somebody", seeds=(42, 123, 456), **stated)
     return write_entry(out, {**FIELDS, "evaluations": [made_]}, files)
 
@@ -198,6 +340,15 @@ def test_one_report_serves_one_entry(tmp_path):
     held, refused = read_entries([tmp_path])
     assert [e.claim.name for e in held] == ["a-rule"]
     assert "is the report of a-rule: one report, one entry" in refused[0][1]
+
+
+def test_a_report_belongs_to_the_entry_that_it_audits(tmp_path):
+    made(tmp_path / "entries" / "b-rule")
+    made(tmp_path / "entries" / "a-rule", stored_report("pcx-predictive-coding"))
+    add_evaluation(tmp_path / "entries" / "a-rule", [stored_report()], by="a rival", kind="external", seeds=[0])
+    held, refused = read_entries([tmp_path])
+    assert [e.claim.name for e in held] == ["b-rule"]
+    assert "is the report of b-rule" in refused[0][1]
 
 
 def test_the_label_of_a_certificate_follows_from_its_answers():

@@ -71,10 +71,14 @@ def test_check_of_a_lie_is_one_line_and_code_3(tmp_path, capsys):
     assert main(["claim", "check", str(tmp_path), "--github"]) == 3
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("holds ")
-    assert lines[1].startswith("REFUSED ")
-    assert "it is another file" in lines[1]
-    assert lines[2].startswith("::error title=creditscope claim::")
-    assert lines[3] == "1 of 2 entries hold"
+    assert lines[1] == (
+        "  marked: claimed accuracy 0.900, +59.7 pp: above what was audited, 95 % interval 0.289 to 0.318"
+    )
+    assert lines[2].startswith("REFUSED ")
+    assert "it is another file" in lines[2]
+    assert lines[3].startswith("::error title=creditscope claim::")
+    assert lines[4].startswith("as stated by the authors, not checked: ")
+    assert lines[5:] == ["1 of 2 entries hold"]
 
 
 def test_seal_after_an_edit_and_add_an_evaluation(tmp_path, report, capsys):

@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
+import pytest
+
 from creditscope.board.entry import Entry, read_entries, read_entry
+from creditscope.protocol.report import make_report
 from creditscope.render.badge import badge
+from creditscope.render.evidence import evidence_figures, margins_panel
 from creditscope.render.html.board import board_page, claims_plot, entry_html, row
+from creditscope.render.numbers import num
 
 from ..board.entries import ROOT, made, stored_report
 from .pages import HOSTILE, unpacked
@@ -39,6 +44,16 @@ def many(n: int) -> list[Entry]:
 def test_two_hundred_entries_are_under_500_kb():
     size = len(board_page(many(200)).encode())
     assert size < SIZE_OF_200, f"{size:,} bytes"
+
+
+def test_every_row_of_the_table_leads_to_a_page():
+    page = board_page(many(100))
+    rows = re.findall(r'<a href="#(claim-[^"]*)">', page)
+    packs = re.findall(r'<script type="application/gzip" data-networks="([^"]*)">([^<]*)</script>', page)
+    assert len(packs) == 3
+    assert len(rows) == 100
+    assert [key for keys, _ in packs for key in keys.split(" ")] == rows
+    assert all(list(unpacked(pack)) == keys.split(" ") for keys, pack in packs)
 
 
 def test_the_page_holds_every_entry_and_its_numbers(tmp_path):
@@ -91,3 +106,62 @@ def test_the_plot_has_a_mark_for_every_entry_with_both_numbers():
     assert plot is not None
     assert sum(len(s.values) for s in plot.series) == len(both)
     assert sorted(label for s in plot.series for label in s.labels) == sorted(e.claim.method for e in both)
+
+
+def test_the_figure_of_an_entry_has_its_margins_against_the_line_of_d3(tmp_path):
+    entries = [read_entry(ROOT / "board" / "entries" / name) for name in ("field-cifar10-ep", "pcx-predictive-coding")]
+    report = stored_report()
+    entries.append(made(tmp_path / "no-null", make_report(report.facts, headline_acc=report.headline_acc, n_test=4000)))
+    drawn = evidence_figures(entries)
+    for entry in entries:
+        rows = {r.name: r for r in margins_panel(entry).rows}
+        margins = {m.null: m for m in entry.current.row.margins}
+        assert {f"{null} null" for null in margins} == set(rows) - {"depth profile"}
+        for null, margin in margins.items():
+            assert rows[f"{null} null"].interval == (margin.low_pp, margin.high_pp)
+        root = ElementTree.fromstring(drawn[entry.claim.name])
+        words = root.get("aria-label") or ""
+        assert "line at D3 threshold 2 pp" in words
+        titles = [e.text or "" for e in root.iter("{http://www.w3.org/2000/svg}title")]
+        assert len(titles) == len(rows)
+        for name, found in rows.items():
+            ((_, value),) = found.marks
+            assert sum(f"{name} = {num(value)}" in t for t in titles) == 1
+            assert f"{name}: " in words
+    assert "interval" in (ElementTree.fromstring(drawn["field-cifar10-ep"]).get("aria-label") or "")
+
+
+def test_a_mark_stands_where_its_number_is_on_the_axis(tmp_path):
+    """Two entries in one frame: their marks are as far apart as their margins, on the scale that the ticks give."""
+    report = stored_report()
+    entries = []
+    for k, null in enumerate((0.11, 0.14)):
+        own = make_report(
+            report.facts, headline_acc=report.headline_acc, network_acc=report.network_acc,
+            frozen_baseline_acc={"matched": report.headline_acc[0] - null}, n_test=report.n_test,
+        )  # fmt: skip
+        entries.append(made(tmp_path / f"rule-{k}", own))
+    places, ticks = [], {}
+    for name, figure in evidence_figures(entries).items():
+        root = ElementTree.fromstring(figure)
+        circle = next(e for e in root.iter("{http://www.w3.org/2000/svg}circle") if "matched" in (e[0].text or ""))
+        places.append((name, float(circle.get("cx", ""))))
+        for text in root.iter("{http://www.w3.org/2000/svg}text"):
+            if re.fullmatch(r"[−-]?\d+(\.0)?", text.text or "") and text.get("x"):
+                ticks[float((text.text or "").replace("−", "-"))] = float(text.get("x", ""))
+    (low, at_low), (high, at_high) = min(ticks.items()), max(ticks.items())
+    per_pp = (at_high - at_low) / (high - low)
+    for (_, x), pp in zip(sorted(places), (11.0, 14.0), strict=True):
+        assert low < pp < high
+        assert x == pytest.approx(at_low + per_pp * (pp - low), abs=1.0)
+
+
+def test_a_claim_above_the_audited_mean_is_marked_on_the_page():
+    held, _ = read_entries([ROOT / "board"])
+    found = {e.claim.name: e.reach for e in held}
+    page = board_page(held)
+    assert page.count(" pp, undecided</i>") == sum(r == "undecided" for r in found.values()) > 0
+    assert page.count(" pp over</i>") == sum(r == "above" for r in found.values()) > 0
+    over, undecided = (sum(e.published and e.reach == reach for e in held) for reach in ("above", "undecided"))
+    total = sum(e.published and bool(e.reach) for e in held)
+    assert f"<strong>{over} of {total}</strong> published accuracies above the audited ones, {undecided} more" in page

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,14 +27,46 @@ from creditscope.measure.depth import UNSTATED
 from creditscope.measure.facts import DepthMargin, Paired
 from creditscope.protocol import accuracy_interval, get_policy
 from creditscope.protocol.checks import chosen_margin
-from creditscope.protocol.intervals import AccuracyInterval
+from creditscope.protocol.intervals import AccuracyInterval, t_interval
 from creditscope.protocol.policies import POLICIES
 from creditscope.protocol.report import DiagnosticReport, make_report
-from creditscope.runs.groups import AuditRow
+from creditscope.runs.groups import AuditRow, network_and_seed
 from creditscope.training.spec import RunSpec, recorded_spec
 
 MAX_REPORT = 2 * 2**20
 MOST_ENTRIES = 100_000
+ROUNDING = 0.0005 + 1e-12
+"""Published numbers have three digits."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A claimed number next to the audited ones."""
+
+    claimed: float
+    audited: tuple[float, ...]
+    """One per network."""
+    interval: AccuracyInterval
+    """Of their mean, 95 %."""
+
+    @property
+    def over(self) -> float:
+        """Claimed minus the audited mean."""
+        return self.claimed - self.interval.mean
+
+    @property
+    def reach(self) -> str:
+        """`above` or `below` the interval; inside of it `undecided` above the mean, else `within`."""
+        if self.claimed > self.interval.high + ROUNDING:
+            return "above"
+        if self.claimed < self.interval.low - ROUNDING:
+            return "below"
+        return "undecided" if self.over > ROUNDING else "within"
+
+    @property
+    def above_all(self) -> bool:
+        """Above every one of several audited networks."""
+        return len(self.audited) > 1 and self.claimed > max(self.audited) + ROUNDING
 
 
 @dataclass(frozen=True)
@@ -75,6 +108,13 @@ class Audit:
         """Γ over the layers that count, mean over the networks that have it."""
         found = self.row.gammas
         return sum(found) / len(found) if found else None
+
+    @property
+    def gammas(self) -> dict[str, tuple[float, ...]]:
+        """Γ of every network that has it, under each of the two conventions that a claim may mean."""
+        whole = (r.facts.aggregate.gamma_all_layers for r in self.reports if r.facts.aggregate is not None)
+        found = {"over the layers that count": self.row.gammas, "over all layers": [v for v in whole if v is not None]}
+        return {convention: tuple(values) for convention, values in found.items() if values}
 
     @property
     def margin(self) -> DepthMargin | None:
@@ -133,20 +173,34 @@ class Entry:
     def published(self) -> bool:
         return self.claim.claimed.published
 
+    @cached_property
+    def accuracy(self) -> Comparison | None:
+        """The claimed accuracy next to the audited ones; None where one of them is missing."""
+        claimed, found = self.claim.claimed.accuracy, self.current.accuracy
+        return None if claimed is None or found is None else Comparison(claimed, self.current.accuracies, found)
+
+    @cached_property
+    def gamma(self) -> Comparison | None:
+        """The claimed Γ next to the audited, under the convention that comes nearest to it."""
+        claimed = self.claim.claimed.gamma
+        if claimed is None or not self.current.gammas:
+            return None
+        found = []
+        for convention, values in self.current.gammas.items():
+            mean = math.fsum(values) / len(values)
+            low, high = t_interval(values) or (mean, mean)
+            found.append(Comparison(claimed, values, AccuracyInterval(mean, low, high, convention)))
+        return min(found, key=lambda c: abs(c.over))
+
     @property
     def over(self) -> float | None:
         """Claimed minus audited accuracy, in percentage points."""
-        claimed, found = self.claim.claimed.accuracy, self.current.accuracy
-        return None if claimed is None or found is None else 100 * (claimed - found.mean)
+        return None if self.accuracy is None else 100 * self.accuracy.over
 
     @property
     def reach(self) -> str:
-        """Is the claimed accuracy `above`, `below` or `within` the interval of the audited one? "" where one is missing."""
-        claimed, found = self.claim.claimed.accuracy, self.current.accuracy
-        if claimed is None or found is None:
-            return ""
-        slack = 0.0005 + 1e-12  # published accuracies have three digits
-        return "above" if claimed > found.high + slack else "below" if claimed < found.low - slack else "within"
+        """Of the claimed accuracy (`Comparison.reach`); "" where one of the two is missing."""
+        return "" if self.accuracy is None else self.accuracy.reach
 
     def history(self) -> list[tuple[Audit, dict[str, str]]]:
         """Every evaluation by date, with its status under every version of the protocol."""
@@ -160,6 +214,8 @@ def read_entry(directory: Path, today: datetime.date | None = None) -> Entry:
     if not directory.is_dir():
         raise CreditscopeError(f"{directory} is not a directory; an entry is a directory with {FILE} and its reports")
     claim = read_claim(directory)
+    if claim.claimed.published and not (claim.paper or claim.claimed.source):
+        raise CreditscopeError(f"{directory / FILE}: its claim is published, and neither paper nor source says where")
     last = (today or datetime.datetime.now(datetime.timezone.utc).date()) + datetime.timedelta(days=1)
     audits = []
     for k, stated in enumerate(claim.evaluations):
@@ -201,21 +257,27 @@ def find_entries(root: Path) -> list[Path]:
 
 
 def read_entries(roots: Iterable[Path]) -> tuple[list[Entry], list[tuple[Path, str]]]:
-    """(entries that hold, (directory, why not) of the others)."""
-    held, refused = [], []
-    first: dict[str, Path] = {}
+    """(entries that hold, (directory, why not) of the others). A report serves one entry: the one that it audits."""
+    read: dict[Path, Entry | str] = {}
     for directory in dict.fromkeys(path for root in roots for path in find_entries(root)):
         try:
-            entry = read_entry(directory)
-            for evidence in (e for audit in entry.audits for e in audit.stated.reports):
-                if (other := first.setdefault(evidence.sha256, directory)) != directory:
-                    raise CreditscopeError(
-                        f"{directory / evidence.file} is the report of {other.name}: one report, one entry"
-                    )
-            held.append(entry)
+            read[directory] = read_entry(directory)
         except CreditscopeError as error:
-            refused.append((directory, str(error)))
-    return held, refused
+            read[directory] = str(error)
+    entries = [entry for entry in read.values() if isinstance(entry, Entry)]
+    owner: dict[str, Path] = {}
+    for kind in ("audit", "external"):  # nobody loses a report because somebody else adds it to an entry
+        for entry in entries:
+            for evidence in (e for a in entry.audits if a.stated.kind == kind for e in a.stated.reports):
+                owner.setdefault(evidence.sha256, entry.path)
+    for entry in entries:
+        for evidence in (e for audit in entry.audits for e in audit.stated.reports):
+            if (other := owner[evidence.sha256]) != entry.path:
+                read[entry.path] = f"{entry.path / evidence.file} is the report of {other.name}: one report, one entry"
+    return (
+        [entry for entry in read.values() if isinstance(entry, Entry)],
+        [(directory, why) for directory, why in read.items() if isinstance(why, str)],
+    )
 
 
 def _report(directory: Path, evidence: Evidence, stated: Evaluation) -> DiagnosticReport:
@@ -308,3 +370,18 @@ def _check_spec(stated: Evaluation, reports: tuple[DiagnosticReport, ...], where
         )
     if spec.seed not in stated.seeds:
         raise CreditscopeError(f"{where}: the seed {spec.seed} of its spec is none of its seeds")
+    runs = {own.hash: (own, k) for k, seed in enumerate(stated.seeds) for own in [spec.changed(seed=seed)]}
+    for evidence, report in zip(stated.reports, reports, strict=True):
+        if report.run not in runs:
+            raise CreditscopeError(f"{where}: {evidence.file} is of run {report.run[:12]!r}, of no seed of its spec")
+        own, k = runs.pop(report.run)
+        for name, said, follows in (
+            ("method", report.method_name, own.label),
+            ("network", report.notes, network_and_seed(own)),
+            ("accuracy", report.network_acc, report.headline_acc[k]),
+        ):
+            said = said.partition("; ")[0] if isinstance(said, str) else said  # a remark on the device stands behind it
+            if said is not None and said != follows:
+                raise CreditscopeError(
+                    f"{where}: {evidence.file} names the {name} {said!r}, and its spec gives {follows!r}"
+                )

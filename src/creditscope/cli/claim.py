@@ -190,7 +190,8 @@ class Add:
 @dataclass
 class Check:
     """Check an entry: schema, seal, hashes, numbers that follow from each other, and a verdict that follows from the
-    facts. --retrain trains the networks again if creditscope trained them. Exit code 3 if an entry does not hold.
+    facts. A claimed number above the audited one is marked. --retrain trains the networks again if creditscope trained
+    them. Exit code 3 if an entry does not hold.
 
     Example: creditscope claim check board/entries/dfa-rms-embedded --retrain
     """
@@ -207,6 +208,7 @@ class Check:
     def execute(self) -> int:
         from creditscope.board.entry import read_entries
         from creditscope.cli.verdict import escaped
+        from creditscope.render.claims import AS_STATED, marks
         from creditscope.render.numbers import printable
 
         if not self.dirs:
@@ -214,11 +216,15 @@ class Check:
         held, refused = read_entries(self.dirs)
         for entry in held:
             print(f"holds    {printable(str(entry.path))}: {_summary(entry)}")
+            for line in marks(entry):
+                print(f"  marked: {printable(line)}")
         for path, why in refused:
             print(f"REFUSED  {printable(str(path))}: {printable(why)}")
             if self.github:
                 print(f"::error title=creditscope claim::{escaped(printable(why))}")
         parted = [entry for entry in held if self.retrain and not self._again(entry)]
+        if held:
+            print(f"as stated by the authors, not checked: {AS_STATED}")
         print(
             f"{len(held)} of {len(held) + len(refused)} entries hold"
             + (f", {len(parted)} not reproduced" if parted else "")
@@ -287,10 +293,13 @@ class Badge:
 
 
 def _summary(entry: Entry) -> str:
+    from creditscope.render.claims import renamed
     from creditscope.render.numbers import printable
 
     audit = entry.current
-    return printable(f"{entry.claim.method}: {audit.status} under {audit.stated.protocol}: {audit.line}")
+    name = f"{entry.claim.method} ({found} in the report)" if (found := renamed(entry)) else entry.claim.method
+    verdict = audit.line if audit.line.startswith(audit.status) else f"{audit.status}: {audit.line}"
+    return printable(f"{name}: {verdict} ({audit.stated.protocol})")
 
 
 def _of_source(source: Path, certify: bool, data_dir: Path | None) -> tuple[DiagnosticReport, dict[str, Any]]:
@@ -300,6 +309,8 @@ def _of_source(source: Path, certify: bool, data_dir: Path | None) -> tuple[Diag
 
     if source.is_file():
         return DiagnosticReport.from_json(source), {}
+    if not source.exists():
+        raise CreditscopeError(f"{source} does not exist; give a report (JSON) or a bundle")
     if not is_bundle(source):
         raise CreditscopeError(f"{source} is neither a report (JSON) nor a bundle")
     from creditscope.cli.diagnose import Diagnose

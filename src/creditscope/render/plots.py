@@ -75,11 +75,18 @@ class Drawing(Figure):
         """What could not be drawn."""
         self.tips: dict[str, list[str]] = {}
         """Group of marks -> the words for each of them, in order."""
+        self.layer = ""
+        """Of what is drawn next: a figure may hold several sets of marks, of which `svg.layers` shows one at a time."""
+        self.layers: dict[str, str] = {}
+        """Group of marks -> its layer."""
 
     def tip(self, words: Sequence[str]) -> str:
         """The name of a new group of marks."""
-        self.tips[f"tips-{len(self.tips)}"] = list(words)
-        return f"tips-{len(self.tips) - 1}"
+        name = f"tips-{len(self.tips)}"
+        self.tips[name] = list(words)
+        if self.layer:
+            self.layers[name] = self.layer
+        return name
 
     def savefig(self, *args: Any, **kwargs: Any) -> None:
         with matplotlib.rc_context(SETTINGS):
@@ -284,6 +291,11 @@ def _level(made: Drawing, axes: Axes, chart: Chart, level: Level, left: bool) ->
 
 
 def _dots(made: Drawing, axes: Axes, dots: Dots, first: bool, letters: int) -> None:
+    dots_marks(made, axes, dots)
+    dots_frame(axes, dots, first, letters)
+
+
+def dots_marks(made: Drawing, axes: Axes, dots: Dots) -> None:
     seen: set[str] = set()
 
     def once(name: str) -> str:
@@ -293,7 +305,7 @@ def _dots(made: Drawing, axes: Axes, dots: Dots, first: bool, letters: int) -> N
 
     for k, row in enumerate(dots.rows):
         if row.interval and all(usable(v, dots.log) for v in row.interval):
-            axes.hlines(k, *row.interval, color=COLOURS[0], lw=1.8, alpha=0.6)
+            axes.hlines(k, *row.interval, color=COLOURS[0], lw=1.8, alpha=0.6, gid=made.tip([]))
         for marks, hollow in ((row.marks, False), (row.hollow, True)):
             kept = [(label, v) for label, v in marks if usable(v, dots.log)]
             if not kept:
@@ -308,6 +320,9 @@ def _dots(made: Drawing, axes: Axes, dots: Dots, first: bool, letters: int) -> N
             axes.plot(
                 [v for _, v in kept], [k] * len(kept), ls="none", ms=4.5, label=label, gid=made.tip(words), **look
             )
+
+
+def dots_frame(axes: Axes, dots: Dots, first: bool, letters: int) -> None:
     for level in dots.levels:
         axes.axvline(level.value, color=RULE, ls="--", lw=0.9)
     if dots.log:

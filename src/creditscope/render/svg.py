@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 from xml.etree import ElementTree
@@ -41,20 +42,39 @@ KEPT = ("stroke-width", "stroke-dasharray", "fill-opacity", "stroke-opacity", "o
 
 def svg(drawing: Drawing, key: str = "") -> Markup:
     """The figure as an element of a page: with its text alternative, and with a title on each mark."""
+    frame, _, size = _drawn(drawing)
+    return _figure(frame, size, key, drawing.alternative)
+
+
+def layers(drawing: Drawing, alternatives: Mapping[str, str]) -> dict[str, Markup]:
+    """A figure for each layer of a drawing, with its text alternative: the frame is drawn once, which is what takes time."""
+    frame, marks, size = _drawn(drawing)
+    return {layer: _figure(frame + marks[layer], size, layer, words) for layer, words in alternatives.items()}
+
+
+def _drawn(drawing: Drawing) -> tuple[str, dict[str, str], tuple[float, float]]:
+    """(what all layers share, what each layer has of its own, width and height)."""
     buffer = io.StringIO()
     with matplotlib.rc_context(SETTINGS):
         FigureCanvasSVG(drawing).print_svg(buffer, metadata=UNDATED["svg"])  # type: ignore[no-untyped-call]
     root = ElementTree.fromstring(buffer.getvalue())
     shapes = {e.get("id"): e for e in root.iter() if e.get("id")}
     width, height = (float(v) for v in root.get("viewBox", "0 0 1 1").split()[2:])
-    body = "".join(_element(child, shapes, drawing.tips) for child in root)
-    lines = GRID_LINE.findall(body)
-    body = (f'<path d="{"".join(lines)}" {GRID_LOOK}/>' if lines else "") + GRID_LINE.sub("", body)
-    label = escape(printable(drawing.alternative), quote=True)
+    marks = dict.fromkeys(drawing.layers.values(), "")
+    for group in [e for e in root.iter() if e.get("id", "") in drawing.layers]:
+        marks[drawing.layers[group.get("id", "")]] += _element(group, shapes, drawing.tips)
+        group.clear()
+    frame = "".join(_element(child, shapes, drawing.tips) for child in root)
+    lines = GRID_LINE.findall(frame)
+    frame = (f'<path d="{"".join(lines)}" {GRID_LOOK}/>' if lines else "") + GRID_LINE.sub("", frame)
+    return frame, marks, (width, height)
+
+
+def _figure(body: str, size: tuple[float, float], key: str, alternative: str) -> Markup:
     return Markup(
-        f'<svg class="drawing" xmlns="http://www.w3.org/2000/svg" role="img" tabindex="0" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'font-family="DejaVu Sans, sans-serif" font-size="8" '
-        f'data-key="{escape(printable(key), quote=True)}" aria-label="{label}">{body}</svg>'
+        f'<svg class="drawing" xmlns="http://www.w3.org/2000/svg" role="img" tabindex="0" '
+        f'viewBox="0 0 {size[0]:.0f} {size[1]:.0f}" font-family="DejaVu Sans, sans-serif" font-size="8" '
+        f'data-key="{escape(printable(key), quote=True)}" aria-label="{escape(printable(alternative), quote=True)}">{body}</svg>'
     )
 
 

@@ -149,11 +149,12 @@ LOCALITY = {
 }
 """Labels of certificates that are too long for a column of the board."""
 REACHES = {
-    "above": "above the interval of the audited accuracy",
-    "below": "below the interval of the audited accuracy",
-    "within": "within the interval of the audited accuracy",
+    "above": "above what was audited",
+    "undecided": "above the audited mean, not decided by {networks}",
+    "within": "within what was audited",
+    "below": "below what was audited",
 }
-"""The claimed accuracy against the audited one."""
+"""A claimed number against the audited ones."""
 STATUSES = {
     "pass": "no audited failure found",
     "fail": "claim not supported (needs walk-back)",

@@ -1,13 +1,12 @@
 """The page of a board: one table of claims, a plot, and a page per entry that is unpacked when it is opened.
 
-The page of an entry is tables and text without figures (drawing them costs half a second each); `creditscope report report.json
---html` draws those of its report.
+The page of an entry has one figure, its margins; `creditscope report report.json --html` draws all those of its report.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,15 @@ from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.render.badge import badge
 from creditscope.render.certificate import certificate_section
 from creditscope.render.charts import Chart, Level, Series
+from creditscope.render.claims import accuracy_words, gamma_words, not_checked, renamed
+from creditscope.render.evidence import CONVENTION, TITLE, evidence_figures
 from creditscope.render.html.page import asset, environment, packed, security_policy
 from creditscope.render.html.section import figure_of
 from creditscope.render.numbers import accuracy, mark, num, printable, signed
 from creditscope.render.profile import profile_section
 from creditscope.render.report import checks_section, layers_section, margin_lines
 from creditscope.render.section import Section
-from creditscope.render.words import LOCALITY, REACHES, STATUSES
+from creditscope.render.words import LOCALITY, STATUSES
 
 TOGETHER = 40
 """Entries that are packed together: what their pages share is stored once."""
@@ -69,6 +70,7 @@ def board_page(
     entries = sorted(entries, key=_place)
     styles, script = asset("page.css") + asset("board.css"), asset("page.js")
     rows = [row(e) for e in entries]
+    drawn = evidence_figures(entries)
     return (
         environment()
         .get_template("board.html")
@@ -77,7 +79,7 @@ def board_page(
             styles=Markup(styles),
             script=Markup(script),
             policy=Markup(security_policy(styles, script)),
-            packs=[_pack(entries[k : k + TOGETHER]) for k in range(0, len(entries), TOGETHER)],
+            packs=[_pack(entries[k : k + TOGETHER], drawn) for k in range(0, len(entries), TOGETHER)],
             protocols=sorted({e.current.stated.protocol for e in entries}),
             summary=_summary(entries),
             rows=rows,
@@ -97,7 +99,7 @@ def _summary(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """What the board holds, in numbers."""
     total = len(entries)
     compared = [e for e in entries if e.reach and e.published]
-    over = sum(e.reach == "above" for e in compared)
+    over, undecided = (sum(e.reach == reach for e in compared) for reach in ("above", "undecided"))
     statuses = [e.current.status for e in entries]
     counted = [
         {"count": f"{statuses.count(s)} of {total}", "words": words, "status": s}
@@ -106,7 +108,7 @@ def _summary(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     ]
     claimed = {
         "count": f"{over} of {len(compared)}",
-        "words": "published accuracies above the audited ones; where a paper leaves settings open, each reading counts",
+        "words": f"published accuracies above the audited ones, {undecided} more undecided",
         "status": "claim",
     }
     return [claimed, *counted]
@@ -118,8 +120,10 @@ def _place(entry: Entry) -> tuple[Any, ...]:
     return not entry.published, entry.claim.data, -margin.margin_pp if margin else 0.0, entry.claim.name
 
 
-def _pack(entries: Sequence[Entry]) -> tuple[str, Markup]:
-    return " ".join(key(e) for e in entries), packed({key(e): entry_html(e) for e in entries})
+def _pack(entries: Sequence[Entry], drawn: Mapping[str, Markup]) -> tuple[Markup, Markup]:
+    """(keys, the pages of these entries by key); keys are no text from outside (`claim.NAME`), whose length would be limited."""
+    pages = {key(e): entry_html(e, drawn.get(e.claim.name)) for e in entries}
+    return Markup(" ").join(pages), packed(pages)
 
 
 def key(entry: Entry) -> str:
@@ -134,6 +138,7 @@ def row(entry: Entry) -> dict[str, Any]:
     return {
         "key": key(entry),
         "method": claim.method,
+        "renamed": renamed(entry),
         "architecture": claim.architecture,
         "data": claim.data,
         "code": claim.code.name,
@@ -219,8 +224,10 @@ def claims_plot(entries: Sequence[Entry]) -> Chart | None:
 # ---- the page of an entry ------------------------------------------------------------------------------------------
 
 
-def entry_html(entry: Entry) -> str:
-    return environment().get_template("entry.html").render(e=_entry(entry))
+def entry_html(entry: Entry, drawn: Markup | None = None) -> str:
+    """The page of an entry; `drawn`: its figure."""
+    evidence = [] if drawn is None else [{"title": TITLE, "svg": drawn, "convention": CONVENTION, "note": ""}]
+    return environment().get_template("entry.html").render(e=_entry(entry), evidence=evidence)
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
@@ -232,7 +239,9 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "claim": claim,
         "line": audit.line,
         "by": audit.stated.by,
-        "reach_words": REACHES.get(entry.reach, ""),
+        "accuracy_words": accuracy_words(entry),
+        "gamma_words": gamma_words(entry),
+        "not_checked": not_checked(entry),
         "accuracy": audit.accuracy,
         "gamma": audit.gamma,
         "withheld": any(r.verdict.gamma_withheld for r in reports),
@@ -240,6 +249,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
             ("paper", claim.paper.title if claim.paper else "", claim.paper.url if claim.paper else ""),
             ("code", " ".join(filter(None, (claim.code.name, claim.code.version))), claim.code.url),
             ("licence of the code", claim.code.licence, ""),
+            ("in the report", " · ".join(filter(None, (reports[0].method_name, reports[0].notes))), ""),
             ("architecture", claim.architecture, ""),
             ("data", claim.data, ""),
             ("claim stands in", claim.claimed.source, ""),
@@ -259,6 +269,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
                 "date": a.stated.date.isoformat(),
                 "by": a.stated.by,
                 "kind": a.stated.kind,
+                "renamed": renamed(entry, a),
                 "protocol": a.stated.protocol,
                 "margin": f"{signed(a.margin.margin_pp, 1)} {_interval(a.margin.low_pp, a.margin.high_pp)}"
                 if a.margin

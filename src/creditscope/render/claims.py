@@ -1,0 +1,71 @@
+"""A claim next to its audit, in words: what is over, what is not decided, and what nobody has checked."""
+
+from __future__ import annotations
+
+from creditscope.board.claim import FILE
+from creditscope.board.entry import Audit, Comparison, Entry
+from creditscope.board.make import slug
+from creditscope.render.numbers import signed
+from creditscope.render.words import REACHES
+
+NOT_AUDITED = "not audited: the reports hold none"
+AS_STATED = (
+    "names, paper, code, licence, data, device and dates, and the numbers of a report from which no other follows "
+    "(loss, medians, standard deviations)"
+)
+
+
+def accuracy_words(entry: Entry) -> str:
+    """The claimed accuracy against the audited; "" where none is claimed."""
+    if entry.claim.claimed.accuracy is None:
+        return ""
+    return NOT_AUDITED if entry.accuracy is None else _words(entry.accuracy, 100, "pp", 1)
+
+
+def gamma_words(entry: Entry) -> str:
+    """The claimed Γ against the audited; "" where none is claimed."""
+    if entry.claim.claimed.gamma is None:
+        return ""
+    if entry.gamma is None:
+        return NOT_AUDITED
+    return f"{_words(entry.gamma, 1, '', 3)} ({entry.gamma.interval.kind})"
+
+
+def _words(found: Comparison, factor: float, unit: str, digits: int) -> str:
+    interval, n = found.interval, len(found.audited)
+    networks = "one network" if n == 1 else f"{n} networks"
+    difference = f"{signed(factor * found.over, digits)} {unit}".strip()
+    said = f"{difference}: {REACHES[found.reach].format(networks=networks)}"
+    if interval.low < interval.high:
+        said += f", 95 % interval {interval.low:.3f} to {interval.high:.3f}"
+    return f"{said}; above every audited network" if found.above_all and found.reach == "undecided" else said
+
+
+def renamed(entry: Entry, audit: Audit | None = None) -> str:
+    """The method as the report of an audit (the current one) names it, where the claim has another name for it."""
+    name = (audit or entry.current).reports[0].method_name
+    return "" if not name or slug(name) == slug(entry.claim.method) else name
+
+
+def marks(entry: Entry) -> list[str]:
+    """One line for each claimed number that the audit does not bear out or cannot decide."""
+    claimed, lines = entry.claim.claimed, []
+    for name, value, found, words in (
+        ("accuracy", claimed.accuracy, entry.accuracy, accuracy_words(entry)),
+        ("Γ", claimed.gamma, entry.gamma, gamma_words(entry)),
+    ):
+        if value is not None and (found is None or found.reach in ("above", "undecided")):
+            lines.append(f"claimed {name} {value:.3f}, {words}")
+    return lines
+
+
+def not_checked(entry: Entry) -> str:
+    """What nothing in the entry proves, and how one would find out."""
+    check = f"creditscope claim check board/entries/{entry.claim.name} --retrain"
+    how = f"`{check}` trains every network again" if entry.current.stated.spec else _recipe(entry)
+    return f"As stated by its authors, not checked: {AS_STATED}. {how}."
+
+
+def _recipe(entry: Entry) -> str:
+    recipe = entry.current.stated.recipe
+    return f"The recipe trains the network again: {recipe}" if recipe else f"{FILE} names no recipe"
