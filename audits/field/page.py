@@ -211,7 +211,7 @@ class Page:
         for entry, cells, best in self.search():
             used = field.FACTORS.get(method_and_norm(entry.networks[0]), 1.0)
             if best is not None and best != used:
-                low, _ = newcombe(cells[best].value, cells[used].value, self.searched[0].n_test)
+                low, _ = newcombe(cells[best].value, cells[used].value, self.searched[0].n_test or 0)
                 found += [entry.label] * ((low > 0) == decided)
         return found
 
