@@ -58,7 +58,7 @@ class Page:
     # ---- counts -------------------------------------------------------------------------------------------------------
 
     def counts(self) -> dict[str, int]:
-        made = {"runs": len(self.records)}
+        made = {"runs": sum(r.spec.method in ORDER and r.spec.dataset != "quadratic" for r in self.records)}
         for kind, name in ((Number, ""), (Decision, "_decisions")):
             claims = compare.by_claim(line for line in self.lines if isinstance(line.claim, kind))
             outcomes = Counter(compare.whole(c) for c in claims)
@@ -177,7 +177,7 @@ class Page:
         pool: dict[str, Record] = {}
         for reading in self.paper.paper.readings.values():
             wanted = {**fields, **{k: v for k, v in reading.items() if k != "options"}}
-            pool |= {r.spec.hash: r for r in self.records if compare.about(r.spec, wanted)}
+            pool |= {r.spec.hash: r for r in self.records if r.spec.method in ORDER and compare.about(r.spec, wanted)}
         groups = audit(list(pool.values()))
         longest = {
             m: max(g.spec.epochs or 0 for g in groups if g.spec.method == m) for m in {g.spec.method for g in groups}

@@ -25,7 +25,7 @@ OTHERS: tuple[dict[str, Any], ...] = tuple(
 RULES = (BP, FA, FA_RMS, DFA_NONE, DFA, *RELATIVES, *OTHERS, EP, SB, CB, {"method": "random", "credit_norm": "rms"})
 COSTLY = ("ep", "pc")
 """More than five times the cost of BP per step (`make bench`: 7.9 and 11): one seed."""
-FACTORS: dict[str, float] = {}
+FACTORS: dict[str, float] = {"pepita": 0.25, "sb(rms)": 0.25, "random(rms)": 0.25}
 """Learning rate over that of the recipe, for each `method(norm)` for which it is not 1: ¼ or 4, where it beats 1 in the study
 `learning-rates` by more than the error of the test samples (95 %)."""
 RATE = Axis("lr", "peak learning rate", lambda s: s.lr)
