@@ -259,14 +259,16 @@ def _gradient(
         try:
             lifted = _lifted(stream)
             with eagerly(lifted.model), torch.no_grad(), coarse:
-                check.loss_fn(_states(lifted, doubled)[1], check.y)
+                states, logits = _states(lifted, doubled)
+                check.loss_fn(logits, check.y)
         except Exception as error:  # it cannot be copied, or has float32 written into its code
             reason = f"the network does not run as a float64 copy ({' '.join(str(error).split())[:120]})"
         else:
             steps, tolerance = (STEPS_FLOAT32, GRADIENT_FLOAT32) if coarse.seen else (STEPS, GRADIENT)
             why = f"the network computes in {coarse.seen} inside, whatever its dtype" if coarse.seen else ""
             with eagerly(lifted.model):
-                return check.errors(lifted, doubled, steps, tolerance), coarse.seen or "float64", why
+                reference = _reference(lifted, doubled, check.y, check.loss_fn, states)
+                return check.errors(lifted, doubled, steps, tolerance, reference), coarse.seen or "float64", why
     else:
         reason = f"{size:,} parameters, a float64 copy is made up to {LARGEST_COPY:,}"
     if own_dtype != torch.float32:
@@ -364,9 +366,8 @@ class GradientCheck:
                 for h, g in sizes
             ]
             moved = [(k, scaled(stream, directions[k], lengths[k])) for k in open_layers]
-            ahead = self._losses(stream, [(k, states[k] + m) for k, m in moved], example)
-            behind = self._losses(stream, [(k, states[k] - m) for k, m in moved], example)
-            for k, up, down in zip(open_layers, ahead, behind, strict=True):
+            both = self._losses(stream, [(k, h) for k, m in moved for h in (states[k] + m, states[k] - m)], example)
+            for k, up, down in zip(open_layers, both[::2], both[1::2], strict=True):
                 change = (up - down).double() / (2 * lengths[k].double())
                 foretold = (rows(stream, grads[k]) * rows(stream, directions[k])).sum(1).double()
                 error = _error(change, foretold, resolutions[k] / (2 * lengths[k].double()), self.coupled, tolerance)
@@ -405,10 +406,12 @@ def _where(stream: Stream, layer: int) -> str:
     return f"input of {stream.names[layer]!r}" if layer < stream.depth else f"after {stream.names[-1]!r}"
 
 
-def _reference(stream: Stream, example: Any, y: Tensor, loss_fn: LossFn) -> _Reference:
-    """Native states and gradients, losses and logits, taken as the measurement takes them."""
+def _reference(
+    stream: Stream, example: Any, y: Tensor, loss_fn: LossFn, known: list[Tensor] | None = None
+) -> _Reference:
+    """Native states and gradients, losses and logits, taken as the measurement takes them; known: the states."""
     if isinstance(stream, InterfaceStream):
-        return _by_parts(stream, example, y, loss_fn)
+        return _by_parts(stream, example, y, loss_fn, known)
     states: list[Tensor] = []
     grads: dict[int, Tensor] = {}
     leaf: list[GradientEdge] = []  # as it is now: a block may write to the tensor
@@ -429,12 +432,11 @@ def _reference(stream: Stream, example: Any, y: Tensor, loss_fn: LossFn) -> _Ref
     return states, [grads.get(layer) for layer in range(stream.depth + 1)], losses.detach(), logits.detach()
 
 
-def _by_parts(stream: InterfaceStream, example: Any, y: Tensor, loss_fn: LossFn) -> _Reference:
+def _by_parts(
+    stream: InterfaceStream, example: Any, y: Tensor, loss_fn: LossFn, known: list[Tensor] | None
+) -> _Reference:
     """The same block by block, so that the float64 weights of one block at a time are in memory."""
-    with torch.no_grad():
-        states = [stream.embed(example)]
-        for layer in range(stream.depth):
-            states.append(stream.advance(layer, states[-1]))
+    states = known or _states(stream, example)[0]
     with torch.enable_grad(), stream.graph():
         h = states[-1].requires_grad_()
         logits = stream.readout(h)

@@ -12,6 +12,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -193,7 +194,13 @@ def _held(model: nn.Module, reads: Any) -> list[Any]:
         loader += [part for part in parts if part is not None and len(loader) < 16]
     owners += loader
     values = [v for owner in owners for v in getattr(owner, "__dict__", {}).values()]
-    return list({id(v): v for v in values if isinstance(v, GENERATORS)}.values())
+    return list({id(v): v for v in values if _is_generator(type(v))}.values())
+
+
+@lru_cache
+def _is_generator(kind: type) -> bool:
+    """torch answers for its own in Python: asked for each attribute of each module it took as long as a pass."""
+    return issubclass(kind, GENERATORS)
 
 
 def generator_state(generator: Any) -> Any:
