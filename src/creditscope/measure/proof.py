@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Proof
 from creditscope.measure.steps import TINY, direction, norms, rows, scaled, slope_errors, step_errors
-from creditscope.stream.batches import SAMPLES, Arguments, call_model, few_samples, logits_of, map_samples
+from creditscope.stream.batches import SAMPLES, Arguments, call_model, few_run, logits_of, map_samples
 from creditscope.stream.blocks import Path, spelled, tensors_in
 from creditscope.stream.eager import eagerly
 from creditscope.stream.hooks import HookedStream
@@ -50,14 +50,14 @@ SEED = 20261117
 
 
 def own_states(
-    stream: Stream, example: Any, seen: tuple[list[Tensor], Tensor] | None = None
+    stream: Stream, example: Any, seen: tuple[list[Tensor], Tensor] | None = None, own: Tensor | None = None
 ) -> tuple[Tensor, list[Tensor], float]:
     """The model's own logits, the states of the stream, and how far its logits are from the model's; refused beyond rounding.
 
-    seen: states and logits of the stream, where a run has them already.
+    seen: states and logits of the stream, where a run has them already; own: the model's.
     """
     with torch.no_grad():
-        own = logits_of(call_model(stream.model, example))
+        own = logits_of(call_model(stream.model, example)) if own is None else own
         states, logits = seen or _states(stream, example)
     error = difference(logits, own)
     if error > _rounding(own):
@@ -70,10 +70,13 @@ def own_states(
 
 def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
     """Call inside `untouched(stream.model)`, with a batch of the measurement."""
-    example, n = few_samples(stream.model, inputs, len(y))
+    example, n, output = few_run(stream.model, inputs, len(y))
     whole = n == len(y) > SAMPLES  # the model takes batches of one size only
     reference = _reference(stream, example, y[:n], loss_fn) if _in_own_dtype(stream) else None
-    own, states, error = own_states(stream, example, reference and (reference[0], reference[3]))
+    seen = reference and (reference[0], reference[3])
+    if seen is None and isinstance(stream, InterfaceStream) and not whole:
+        seen = stream.seen
+    own, states, error = own_states(stream, example, seen, logits_of(output))
     finite = all(bool(t.isfinite().all()) for t in (own, *states))
     at_once = max(n, min(AT_ONCE, len(y)))  # no run is larger than a batch of the measurement
     swaps: list[float | None] = [None] * len(states)

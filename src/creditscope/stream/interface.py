@@ -218,7 +218,8 @@ class InterfaceStream(Stream):
                             "must return the branch f_l(h_l), or set stream_kind = 'plain' on the model"
                         )
             self.shapes = [tuple(s.shape[1:]) for s in states]
-            self._find_readout(states[-1], logits, read)
+            self.seen = states, self._find_readout(states[-1], logits, read)
+            """States and logits of the example."""
 
     def _require_own_states(self, example: Any, states: list[Tensor]) -> None:
         """The model does not tell its states: what its own forward pass hands from block to block must be ours.
@@ -268,7 +269,8 @@ class InterfaceStream(Stream):
             return "plain"
         return "residual"
 
-    def _find_readout(self, h: Tensor, logits: Tensor, read: str | None) -> None:
+    def _find_readout(self, h: Tensor, logits: Tensor, read: str | None) -> Tensor:
+        """The logits of the readout that gives the model's own."""
         if h.dim() == 2:
             candidates: tuple[str, ...] = ("vector" if all(len(s) == 1 for s in self.shapes) else "flatten",)
         elif h.dim() == 3:
@@ -281,7 +283,7 @@ class InterfaceStream(Stream):
                 out = self.readout(h)
                 if same(out, logits):
                     self.notes = self.read_note()
-                    return
+                    return out
         raise CreditscopeError(
             f"readout of h_L does not reproduce the model's logits (tried to read {', '.join(candidates)}); "
             "pass blocks= so that the model is seen through hooks instead"
