@@ -98,7 +98,7 @@ def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
             at_once=n if whole or independent is False else at_once,
             apart=apart is not None,
         )
-        gradient, dtype, why = _gradient(stream, example, check, reference)
+        gradient, dtype, why = _gradient(stream, example, check, reference, states[0])
     else:
         gradient, dtype, why = [None] * len(states), "none", "the states or logits are not finite"
     return Proof(
@@ -117,9 +117,14 @@ def _rounding(t: Tensor) -> float:
     return ROUNDING.get(t.dtype, ROUNDING[torch.float32])
 
 
-def _states(stream: Stream, example: Any) -> tuple[list[Tensor], Tensor]:
+def _states(stream: Stream, example: Any, h: Tensor | None = None) -> tuple[list[Tensor], Tensor]:
+    """h: h_0, where it is known."""
     states: list[Tensor] = []
-    logits = stream.forward(example, lambda layer, value, handle: states.append(value.detach().clone()))
+
+    def tap(layer: int, value: Tensor, handle: Tensor) -> None:
+        states.append(value.detach().clone())
+
+    logits = stream.forward(example, tap) if h is None else stream.forward_from(h, example, tap)
     return states, logits
 
 
@@ -246,11 +251,11 @@ def _dtype(stream: Stream) -> torch.dtype:
 
 
 def _gradient(
-    stream: Stream, example: Any, check: GradientCheck, reference: _Reference | None
+    stream: Stream, example: Any, check: GradientCheck, reference: _Reference | None, h: Tensor
 ) -> tuple[list[float | None], str, str]:
     """(relative error per layer, dtype of the check, why not everywhere).
 
-    reference: states and gradients of the network itself, where they are known.
+    reference: states and gradients of the network itself, where they are known; h: its h_0, from where the copy runs.
     """
     own_dtype = _dtype(stream)
     size = sum(p.numel() for p in stream.model.parameters())
@@ -262,7 +267,7 @@ def _gradient(
         try:
             lifted = _lifted(stream)
             with eagerly(lifted.model), torch.no_grad(), coarse:
-                states, logits = _states(lifted, doubled)
+                states, logits = _states(lifted, doubled, h.double())
                 check.loss_fn(logits, check.y)
         except Exception as error:  # it cannot be copied, or has float32 written into its code
             reason = f"the network does not run as a float64 copy ({' '.join(str(error).split())[:120]})"

@@ -121,6 +121,8 @@ def _put_back(value: Any, inside: Any, version: int) -> None:
         if value._version != version:
             with torch.no_grad():
                 value.copy_(inside)
+    elif not value and not inside:
+        return  # as most are
     elif isinstance(value, dict):
         if list(map(id, value)) != list(map(id, inside)) or any(value[k] is not v for k, v in inside.items()):
             value.clear()
