@@ -354,6 +354,15 @@ def test_a_diverged_network_has_no_readout():
     assert profile.steps[1] is None
 
 
+def test_one_sample_that_is_not_finite_is_enough():
+    """Among those that are fitted, or among those that are tested."""
+    for where in (0, 1):
+        fit, test = [(x.clone(), y) for x, y in data(100)], [(x.clone(), y) for x, y in data(50, seed=9)]
+        (fit, test)[where][-1][0][3, 0] = math.inf
+        profile = depth_profile(ResMLP(12, 3, 16, 2), fit, test)
+        assert [r.accuracy for r in (profile.raw, *profile.curve, *profile.twin)] == [None] * 7
+
+
 class Language(nn.Module):
     """Tokens embedded, mixed by a causal mean, scored one by one."""
 
