@@ -360,6 +360,7 @@ def test_one_sample_that_is_not_finite_is_enough():
         fit, test = [(x.clone(), y) for x, y in data(100)], [(x.clone(), y) for x, y in data(50, seed=9)]
         (fit, test)[where][-1][0][3, 0] = math.inf
         profile = depth_profile(ResMLP(12, 3, 16, 2), fit, test)
+        assert profile.raw is not None
         assert [r.accuracy for r in (profile.raw, *profile.curve, *profile.twin)] == [None] * 7
 
 

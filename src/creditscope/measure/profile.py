@@ -426,7 +426,7 @@ class _Reader:
         if h.shape[2] % side or h.shape[3] % side:
             return F.adaptive_avg_pool2d(h, side).flatten(1)
         high, wide = h.shape[2] // side, h.shape[3] // side
-        h = reduce(torch.add, [h[:, :, k::high] for k in range(high)])  # 30 times as fast as torch's pooling
+        h = reduce(torch.add, [h[:, :, k::high] for k in range(high)])  # more than ten times as fast as torch's pooling
         h = reduce(torch.add, [h[:, :, :, k::wide] for k in range(wide)])
         return (h / (high * wide)).flatten(1)
 

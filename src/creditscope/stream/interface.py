@@ -366,8 +366,9 @@ class _Doubled(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         part: nn.Module = self.__dict__["part"]
-        kept = [(held, dict(held)) for m in part.modules() for held in (m._parameters, m._buffers) if held]
-        try:  # as torch.func.functional_call, in a tenth of its time
+        stores: list[dict[str, Any]] = [held for m in part.modules() for held in (m._parameters, m._buffers) if held]
+        kept = [(held, dict(held)) for held in stores]
+        try:  # as torch.func.functional_call does, with less to look up
             for held, own in kept:
                 held.update({k: t.detach().double() for k, t in own.items() if t is not None and t.is_floating_point()})
             return part(*args, **kwargs)

@@ -195,13 +195,13 @@ def _held(model: nn.Module, reads: Any) -> list[Any]:
         parts = (getattr(owner, name, None) for name in ("sampler", "batch_sampler", "dataset"))
         loader += [part for part in parts if part is not None and len(loader) < 16]
     owners += loader
-    values = [v for owner in owners for v in getattr(owner, "__dict__", {}).values()]
+    values: list[object] = [v for owner in owners for v in getattr(owner, "__dict__", {}).values()]
     return list({id(v): v for v in values if _is_generator(type(v))}.values())
 
 
 @lru_cache
 def _is_generator(kind: type) -> bool:
-    """torch answers for its own in Python: asked for each attribute of each module it took as long as a pass."""
+    """Asked once for each type: torch answers for its own in Python, and modules have many attributes."""
     return issubclass(kind, GENERATORS)
 
 
