@@ -12,7 +12,6 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -195,14 +194,11 @@ def _held(model: nn.Module, reads: Any) -> list[Any]:
         parts = (getattr(owner, name, None) for name in ("sampler", "batch_sampler", "dataset"))
         loader += [part for part in parts if part is not None and len(loader) < 16]
     owners += loader
-    values: list[object] = [v for owner in owners for v in getattr(owner, "__dict__", {}).values()]
-    return list({id(v): v for v in values if _is_generator(type(v))}.values())
-
-
-@lru_cache
-def _is_generator(kind: type) -> bool:
-    """Asked once for each type: torch answers for its own in Python, and modules have many attributes."""
-    return issubclass(kind, GENERATORS)
+    values = [v for owner in owners for v in getattr(owner, "__dict__", {}).values()]
+    kinds = {
+        kind for kind in set(map(type, values)) if issubclass(kind, GENERATORS)
+    }  # torch answers for its own in Python
+    return list({id(v): v for v in values if type(v) in kinds}.values())
 
 
 def generator_state(generator: Any) -> Any:
