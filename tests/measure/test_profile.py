@@ -78,6 +78,7 @@ def test_a_constant_state_is_zero_after_the_norm():
     rounded = torch.full((2, 3), 1000.0)
     rounded[1, 2] = torch.nextafter(rounded[1, 2], torch.tensor(2000.0))  # one step of float32: no signal
     assert not normalised(rounded).any()
+    assert not normalised(rounded[1:]).any()  # also where no row is constant to the bit
     assert normalised(torch.tensor([[math.inf, 1.0, 2.0]])).isnan().all()
 
 
