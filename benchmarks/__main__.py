@@ -43,6 +43,7 @@ def main() -> None:
         "diagnose": lambda rounds: diagnose.run(max(3, rounds // 3)),
         "large": lambda rounds: large.run(max(1, rounds // 8)),
         "monitor": lambda rounds: monitoring.run(max(3, rounds // 3)),
+        "cockpit": lambda rounds: monitoring.cockpit(max(2, rounds // 5)),
         "profile": lambda rounds: readouts.run(max(2, rounds // 5)),
         "certificate": lambda rounds: certificates.run(max(2, rounds // 5)),
         "studies": lambda rounds: studies.run(max(1, rounds // 3)),

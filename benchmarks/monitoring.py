@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from benchmarks.harness import Row, interleaved, ratio
 from creditscope import Monitor
@@ -64,3 +66,76 @@ def table(name: str, model: Any, x: torch.Tensor, rounds: int) -> list[Row]:
                 Row(f"Monitor, {name}", f"{how}, {credit}", "training without it", best, median, GOALS.get(how))
             )
     return rows
+
+
+def stages() -> nn.Sequential:
+    """Cockpit's 3c3d: three stages of convolution, ReLU and pooling, then three linear layers."""
+
+    def stage(channels: int, out: int, size: int, padding: int = 0) -> nn.Sequential:
+        return nn.Sequential(
+            nn.Conv2d(channels, out, size, padding=padding), nn.ReLU(), nn.MaxPool2d(3, 2, ceil_mode=True)
+        )
+
+    head = [nn.Flatten(), nn.Linear(1152, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, CLASSES)]
+    return nn.Sequential(stage(3, 64, 5), stage(64, 96, 3), stage(96, 128, 3, 1), nn.Sequential(*head))
+
+
+def cockpit(rounds: int) -> list[Row]:
+    """Cockpit's own instruments on its own network, beside a Monitor. `full` is left out: minutes for a step."""
+    try:
+        tools, pack = import_module("cockpit"), import_module("backpack")
+        configuration = import_module("cockpit.utils.configuration").configuration
+    except ImportError as missing:
+        print(f"Cockpit is left out: {missing}")
+        return []
+    x = torch.randn(BATCH, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    y = torch.randint(CLASSES, (BATCH,), generator=torch.Generator().manual_seed(1))
+
+    def watched(label: str) -> Callable[[], None]:
+        torch.manual_seed(0)
+        model, loss = pack.extend(stages()), pack.extend(nn.CrossEntropyLoss())
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        instruments, count = tools.Cockpit(model.parameters(), quantities=configuration(label)), itertools.count()
+
+        def call() -> None:
+            k = next(count)
+            optimizer.zero_grad(set_to_none=True)
+            logits = model(x)
+            mean, each = loss(logits, y), F.cross_entropy(logits, y, reduction="none")
+            info = {"batch_size": BATCH, "individual_losses": each, "loss": mean, "optimizer": optimizer}
+            with instruments(k, info=info):
+                mean.backward(create_graph=instruments.create_graph(k))
+            optimizer.step()
+
+        return call
+
+    torch.manual_seed(0)
+    model = stages()
+    optimizer, count = torch.optim.SGD(model.parameters(), lr=1e-3), itertools.count()
+    monitor = Monitor(model, [(x, y)], blocks=["1", "2"])
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    def ours() -> None:
+        step()
+        monitor.step(next(count))
+
+    cases: dict[str, Callable[[], object]] = {"step": step, "Monitor": ours}
+    cases |= {f"Cockpit {label}": watched(label) for label in ("economy", "business")}
+    times = interleaved(cases, rounds)
+    found = [(name, ratio("", times, name, "step")) for name in list(cases)[1:]]
+    return [
+        Row(
+            "Monitor and Cockpit, 3c3d",
+            f"{how}, {name}",
+            "training without it",
+            1 + (each.best - 1) / EVERY[how],
+            1 + (each.median - 1) / EVERY[how],
+            None,
+        )
+        for name, each in found
+        for how in ("every step", "every 64 steps")
+    ]

@@ -78,6 +78,7 @@ def test_a_constant_state_is_zero_after_the_norm():
     rounded = torch.full((2, 3), 1000.0)
     rounded[1, 2] = torch.nextafter(rounded[1, 2], torch.tensor(2000.0))  # one step of float32: no signal
     assert not normalised(rounded).any()
+    assert not normalised(rounded[1:]).any()  # also where no row is constant to the bit
     assert normalised(torch.tensor([[math.inf, 1.0, 2.0]])).isnan().all()
 
 
@@ -352,6 +353,16 @@ def test_a_diverged_network_has_no_readout():
     assert profile.curve[2].accuracy is None
     assert profile.margin is None
     assert profile.steps[1] is None
+
+
+def test_one_sample_that_is_not_finite_is_enough():
+    """Among those that are fitted, or among those that are tested."""
+    for where in (0, 1):
+        fit, test = [(x.clone(), y) for x, y in data(100)], [(x.clone(), y) for x, y in data(50, seed=9)]
+        (fit, test)[where][-1][0][3, 0] = math.inf
+        profile = depth_profile(ResMLP(12, 3, 16, 2), fit, test)
+        assert profile.raw is not None
+        assert [r.accuracy for r in (profile.raw, *profile.curve, *profile.twin)] == [None] * 7
 
 
 class Language(nn.Module):

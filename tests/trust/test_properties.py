@@ -112,8 +112,8 @@ def vectors(seed: int, layers: int = 3, n: int = 8, d: int = 6) -> tuple[Tensor,
 
 def products(a: Tensor, g: Tensor) -> tuple[Any, Any, Any]:
     """<a, g>, <a, a>, <g, g>: [layers, n] each."""
-    dot, aa, gg = (np.stack(column) for column in zip(*map(inner_products, a, g), strict=True))
-    return dot, aa, gg
+    dot, aa = (np.stack(column) for column in zip(*map(inner_products, a, g), strict=True))
+    return dot, aa, np.stack([inner_products(each, each)[1] for each in g])
 
 
 def measured(a: Tensor, g: Tensor) -> list[float]:

@@ -20,10 +20,10 @@ LEAST_LAYERS = 3
 """Layers that must count before one of them can be said to carry the alignment: of two, one always has half or more."""
 
 
-def inner_products(a: Tensor, g: Tensor) -> tuple[Array, Array, Array]:
-    """a, g: [B, d] -> per-sample <a, g>, <a, a>, <g, g> in float64, [B] each."""
+def inner_products(a: Tensor, g: Tensor) -> tuple[Array, Array]:
+    """a, g: [B, d] -> per-sample <a, g> and <a, a> in float64, [B] each."""
     a, g = a.double(), g.double()
-    return (a * g).sum(1).cpu().numpy(), (a * a).sum(1).cpu().numpy(), (g * g).sum(1).cpu().numpy()
+    return (a * g).sum(1).cpu().numpy(), (a * a).sum(1).cpu().numpy()
 
 
 def clamped_cosine(a: Tensor, g: Tensor) -> Array:

@@ -15,6 +15,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -196,19 +197,19 @@ class Ridge:
 
     def __init__(self) -> None:
         self.n = 0
-        self._shift: Tensor | None = None
+        self.shift: Tensor | None = None
+        """[d], of the first rows: states of a stream that explodes are alike but for a little, and are squared without it."""
 
-    def add(self, x: Tensor, columns: Tensor) -> None:
-        """x: float64 [n, d], used up; columns: the class of each row."""
+    def add(self, x: Tensor, columns: Tensor, shifted: bool = False) -> None:
+        """x: float64 [n, d], used up; columns: the class of each row; shifted: `shift` is taken off x already."""
         from scipy.linalg import blas  # here: it takes its time to load
 
-        if (
-            self._shift is None
-        ):  # states of a stream that explodes are alike but for a little: subtracted before it is squared
-            self._shift = x.mean(0)
+        if self.shift is None:
+            self.shift = x.mean(0)
             self._gram = x.new_zeros(x.shape[1], x.shape[1])  # its lower triangle
             self._cross = x.new_zeros(0, x.shape[1])
-        x.sub_(self._shift)
+        if not shifted:
+            x.sub_(self.shift)
         missing = int(columns.max()) + 1 - len(self._cross) if len(columns) else 0
         if missing > 0:
             self._cross = torch.cat([self._cross, x.new_zeros(missing, x.shape[1])])
@@ -219,9 +220,14 @@ class Ridge:
             self._gram.addmm_(x.T, x)
         self.n += len(x)
 
+    @property
+    def finite(self) -> bool:
+        """Was every row? Of one number that is not finite comes a square that is none."""
+        return not self.n or bool(self._gram.diagonal().sum().isfinite())
+
     def solve(self, counts: Tensor) -> Solution:
         """counts: rows of each class, float64 [C]. The sums are used up."""
-        assert self._shift is not None
+        assert self.shift is not None
         counts = counts.to(self._gram)
         n, mean, share = self.n, self._cross.sum(0) / self.n, counts / self.n  # each row has one class
         cross = torch.cat([self._cross, self._cross.new_zeros(len(counts) - len(self._cross), len(mean))]).T
@@ -233,7 +239,7 @@ class Ridge:
             return Solution(torch.zeros_like(cross), share, None)
         strength = _by_cross_validation(values / largest, rotated.square().sum(1) / largest, n - n * share @ share, n)
         weights = vectors @ (rotated / (values + strength * largest).unsqueeze(1))
-        return Solution(weights, share - (self._shift + mean) @ weights, strength)
+        return Solution(weights, share - (self.shift + mean) @ weights, strength)
 
 
 def _by_cross_validation(values: Tensor, squares: Tensor, total: Tensor, n: int) -> float:
@@ -252,18 +258,22 @@ def _by_cross_validation(values: Tensor, squares: Tensor, total: Tensor, n: int)
     return float(STRENGTHS[len(STRENGTHS) - 1 - best])
 
 
-def normalised(h: Tensor) -> Tensor:
-    """[n, d] -> float64, each row with mean 0 and mean square 1; zeros where a row is constant up to its own rounding."""
+def normalised(h: Tensor, shift: Tensor | None = None) -> Tensor:
+    """[n, d] -> float64, each row with mean 0 and mean square 1; zeros where a row is constant up to its own rounding.
+
+    shift: [d], taken off every row in the same go.
+    """
     d = h.shape[1]
     wide = h.double()
     if h.dtype == torch.float64:  # squares may overflow, or vanish
         wide = wide / wide.abs().amax(1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
-    x, mean, inverse = torch.native_layer_norm(wide, (d,), None, None, 0.0)  # inverse: 1 over the standard deviation
+    bias = wide.new_zeros(d) if shift is None else -shift  # with one, torch's norm is the faster
+    x, mean, inverse = torch.native_layer_norm(wide, (d,), None, bias, 0.0)  # inverse: 1 over the standard deviation
     deviation, rounding = inverse.reciprocal(), 4 * torch.finfo(h.dtype).eps
     if bool((deviation > rounding * (mean.abs() + math.sqrt(d) * deviation)).all()):
         return x  # no number of a row is further from its mean than sqrt(d) deviations
     constant = deviation <= rounding * wide.abs().amax(1, keepdim=True)
-    return x.masked_fill_(constant, 0.0) if bool(constant.any()) else x
+    return torch.where(constant, bias, x) if bool(constant.any()) else x
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------
@@ -416,8 +426,8 @@ class _Reader:
         if h.shape[2] % side or h.shape[3] % side:
             return F.adaptive_avg_pool2d(h, side).flatten(1)
         high, wide = h.shape[2] // side, h.shape[3] // side
-        h = sum(h[:, :, k::high] for k in range(high))  # type: ignore[assignment]  # ten times as fast as torch's pooling
-        h = sum(h[:, :, :, k::wide] for k in range(wide))  # type: ignore[assignment]
+        h = reduce(torch.add, [h[:, :, k::high] for k in range(high)])  # more than ten times as fast as torch's pooling
+        h = reduce(torch.add, [h[:, :, :, k::wide] for k in range(wide)])
         return (h / (high * wide)).flatten(1)
 
 
@@ -462,11 +472,13 @@ class _Layer:
         self._right: list[Tensor] = []
 
     def fit(self, h: Tensor, columns: Tensor) -> None:
-        x = self._rows(h)
-        if self.finite and len(x):
-            self.ridge.add(x, columns)
+        shift = self.ridge.shift
+        x = self._rows(h, shift)
+        if len(x):
+            self.ridge.add(x, columns, shifted=shift is not None)
 
     def solve(self, classes: _Classes) -> None:
+        self.finite = self.ridge.finite
         if self.finite and self.ridge.n:
             self.solution = self.ridge.solve(torch.tensor(classes.counts, dtype=torch.float64))
         self.ridge = Ridge()  # its sums are not needed any more
@@ -474,19 +486,20 @@ class _Layer:
     def score(self, h: Tensor, columns: Tensor) -> None:
         x = self._rows(h)
         if self.finite and self.solution is not None:
-            scores = x @ self.solution.weights + self.solution.offset
-            self._right.append((scores.argmax(1) == columns).cpu())
+            scores = self.solution.weights.T @ x.T + self.solution.offset.unsqueeze(
+                1
+            )  # twice as fast as the other way round
+            self.finite = bool(scores.sum().isfinite())
+            self._right.append((scores.argmax(0) == columns).cpu())
 
-    def _rows(self, h: Tensor) -> Tensor:
+    def _rows(self, h: Tensor, shift: Tensor | None = None) -> Tensor:
         if self.width and h.shape[1] != self.width:
             raise CreditscopeError(
                 f"a state has {h.shape[1]} numbers per sample in one batch and {self.width} in the first; give batches of one "
                 "shape (pad sequences to one length)"
             )
         self.width = h.shape[1]
-        x = normalised(h) if self.finite else h
-        self.finite = self.finite and bool(x.sum().isfinite())  # of one number that is not finite comes a row of NaN
-        return x
+        return normalised(h, shift)
 
     @property
     def right(self) -> Tensor | None:

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Proof
 from creditscope.measure.steps import TINY, direction, norms, rows, scaled, slope_errors, step_errors
-from creditscope.stream.batches import SAMPLES, Arguments, call_model, few_samples, logits_of, map_samples
+from creditscope.stream.batches import SAMPLES, Arguments, call_model, few_run, logits_of, map_samples
 from creditscope.stream.blocks import Path, spelled, tensors_in
 from creditscope.stream.eager import eagerly
 from creditscope.stream.hooks import HookedStream
@@ -50,14 +50,14 @@ SEED = 20261117
 
 
 def own_states(
-    stream: Stream, example: Any, seen: tuple[list[Tensor], Tensor] | None = None
+    stream: Stream, example: Any, seen: tuple[list[Tensor], Tensor] | None = None, own: Tensor | None = None
 ) -> tuple[Tensor, list[Tensor], float]:
     """The model's own logits, the states of the stream, and how far its logits are from the model's; refused beyond rounding.
 
-    seen: states and logits of the stream, where a run has them already.
+    seen: states and logits of the stream, where a run has them already; own: the model's.
     """
     with torch.no_grad():
-        own = logits_of(call_model(stream.model, example))
+        own = logits_of(call_model(stream.model, example)) if own is None else own
         states, logits = seen or _states(stream, example)
     error = difference(logits, own)
     if error > _rounding(own):
@@ -70,10 +70,13 @@ def own_states(
 
 def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
     """Call inside `untouched(stream.model)`, with a batch of the measurement."""
-    example, n = few_samples(stream.model, inputs, len(y))
+    example, n, output = few_run(stream.model, inputs, len(y))
     whole = n == len(y) > SAMPLES  # the model takes batches of one size only
     reference = _reference(stream, example, y[:n], loss_fn) if _in_own_dtype(stream) else None
-    own, states, error = own_states(stream, example, reference and (reference[0], reference[3]))
+    seen = reference and (reference[0], reference[3])
+    if seen is None and isinstance(stream, InterfaceStream) and not whole:
+        seen = stream.seen
+    own, states, error = own_states(stream, example, seen, logits_of(output))
     finite = all(bool(t.isfinite().all()) for t in (own, *states))
     at_once = max(n, min(AT_ONCE, len(y)))  # no run is larger than a batch of the measurement
     swaps: list[float | None] = [None] * len(states)
@@ -95,7 +98,7 @@ def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
             at_once=n if whole or independent is False else at_once,
             apart=apart is not None,
         )
-        gradient, dtype, why = _gradient(stream, example, check, reference)
+        gradient, dtype, why = _gradient(stream, example, check, reference, states[0])
     else:
         gradient, dtype, why = [None] * len(states), "none", "the states or logits are not finite"
     return Proof(
@@ -114,9 +117,14 @@ def _rounding(t: Tensor) -> float:
     return ROUNDING.get(t.dtype, ROUNDING[torch.float32])
 
 
-def _states(stream: Stream, example: Any) -> tuple[list[Tensor], Tensor]:
+def _states(stream: Stream, example: Any, h: Tensor | None = None) -> tuple[list[Tensor], Tensor]:
+    """h: h_0, where it is known."""
     states: list[Tensor] = []
-    logits = stream.forward(example, lambda layer, value, handle: states.append(value.detach().clone()))
+
+    def tap(layer: int, value: Tensor, handle: Tensor) -> None:
+        states.append(value.detach().clone())
+
+    logits = stream.forward(example, tap) if h is None else stream.forward_from(h, example, tap)
     return states, logits
 
 
@@ -243,11 +251,11 @@ def _dtype(stream: Stream) -> torch.dtype:
 
 
 def _gradient(
-    stream: Stream, example: Any, check: GradientCheck, reference: _Reference | None
+    stream: Stream, example: Any, check: GradientCheck, reference: _Reference | None, h: Tensor
 ) -> tuple[list[float | None], str, str]:
     """(relative error per layer, dtype of the check, why not everywhere).
 
-    reference: states and gradients of the network itself, where they are known.
+    reference: states and gradients of the network itself, where they are known; h: its h_0, from where the copy runs.
     """
     own_dtype = _dtype(stream)
     size = sum(p.numel() for p in stream.model.parameters())
@@ -259,14 +267,16 @@ def _gradient(
         try:
             lifted = _lifted(stream)
             with eagerly(lifted.model), torch.no_grad(), coarse:
-                check.loss_fn(_states(lifted, doubled)[1], check.y)
+                states, logits = _states(lifted, doubled, h.double())
+                check.loss_fn(logits, check.y)
         except Exception as error:  # it cannot be copied, or has float32 written into its code
             reason = f"the network does not run as a float64 copy ({' '.join(str(error).split())[:120]})"
         else:
             steps, tolerance = (STEPS_FLOAT32, GRADIENT_FLOAT32) if coarse.seen else (STEPS, GRADIENT)
             why = f"the network computes in {coarse.seen} inside, whatever its dtype" if coarse.seen else ""
             with eagerly(lifted.model):
-                return check.errors(lifted, doubled, steps, tolerance), coarse.seen or "float64", why
+                reference = _reference(lifted, doubled, check.y, check.loss_fn, states)
+                return check.errors(lifted, doubled, steps, tolerance, reference), coarse.seen or "float64", why
     else:
         reason = f"{size:,} parameters, a float64 copy is made up to {LARGEST_COPY:,}"
     if own_dtype != torch.float32:
@@ -364,9 +374,8 @@ class GradientCheck:
                 for h, g in sizes
             ]
             moved = [(k, scaled(stream, directions[k], lengths[k])) for k in open_layers]
-            ahead = self._losses(stream, [(k, states[k] + m) for k, m in moved], example)
-            behind = self._losses(stream, [(k, states[k] - m) for k, m in moved], example)
-            for k, up, down in zip(open_layers, ahead, behind, strict=True):
+            both = self._losses(stream, [(k, h) for k, m in moved for h in (states[k] + m, states[k] - m)], example)
+            for k, up, down in zip(open_layers, both[::2], both[1::2], strict=True):
                 change = (up - down).double() / (2 * lengths[k].double())
                 foretold = (rows(stream, grads[k]) * rows(stream, directions[k])).sum(1).double()
                 error = _error(change, foretold, resolutions[k] / (2 * lengths[k].double()), self.coupled, tolerance)
@@ -405,10 +414,12 @@ def _where(stream: Stream, layer: int) -> str:
     return f"input of {stream.names[layer]!r}" if layer < stream.depth else f"after {stream.names[-1]!r}"
 
 
-def _reference(stream: Stream, example: Any, y: Tensor, loss_fn: LossFn) -> _Reference:
-    """Native states and gradients, losses and logits, taken as the measurement takes them."""
+def _reference(
+    stream: Stream, example: Any, y: Tensor, loss_fn: LossFn, known: list[Tensor] | None = None
+) -> _Reference:
+    """Native states and gradients, losses and logits, taken as the measurement takes them; known: the states."""
     if isinstance(stream, InterfaceStream):
-        return _by_parts(stream, example, y, loss_fn)
+        return _by_parts(stream, example, y, loss_fn, known)
     states: list[Tensor] = []
     grads: dict[int, Tensor] = {}
     leaf: list[GradientEdge] = []  # as it is now: a block may write to the tensor
@@ -429,12 +440,11 @@ def _reference(stream: Stream, example: Any, y: Tensor, loss_fn: LossFn) -> _Ref
     return states, [grads.get(layer) for layer in range(stream.depth + 1)], losses.detach(), logits.detach()
 
 
-def _by_parts(stream: InterfaceStream, example: Any, y: Tensor, loss_fn: LossFn) -> _Reference:
+def _by_parts(
+    stream: InterfaceStream, example: Any, y: Tensor, loss_fn: LossFn, known: list[Tensor] | None
+) -> _Reference:
     """The same block by block, so that the float64 weights of one block at a time are in memory."""
-    with torch.no_grad():
-        states = [stream.embed(example)]
-        for layer in range(stream.depth):
-            states.append(stream.advance(layer, states[-1]))
+    states = known or _states(stream, example)[0]
     with torch.enable_grad(), stream.graph():
         h = states[-1].requires_grad_()
         logits = stream.readout(h)

@@ -122,7 +122,11 @@ def rows(stream: Stream, t: Tensor) -> Tensor:
 
 def norms(stream: Stream, t: Tensor) -> Tensor:
     """L2 norm of each sample in float64, also where squares over- or underflow."""
-    each = rows(stream, t).double()
+    each = rows(stream, t)
+    found = torch.linalg.vector_norm(each, dim=1, dtype=torch.float64)
+    if bool(((found > 1e-150) & (found < float("inf"))).all()):
+        return found
+    each = each.double()
     largest = each.abs().amax(1).clamp_min(TINY)
     return largest * (each / largest.unsqueeze(1)).norm(dim=1)
 

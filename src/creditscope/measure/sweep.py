@@ -120,7 +120,7 @@ class Collected:
 
     def add_credit(self, layer: int, a: Tensor, g: Tensor) -> None:
         """a_l and g_l of a batch as they are read, [B, d_l]."""
-        dot, aa, _ = by_rows(lambda u, v: np.stack(inner_products(u, v)), a, g)
+        dot, aa = by_rows(lambda u, v: np.stack(inner_products(u, v)), a, g)
         self.dot[layer].append(dot)
         self.aa[layer].append(aa)
         self.clamped[layer].append(by_rows(clamped_cosine, a, g))

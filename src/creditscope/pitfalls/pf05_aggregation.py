@@ -45,11 +45,10 @@ def tensors(a: Sequence[Tensor], g: Sequence[Tensor]) -> str | None:
 
     from creditscope.measure.alignment import aggregate, clamped_cosine, inner_products
 
-    parts = [inner_products(x.detach().flatten(1), y.detach().flatten(1)) for x, y in zip(a, g, strict=True)]
-    dot, a_squared, g_squared = (np.stack([p[k] for p in parts]) for k in range(3))
-    clamped = np.stack(
-        [clamped_cosine(x.detach().flatten(1), y.detach().flatten(1)) for x, y in zip(a, g, strict=True)]
-    )
+    pairs = [(x.detach().flatten(1), y.detach().flatten(1)) for x, y in zip(a, g, strict=True)]
+    dot, a_squared = (np.stack(part) for part in zip(*(inner_products(x, y) for x, y in pairs), strict=True))
+    g_squared = np.stack([inner_products(y, y)[1] for _, y in pairs])
+    clamped = np.stack([clamped_cosine(x, y) for x, y in pairs])
     return disagreement(aggregate(dot, a_squared, g_squared, clamped))
 
 

@@ -147,12 +147,20 @@ def few_samples(model: nn.Module, inputs: Any, batch_size: int) -> tuple[Any, in
     One line where it takes neither. Call inside `untouched(model)`.
     """
     few = map_samples(inputs, batch_size, lambda t: t[:SAMPLES])
-    if batch_size <= SAMPLES or _runs(model, few) is None:
-        return few, min(SAMPLES, batch_size)
-    error = _runs(model, inputs)
-    if error is None:
-        return inputs, batch_size
-    raise cannot_run(error) from error
+    if batch_size <= SAMPLES:
+        return few, batch_size
+    return few_run(model, inputs, batch_size)[:2]
+
+
+def few_run(model: nn.Module, inputs: Any, batch_size: int) -> tuple[Any, int, Any]:
+    """`few_samples`, with what the model gives back for them."""
+    few = map_samples(inputs, batch_size, lambda t: t[:SAMPLES])
+    try:
+        return few, min(SAMPLES, batch_size), _run(model, few)
+    except CreditscopeError:
+        if batch_size <= SAMPLES:
+            raise
+        return inputs, batch_size, _run(model, inputs)
 
 
 def cannot_run(error: Exception) -> CreditscopeError:
@@ -161,15 +169,14 @@ def cannot_run(error: Exception) -> CreditscopeError:
     return CreditscopeError(f"the model cannot run on the evaluation batch: {why}")
 
 
-def _runs(model: nn.Module, inputs: Any) -> Exception | None:
-    """What the model raises on these inputs; None: it runs."""
+def _run(model: nn.Module, inputs: Any) -> Any:
+    """What the model gives back; one line where it does not run."""
     try:
         with torch.no_grad():
-            call_model(model, inputs)
+            return call_model(model, inputs)
     except Exception as error:  # it is the user's code: anything may come, and it is told as it is
         recover(model)
-        return error
-    return None
+        raise cannot_run(error) from error
 
 
 def require_logits(model: nn.Module, inputs: Any, batch_size: int) -> torch.Size:

@@ -218,7 +218,8 @@ class InterfaceStream(Stream):
                             "must return the branch f_l(h_l), or set stream_kind = 'plain' on the model"
                         )
             self.shapes = [tuple(s.shape[1:]) for s in states]
-            self._find_readout(states[-1], logits, read)
+            self.seen = states, self._find_readout(states[-1], logits, read)
+            """States and logits of the example."""
 
     def _require_own_states(self, example: Any, states: list[Tensor]) -> None:
         """The model does not tell its states: what its own forward pass hands from block to block must be ours.
@@ -268,7 +269,8 @@ class InterfaceStream(Stream):
             return "plain"
         return "residual"
 
-    def _find_readout(self, h: Tensor, logits: Tensor, read: str | None) -> None:
+    def _find_readout(self, h: Tensor, logits: Tensor, read: str | None) -> Tensor:
+        """The logits of the readout that gives the model's own."""
         if h.dim() == 2:
             candidates: tuple[str, ...] = ("vector" if all(len(s) == 1 for s in self.shapes) else "flatten",)
         elif h.dim() == 3:
@@ -281,7 +283,7 @@ class InterfaceStream(Stream):
                 out = self.readout(h)
                 if same(out, logits):
                     self.notes = self.read_note()
-                    return
+                    return out
         raise CreditscopeError(
             f"readout of h_L does not reproduce the model's logits (tried to read {', '.join(candidates)}); "
             "pass blocks= so that the model is seen through hooks instead"
@@ -364,9 +366,15 @@ class _Doubled(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         part: nn.Module = self.__dict__["part"]
-        own = dict(part.named_parameters()) | dict(part.named_buffers())
-        lifted = {name: t.detach().double() if t.is_floating_point() else t for name, t in own.items()}
-        return torch.func.functional_call(part, lifted, args, kwargs)
+        stores: list[dict[str, Any]] = [held for m in part.modules() for held in (m._parameters, m._buffers) if held]
+        kept = [(held, dict(held)) for held in stores]
+        try:  # as torch.func.functional_call does, with less to look up
+            for held, own in kept:
+                held.update({k: t.detach().double() for k, t in own.items() if t is not None and t.is_floating_point()})
+            return part(*args, **kwargs)
+        finally:
+            for held, own in kept:
+                held.update(own)
 
 
 def readout_parts(model: nn.Module) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:

@@ -120,6 +120,8 @@ def _put_back(value: Any, inside: Any, version: int) -> None:
         if value._version != version:
             with torch.no_grad():
                 value.copy_(inside)
+    elif not value and not inside:
+        return  # as most are
     elif isinstance(value, dict):
         if list(map(id, value)) != list(map(id, inside)) or any(value[k] is not v for k, v in inside.items()):
             value.clear()
@@ -193,7 +195,10 @@ def _held(model: nn.Module, reads: Any) -> list[Any]:
         loader += [part for part in parts if part is not None and len(loader) < 16]
     owners += loader
     values = [v for owner in owners for v in getattr(owner, "__dict__", {}).values()]
-    return list({id(v): v for v in values if isinstance(v, GENERATORS)}.values())
+    kinds = {
+        kind for kind in set(map(type, values)) if issubclass(kind, GENERATORS)
+    }  # torch answers for its own in Python
+    return list({id(v): v for v in values if type(v) in kinds}.values())
 
 
 def generator_state(generator: Any) -> Any:
