@@ -7,7 +7,7 @@ Marked: samples that influence each other, states that do not carry everything.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,12 +19,13 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Proof
-from creditscope.measure.steps import TINY, direction, norms, rows, scaled, slope_errors, step_errors
+from creditscope.measure.steps import TINY, Slope, direction, norms, rows, scaled, slope_errors, step_errors
 from creditscope.stream.batches import SAMPLES, Arguments, call_model, few_samples, logits_of, map_samples
 from creditscope.stream.blocks import Path, spelled, tensors_in
 from creditscope.stream.eager import eagerly
 from creditscope.stream.hooks import HookedStream
 from creditscope.stream.interface import ROUNDING, InterfaceStream, Stream, difference
+from creditscope.stream.ranks import recover
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 
@@ -68,8 +69,95 @@ def own_states(
     return own, states, error
 
 
-def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
-    """Call inside `untouched(stream.model)`, with a batch of the measurement."""
+class Seen:
+    """What the measurement sees of the first samples of its first batch, for the proof of a large network: native states and
+    gradients of l = 0..L, logits."""
+
+    def __init__(self, stream: Stream, n: int, alone: Mapping[int, Tensor]) -> None:
+        """alone: logits of samples that were run by themselves, without hooks."""
+        self.n, self.alone, self._dim = n, alone, stream.batch_dim
+        self.states: list[Tensor] = []
+        self.grads: dict[int, Tensor] = {}
+
+    def add_state(self, h: Tensor) -> None:
+        self.states.append(self._few(h))
+
+    def add_gradient(self, layer: int, g: Tensor) -> None:
+        self.grads[layer] = self._few(g)
+
+    def add_logits(self, logits: Tensor) -> None:
+        self.logits = logits[: self.n].clone()
+
+    def _few(self, t: Tensor) -> Tensor:
+        return t.narrow(self._dim, 0, self.n).clone()
+
+
+def seen_by(stream: Stream, n: int, alone: Mapping[int, Tensor]) -> Seen | None:
+    """For a measurement with batches of n samples; None: the proof makes all its runs by itself."""
+    if n < 2 or _size(stream) <= LARGEST_COPY or not isinstance(stream, HookedStream) or not stream.apart:
+        return None
+    return Seen(stream, min(SAMPLES, n), alone)
+
+
+@torch.no_grad()
+def _seen_right(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, seen: Seen) -> Proof | None:
+    """The proof with the runs that the measurement has made already. None: something does not come out; the proof with runs of
+    its own decides.
+
+    Each sample is run by itself, without hooks: the logits are the model's own, and no sample influences another, if they are
+    those of the measurement.
+    """
+    assert isinstance(stream, HookedStream)
+    n, states = seen.n, seen.states
+    example = map_samples(inputs, len(y), lambda t: t[:n])
+    if not all(bool(t.isfinite().all()) for t in (seen.logits, *states, *seen.grads.values())):
+        return None
+    errors = [_error_alone(stream, example, k, seen) for k in range(n)]
+    if max(errors) > _rounding(seen.logits):
+        return None
+    slope, dtype = None, _dtype(stream)
+    reason = _too_large(stream)
+    if dtype in (torch.float32, torch.float64):
+        grads = [seen.grads[layer] for layer in range(stream.depth + 1)]
+        length, tolerance = (1e-3, GRADIENT_FLOAT32) if dtype == torch.float32 else (STEPS[0][1], GRADIENT)
+        slope = Slope(stream, y[:n], loss_fn, states, grads, length)
+    swaps = step_errors(stream, example, n, states, seen.logits, slope)
+    if swaps is None:
+        return None
+    gradient: list[float] | None = None
+    if slope is not None:
+        gradient = slope.found
+        if gradient is None or max(gradient) > tolerance / 10:
+            return None
+    name = str(dtype).removeprefix("torch.")
+    return Proof(
+        n_samples=n,
+        logits=max(errors),
+        independent=True,
+        swap=tuple(swaps),
+        gradient=(None,) * len(states) if gradient is None else tuple(gradient),
+        gradient_dtype=name,
+        gradient_reason=_why(dtype, reason),
+    )
+
+
+def _error_alone(stream: Stream, example: Any, k: int, seen: Seen) -> float:
+    """Relative difference of the logits of sample k, run by itself without hooks, to those of the measurement."""
+    alone = seen.alone.get(k)
+    if alone is None:
+        try:
+            alone = logits_of(call_model(stream.model, map_samples(example, seen.n, lambda t: t[k : k + 1])))
+        except Exception:  # it is the user's code: it may take no sample by itself
+            recover(stream.model)
+            return float("inf")
+    return difference(alone, seen.logits[k : k + 1])
+
+
+def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, seen: Seen | None = None) -> Proof:
+    """Call inside `untouched(stream.model)`, with a batch of the measurement; seen: what it saw of this batch."""
+    found = None if seen is None else _seen_right(stream, inputs, y, loss_fn, seen)
+    if found is not None:
+        return found
     example, n = few_samples(stream.model, inputs, len(y))
     whole = n == len(y) > SAMPLES  # the model takes batches of one size only
     reference = _reference(stream, example, y[:n], loss_fn) if _in_own_dtype(stream) else None
@@ -233,9 +321,24 @@ def _first_only(example: Any, other: Any) -> tuple[Any, list[str]]:
 
 def _in_own_dtype(stream: Stream) -> bool:
     """Is the gradient checked on the network itself: in float64, or too large for a copy in float32?"""
-    size = sum(p.numel() for p in stream.model.parameters())
     dtype = _dtype(stream)
-    return dtype == torch.float64 or (dtype == torch.float32 and size > LARGEST_COPY)
+    return dtype == torch.float64 or (dtype == torch.float32 and _size(stream) > LARGEST_COPY)
+
+
+def _size(stream: Stream) -> int:
+    return sum(p.numel() for p in stream.model.parameters())
+
+
+def _too_large(stream: Stream) -> str:
+    return f"{_size(stream):,} parameters, a float64 copy is made up to {LARGEST_COPY:,}"
+
+
+def _why(dtype: torch.dtype, reason: str) -> str:
+    """Why the gradient is not checked in float64, or not at all."""
+    if dtype == torch.float64:
+        return ""
+    name = str(dtype).removeprefix("torch.")
+    return reason if dtype == torch.float32 else f"{reason}; {name} is too coarse for a finite difference"
 
 
 def _dtype(stream: Stream) -> torch.dtype:
@@ -250,10 +353,9 @@ def _gradient(
     reference: states and gradients of the network itself, where they are known.
     """
     own_dtype = _dtype(stream)
-    size = sum(p.numel() for p in stream.model.parameters())
     if own_dtype == torch.float64:
         return check.errors(stream, example, STEPS, GRADIENT, reference), "float64", ""
-    if size <= LARGEST_COPY:
+    if _size(stream) <= LARGEST_COPY:
         coarse = _Coarse()
         doubled = tree_map(lambda t: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t, example)
         try:
@@ -268,10 +370,10 @@ def _gradient(
             with eagerly(lifted.model):
                 return check.errors(lifted, doubled, steps, tolerance), coarse.seen or "float64", why
     else:
-        reason = f"{size:,} parameters, a float64 copy is made up to {LARGEST_COPY:,}"
+        reason = _too_large(stream)
     if own_dtype != torch.float32:
         name = str(own_dtype).removeprefix("torch.")
-        return [None] * (stream.depth + 1), name, f"{reason}; {name} is too coarse for a finite difference"
+        return [None] * (stream.depth + 1), name, _why(own_dtype, reason)
     return check.errors(stream, example, STEPS_FLOAT32, GRADIENT_FLOAT32, reference), "float32", reason
 
 
@@ -322,7 +424,7 @@ class GradientCheck:
                 )
         grads = [g for g in found if g is not None]
         if self.apart and isinstance(stream, HookedStream):
-            quick = slope_errors(stream, example, self.y, self.loss_fn, states, grads, steps[0][1])
+            quick = slope_errors(Slope(stream, self.y, self.loss_fn, states, grads, steps[0][1]), example, len(self.y))
             if quick is not None and max(quick) <= tolerance / 10:
                 return [*quick]
         best = self.compared(stream, example, states, grads, losses, logits, steps, tolerance)

@@ -1,11 +1,12 @@
-"""The proof one step at a time: about 2 log2(L) + 10 samples through a network where the proof layer by layer takes 3 (L + 1) n.
+"""The proof one step at a time: about (n - 1) log2(L) + 3 samples through a network where the proof layer by layer takes
+3 (L + 1) n.
 
 It only ever says yes: where a step does not come out as foretold, the proof layer by layer decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -29,7 +30,9 @@ def codes(layers: int) -> Tensor:
 
 
 @torch.no_grad()
-def step_errors(stream: Stream, example: Any, n: int, states: list[Tensor], own: Tensor) -> list[float] | None:
+def step_errors(
+    stream: Stream, example: Any, n: int, states: list[Tensor], own: Tensor, slope: Slope | None = None
+) -> list[float] | None:
     """Does h_{l+1} follow from h_l alone, whatever else the model was given? For samples that do not influence each other.
 
     In runs of the last sample, block l of a row is given h_l of another sample (where the row's code says so) or of the last
@@ -37,75 +40,107 @@ def step_errors(stream: Stream, example: Any, n: int, states: list[Tensor], own:
     input, a state that was kept, what another block left behind) meets a row in which that belongs to the other sample. Every
     sample takes its turn as the other one: two of them may agree in a mask, or altogether.
     Returns the relative error of each step l = 0..L; None: a step does not come out, or the stream has no steps apart.
+
+    slope: is given one row more in the first of the runs.
     """
     if not isinstance(stream, HookedStream) or not stream.apart:
         return None
     most = SAME * ROUNDING.get(own.dtype, ROUNDING[torch.float32])
-    found = [_errors_of_pair(stream, example, n, k, states, own) for k in range(n - 1)]
+    found = [_errors_of_pair(stream, example, n, k, states, own, None if k else slope) for k in range(n - 1)]
     errors = [max(each) for each in zip(*found, strict=True)]
     return errors[1:] if max(errors) <= most else None
 
 
 def _errors_of_pair(
-    stream: HookedStream, example: Any, n: int, k: int, states: list[Tensor], own: Tensor
+    stream: HookedStream, example: Any, n: int, k: int, states: list[Tensor], own: Tensor, slope: Slope | None
 ) -> list[float]:
     """Of h_0 as the model makes it, then of each step l = 0..L, for sample k in runs of the last one."""
     of_other = codes(stream.depth + 1)
     dim, size = stream.batch_dim, len(of_other)
+    rows_of_run = size + (slope is not None)
 
     def chosen(row: Tensor, t: Tensor, dim: int) -> Tensor:
         return torch.cat([t.narrow(dim, k if bool(one) else n - 1, 1) for one in row], dim)
 
     entering = [chosen(of_other[:, layer], h, dim) for layer, h in enumerate(states)]
-    onward = [h.narrow(dim, n - 1, 1).repeat_interleave(size, dim) for h in states]
-    run = map_samples(example, n, lambda t: t[n - 1 : n].repeat_interleave(size, 0))
+    onward = [h.narrow(dim, n - 1, 1).repeat_interleave(rows_of_run, dim) for h in states]
+    run = map_samples(example, n, lambda t: t[n - 1 : n].repeat_interleave(rows_of_run, 0))
+    if slope is not None:
+        entering = [torch.cat([h, moved], dim) for h, moved in zip(entering, slope.ahead(), strict=True)]
     given, logits = stream.steps(entering, onward, run)
-    wanted = [onward[0], *(chosen(of_other[:, layer], h, dim) for layer, h in enumerate(states[1:]))]
-    ends = (difference(a, b) for a, b in zip(logits, chosen(of_other[:, -1], own, 0), strict=True))
-    return [*(difference(a, b) for a, b in zip(given, wanted, strict=True)), max(ends)]
+    wanted = [
+        onward[0].narrow(dim, 0, size),
+        *(chosen(of_other[:, layer], h, dim) for layer, h in enumerate(states[1:])),
+    ]
+    if slope is not None:
+        still = int(of_other[:, -1].int().argmax())  # a row whose readout is given the state of sample k itself
+        slope.found = slope.errors([t.narrow(dim, size, 1) for t in given], slope.states, logits[[size, still]], 1)
+    ends = (difference(a, b) for a, b in zip(logits, chosen(of_other[:, -1], own, 0), strict=False))
+    return [*(difference(a.narrow(dim, 0, size), b) for a, b in zip(given, wanted, strict=True)), max(ends)]
+
+
+class Slope:
+    """Is g_l the gradient through step l? <g_l, v> against a finite difference of <g_{l+1}, h_{l+1}> (at L: of the loss) along v.
+
+    On the first sample; where it holds at every step, it holds for the whole way. step: relative to ‖h_l‖.
+    """
+
+    def __init__(
+        self,
+        stream: HookedStream,
+        y: Tensor,
+        loss_fn: Callable[[Tensor, Tensor], Tensor],
+        states: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        step: float,
+    ) -> None:
+        dim, rng = stream.batch_dim, torch.Generator().manual_seed(SEED)
+        self.stream, self.loss_fn, self.label = stream, loss_fn, y[:1]
+        self.states = [t.narrow(dim, 0, 1) for t in states]
+        self.grads = [t.narrow(dim, 0, 1) for t in grads]
+        self.directions = [direction(stream, g, rng) for g in self.grads]
+        self.lengths = [step * norms(stream, h) for h in self.states]
+        self.found: list[float] | None = None
+        """Relative error of each l = 0..L, once it has had its row in a run; None: something is zero or not finite."""
+
+    def ahead(self, sign: int = 1) -> Iterator[Tensor]:
+        """h_l + v, one length away."""
+        for h, v, length in zip(self.states, self.directions, self.lengths, strict=True):
+            yield h + scaled(self.stream, v, sign * length)
+
+    def errors(
+        self, ahead: Sequence[Tensor], behind: Sequence[Tensor], logits: Tensor, apart: int
+    ) -> list[float] | None:
+        """ahead, behind: what the steps gave from two states of l - 1, which are so many lengths apart; logits: of both."""
+        ends = self.loss_fn(logits, self.label.repeat_interleave(2, 0)).double()
+        found = []
+        for layer in range(self.stream.depth + 1):
+            if layer < self.stream.depth:
+                one, other = (rows(self.stream, each[layer + 1]).double() for each in (ahead, behind))
+                change = (rows(self.stream, self.grads[layer + 1]).double() * (one - other)).sum()
+            else:
+                change = ends[0] - ends[1]
+            change = change / (apart * self.lengths[layer][0])
+            pair = (rows(self.stream, t[layer]).double() for t in (self.grads, self.directions))
+            foretold = (next(pair) * next(pair)).sum()
+            size = max(abs(float(change)), abs(float(foretold)))
+            error = abs(float(change - foretold)) / size if size > 0 else float("nan")
+            if not error < float("inf"):
+                return None
+            found.append(error)
+        return found
 
 
 @torch.no_grad()
-def slope_errors(
-    stream: HookedStream,
-    example: Any,
-    y: Tensor,
-    loss_fn: Callable[[Tensor, Tensor], Tensor],
-    states: Sequence[Tensor],
-    grads: Sequence[Tensor],
-    step: float,
-) -> list[float] | None:
-    """Is g_l the gradient through step l? <g_l, v> against a finite difference of <g_{l+1}, h_{l+1}> (at L: of the loss) along v.
-
-    On the first sample; where it holds at every step, it holds for the whole way. step: relative to ‖h_l‖. Returns the relative
-    error of each l = 0..L; None: something is zero or not finite.
-    """
-    n, dim = len(y), stream.batch_dim
-    rng = torch.Generator().manual_seed(SEED)
-    h = [t.narrow(dim, 0, 1) for t in states]
-    g = [t.narrow(dim, 0, 1) for t in grads]
-    v = [direction(stream, each, rng) for each in g]
-    lengths = [step * norms(stream, each) for each in h]
-    moves = [scaled(stream, each, size) for each, size in zip(v, lengths, strict=True)]
-    entering = [torch.cat([a + m, a - m], dim) for a, m in zip(h, moves, strict=True)]
+def slope_errors(slope: Slope, example: Any, n: int) -> list[float] | None:
+    """Relative error of each l = 0..L in a run of the first sample, from h_l + v and h_l - v; None: something is zero or not
+    finite."""
+    stream, dim = slope.stream, slope.stream.batch_dim
+    entering = [torch.cat(pair, dim) for pair in zip(slope.ahead(), slope.ahead(-1), strict=True)]
     twice = map_samples(example, n, lambda t: t[:1].repeat_interleave(2, 0))
-    given, logits = stream.steps(entering, [t.repeat_interleave(2, dim) for t in h], twice)
-    ends = loss_fn(logits, y[:1].repeat_interleave(2, 0)).double()
-    errors = []
-    for layer in range(stream.depth + 1):
-        if layer < stream.depth:
-            ahead, behind = rows(stream, given[layer + 1]).double()
-            change = (rows(stream, g[layer + 1]).double()[0] * (ahead - behind)).sum()
-        else:
-            change = ends[0] - ends[1]
-        change = change / (2 * lengths[layer][0])
-        foretold = (rows(stream, g[layer]).double() * rows(stream, v[layer]).double()).sum()
-        size = max(abs(float(change)), abs(float(foretold)))
-        error = abs(float(change - foretold)) / size if size > 0 else float("nan")
-        if not error < float("inf"):
-            return None
-        errors.append(error)
-    return errors
+    given, logits = stream.steps(entering, [t.repeat_interleave(2, dim) for t in slope.states], twice)
+    ahead, behind = ([t.narrow(dim, k, 1) for t in given] for k in (0, 1))
+    return slope.errors(ahead, behind, logits, 2)
 
 
 # ---- per-sample geometry of native states -------------------------------------------------------------------------

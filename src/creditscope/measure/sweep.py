@@ -19,7 +19,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.measure.alignment import aggregate, alignment, clamped_cosine, concentration, inner_products
 from creditscope.measure.binomial import evaluation
 from creditscope.measure.facts import Convention, Evaluation, Facts, Proof, StreamInfo
-from creditscope.measure.proof import prove
+from creditscope.measure.proof import Seen, prove, seen_by
 from creditscope.measure.reference import reference
 from creditscope.measure.scale import scale
 from creditscope.measure.stability import GroupMeans, stability
@@ -173,15 +173,18 @@ def collect(
     loss_fn: LossFn,
     watch: Watch | None = None,
     hashed: bool = True,
+    seen: Seen | None = None,
 ) -> Collected:
     """Run the batches through the stream and keep what every fact needs. Call inside `untouched(model)`.
 
+    seen: is shown the first batch.
     hashed: False where the same batches are measured again and again and nobody asks which they were.
     """
     got = Collected(stream.depth)
     weights = Weights(stream.model, summed=credit is not None)
     for inputs, y in batches:
-        _one_batch(stream, inputs, y, credit, loss_fn, got, watch, weights)
+        _one_batch(stream, inputs, y, credit, loss_fn, got, watch, weights, seen)
+        seen = None
         if hashed:
             got.digest.add(inputs, y)
     if credit is not None:
@@ -217,6 +220,7 @@ def _one_batch(
     got: Collected,
     watch: Watch | None,
     weights: Weights,
+    shown: Seen | None = None,
 ) -> None:
     hiddens: list[Tensor] = []
     credits: Iterator[tuple[int, Tensor]] | None = None
@@ -233,6 +237,8 @@ def _one_batch(
         if layer == stream.depth:
             stream.require_read(native.detach())
         got.add_gradient(layer, g)
+        if shown is not None:
+            shown.add_gradient(layer, native.detach())
         if credit is None or batch is None:
             return
         if credits is None:
@@ -263,6 +269,8 @@ def _one_batch(
                 "give batches of one shape (pad sequences to one length)"
             )
         got.add_state(layer, h)
+        if shown is not None:
+            shown.add_state(value.detach())
         if credit is not None:
             hiddens.append(value.detach())
             given.append((f"h_{layer}", hiddens[-1], hiddens[-1]._version))
@@ -335,6 +343,8 @@ def _one_batch(
         watch(batch, [g for g, _ in reversed(seen)], [a for _, a in reversed(seen)])
     got.add_logits(logits.detach(), y)
     got.add_samples(len(y), losses.detach())
+    if shown is not None:
+        shown.add_logits(logits.detach())
 
 
 def _require_clean(inputs: Any, logits: Tensor) -> None:
@@ -459,18 +469,21 @@ def measured(
     hashed: bool = True,
 ) -> tuple[Stream, Collected, Proof]:
     """See the model as a stream, run the batches through it, and prove it. Call inside `untouched(model)`."""
-    stream = make_stream(model, batches[0][0], len(batches[0][1]), blocks, read)
+    inputs, y = batches[0]
+    alone = batches.alone()
+    stream = make_stream(model, inputs, len(y), blocks, read, measured=True)
     for attempt in (1, 2):
         if credit is not None:
             credit.attach(stream)
         try:
-            got = collect(stream, batches, credit, loss_fn, watch, hashed)
+            seen = seen_by(stream, len(y), alone)
+            got = collect(stream, batches, credit, loss_fn, watch, hashed, seen)
             break
         except OtherRead as found:
             if read is not None or attempt == 2:
                 raise
             stream = stream.reading("flatten", f"read over all tokens: {found}")
-    proof = prove(stream, *batches[0], loss_fn)
+    proof = prove(stream, inputs, y, loss_fn, seen)
     return stream, got, proof
 
 
