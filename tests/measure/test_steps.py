@@ -149,10 +149,13 @@ def test_a_gradient_that_is_no_gradient_is_refused(where, monkeypatch):
         told(model)
 
 
-@pytest.mark.parametrize("layers", [2, 3, 13, 25, 64])
+@pytest.mark.parametrize("layers", [2, 3, 13, 14, 15, 25, 64])
 def test_the_codes_tell_any_two_layers_apart(layers):
     found = steps.codes(layers)
     columns = [tuple(column) for column in found.T.tolist()]
     assert len(set(columns)) == layers
-    assert all(any(column) for column in columns)
-    assert found.shape[0] == layers.bit_length()
+    assert all(any(column) and not all(column) for column in columns)
+    assert found.shape[0] == (layers + 1).bit_length()
+    for k, column in enumerate(columns):  # one False may be another state: the others tell it from what came before
+        for row in (row for row, other in enumerate(column) if not other):
+            assert (*column[:row], True, *column[row + 1 :]) not in columns[:k]

@@ -1,4 +1,4 @@
-"""The proof one step at a time: about (n - 1) log2(L) + 3 samples through a network where the proof layer by layer takes
+"""The proof one step at a time: about (n - 1) log2(L) samples through a network where the proof layer by layer takes
 3 (L + 1) n.
 
 It only ever says yes: where a step does not come out as foretold, the proof layer by layer decides.
@@ -24,9 +24,14 @@ SEED = 20261117
 
 
 def codes(layers: int) -> Tensor:
-    """[rows, layers] of True and False: any two layers differ in some row, and every layer is True in some."""
-    numbers = torch.arange(1, layers + 1)
-    return torch.stack([(numbers >> k) % 2 == 1 for k in range(layers.bit_length())])
+    """[rows, layers] of True and False: any two layers differ in some row, and every layer is True in some and False in some.
+
+    The number of Trues never falls from layer to layer, so that each layer differs from every earlier one in some row beside any
+    of its own Falses.
+    """
+    size = (layers + 1).bit_length()
+    numbers = torch.tensor(sorted(range(1, 2**size - 1), key=int.bit_count)[:layers])
+    return torch.stack([(numbers >> k) % 2 == 1 for k in range(size)])
 
 
 @torch.no_grad()
@@ -37,11 +42,11 @@ def step_errors(
 
     In runs of the last sample, block l of a row is given h_l of another sample (where the row's code says so) or of the last
     one; each step must give that sample's next state, and the readout its logits. A step that takes anything from elsewhere (an
-    input, a state that was kept, what another block left behind) meets a row in which that belongs to the other sample. Every
+    input, a state that was kept, what an earlier block left behind) meets a row in which that belongs to the other sample. Every
     sample takes its turn as the other one: two of them may agree in a mask, or altogether.
     Returns the relative error of each step l = 0..L; None: a step does not come out, or the stream has no steps apart.
 
-    slope: is given one row more in the first of the runs.
+    slope: of the last sample; in the first of the runs it has one of the rows in which a step is given that sample's state.
     """
     if not isinstance(stream, HookedStream) or not stream.apart:
         return None
@@ -57,74 +62,78 @@ def _errors_of_pair(
     """Of h_0 as the model makes it, then of each step l = 0..L, for sample k in runs of the last one."""
     of_other = codes(stream.depth + 1)
     dim, size = stream.batch_dim, len(of_other)
-    rows_of_run = size + (slope is not None)
 
     def chosen(row: Tensor, t: Tensor, dim: int) -> Tensor:
         return torch.cat([t.narrow(dim, k if bool(one) else n - 1, 1) for one in row], dim)
 
     entering = [chosen(of_other[:, layer], h, dim) for layer, h in enumerate(states)]
-    onward = [h.narrow(dim, n - 1, 1).repeat_interleave(rows_of_run, dim) for h in states]
-    run = map_samples(example, n, lambda t: t[n - 1 : n].repeat_interleave(rows_of_run, 0))
+    onward = [h.narrow(dim, n - 1, 1).repeat_interleave(size, dim) for h in states]
+    run = map_samples(example, n, lambda t: t[n - 1 : n].repeat_interleave(size, 0))
+    moved = (~of_other).int().argmax(0).tolist()
     if slope is not None:
-        entering = [torch.cat([h, moved], dim) for h, moved in zip(entering, slope.ahead(), strict=True)]
+        for row, h, ahead in zip(moved, entering, slope.ahead(), strict=True):
+            h.narrow(dim, row, 1).copy_(ahead)
     given, logits = stream.steps(entering, onward, run)
-    wanted = [
-        onward[0].narrow(dim, 0, size),
-        *(chosen(of_other[:, layer], h, dim) for layer, h in enumerate(states[1:])),
-    ]
+    wanted = [chosen(of_other[:, layer], h, dim) for layer, h in enumerate(states[1:])]
+    ends = chosen(of_other[:, -1], own, 0)
     if slope is not None:
-        still = int(of_other[:, -1].int().argmax())  # a row whose readout is given the state of sample k itself
-        slope.found = slope.errors([t.narrow(dim, size, 1) for t in given], slope.states, logits[[size, still]], 1)
-    ends = (difference(a, b) for a, b in zip(logits, chosen(of_other[:, -1], own, 0), strict=False))
-    return [*(difference(a.narrow(dim, 0, size), b) for a, b in zip(given, wanted, strict=True)), max(ends)]
+        for t, each, row in zip([*wanted, ends], [*given[1:], logits], moved, strict=True):
+            axis = 0 if t is ends else dim
+            ahead = each.narrow(axis, row, 1)
+            slope.add(ahead, t.narrow(axis, row, 1).clone())
+            t.narrow(axis, row, 1).copy_(ahead)  # it is foretold along v alone
+    last = max(difference(a, b) for a, b in zip(logits, ends, strict=True))
+    return [*(difference(a, b) for a, b in zip(given, [onward[0], *wanted], strict=True)), last]
 
 
 class Slope:
     """Is g_l the gradient through step l? <g_l, v> against a finite difference of <g_{l+1}, h_{l+1}> (at L: of the loss) along v.
 
-    On the first sample; where it holds at every step, it holds for the whole way. step: relative to ‖h_l‖.
+    On one sample; where it holds at every step, it holds for the whole way.
     """
 
     def __init__(
         self,
         stream: HookedStream,
+        sample: int,
         y: Tensor,
         loss_fn: Callable[[Tensor, Tensor], Tensor],
         states: Sequence[Tensor],
         grads: Sequence[Tensor],
         step: float,
     ) -> None:
+        """sample: its number among y, states and gradients; step: relative to ‖h_l‖."""
         dim, rng = stream.batch_dim, torch.Generator().manual_seed(SEED)
-        self.stream, self.loss_fn, self.label = stream, loss_fn, y[:1]
-        self.states = [t.narrow(dim, 0, 1) for t in states]
-        self.grads = [t.narrow(dim, 0, 1) for t in grads]
+        self.stream, self.loss_fn, self.sample, self.label = stream, loss_fn, sample, y[sample : sample + 1]
+        self.states = [t.narrow(dim, sample, 1) for t in states]
+        self.grads = [t.narrow(dim, sample, 1) for t in grads]
         self.directions = [direction(stream, g, rng) for g in self.grads]
         self.lengths = [step * norms(stream, h) for h in self.states]
-        self.found: list[float] | None = None
-        """Relative error of each l = 0..L, once it has had its row in a run; None: something is zero or not finite."""
+        self.changes: list[float] = []
 
     def ahead(self, sign: int = 1) -> Iterator[Tensor]:
-        """h_l + v, one length away."""
+        """h_l one length along v, l = 0..L."""
         for h, v, length in zip(self.states, self.directions, self.lengths, strict=True):
             yield h + scaled(self.stream, v, sign * length)
 
-    def errors(
-        self, ahead: Sequence[Tensor], behind: Sequence[Tensor], logits: Tensor, apart: int
-    ) -> list[float] | None:
-        """ahead, behind: what the steps gave from two states of l - 1, which are so many lengths apart; logits: of both."""
-        ends = self.loss_fn(logits, self.label.repeat_interleave(2, 0)).double()
+    def add(self, ahead: Tensor, behind: Tensor, apart: int = 1) -> None:
+        """What the next step (l = 0..L in turn) gave from two states that are so many lengths apart: next states, or logits."""
+        layer = len(self.changes)
+        if layer < self.stream.depth:
+            one, other, g = (rows(self.stream, t).double() for t in (ahead, behind, self.grads[layer + 1]))
+            change = (g * (one - other)).sum()
+        else:
+            ends = self.loss_fn(torch.cat([ahead, behind]), self.label.repeat_interleave(2, 0)).double()
+            change = ends[0] - ends[1]
+        self.changes.append(float(change / (apart * self.lengths[layer][0])))
+
+    def errors(self) -> list[float] | None:
+        """Relative error of each l = 0..L; None: something is zero or not finite."""
         found = []
-        for layer in range(self.stream.depth + 1):
-            if layer < self.stream.depth:
-                one, other = (rows(self.stream, each[layer + 1]).double() for each in (ahead, behind))
-                change = (rows(self.stream, self.grads[layer + 1]).double() * (one - other)).sum()
-            else:
-                change = ends[0] - ends[1]
-            change = change / (apart * self.lengths[layer][0])
-            pair = (rows(self.stream, t[layer]).double() for t in (self.grads, self.directions))
-            foretold = (next(pair) * next(pair)).sum()
-            size = max(abs(float(change)), abs(float(foretold)))
-            error = abs(float(change - foretold)) / size if size > 0 else float("nan")
+        for change, g, v in zip(self.changes, self.grads, self.directions, strict=True):
+            foretold = float((rows(self.stream, g).double() * rows(self.stream, v).double()).sum())
+            size = max(abs(change), abs(foretold))
+            error = abs(change - foretold) / size if size > 0 else float("nan")
             if not error < float("inf"):
                 return None
             found.append(error)
@@ -133,14 +142,15 @@ class Slope:
 
 @torch.no_grad()
 def slope_errors(slope: Slope, example: Any, n: int) -> list[float] | None:
-    """Relative error of each l = 0..L in a run of the first sample, from h_l + v and h_l - v; None: something is zero or not
-    finite."""
-    stream, dim = slope.stream, slope.stream.batch_dim
+    """Relative error of each l = 0..L in a run of the sample, from both sides of h_l; None: something is zero or not finite."""
+    stream, dim, k = slope.stream, slope.stream.batch_dim, slope.sample
     entering = [torch.cat(pair, dim) for pair in zip(slope.ahead(), slope.ahead(-1), strict=True)]
-    twice = map_samples(example, n, lambda t: t[:1].repeat_interleave(2, 0))
+    twice = map_samples(example, n, lambda t: t[k : k + 1].repeat_interleave(2, 0))
     given, logits = stream.steps(entering, [t.repeat_interleave(2, dim) for t in slope.states], twice)
-    ahead, behind = ([t.narrow(dim, k, 1) for t in given] for k in (0, 1))
-    return slope.errors(ahead, behind, logits, 2)
+    for t in given[1:]:
+        slope.add(t.narrow(dim, 0, 1), t.narrow(dim, 1, 1), 2)
+    slope.add(logits[:1], logits[1:], 2)
+    return slope.errors()
 
 
 # ---- per-sample geometry of native states -------------------------------------------------------------------------

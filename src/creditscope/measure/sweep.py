@@ -451,8 +451,11 @@ def sweep(
     """Measure `model` on `eval_batches`; the model, its gradients, its mode and every RNG are left as found."""
     credit = as_rule(credit)
     model = original(model)
-    with untouched(model, reads=eval_batches):
-        batches = as_batches(model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
+    if isinstance(eval_batches, Batches):
+        batches = eval_batches
+    else:
+        with untouched(model, reads=eval_batches):
+            batches = as_batches(model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
     with untouched(model):
         stream, got, proof = measured(model, batches, credit, blocks, read, loss_fn or cross_entropy, watch)
     return facts_from(got, stream, credit, floor, loss_name(loss_fn, batches), checkpoint, proof)
