@@ -131,9 +131,9 @@ def _seen_right(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, seen: S
     gradient: list[float | None] = [None] * len(states)
     if slope is not None:
         found = slope.errors()
-        if found is None or max(found) > most:  # from both sides
+        if not _within(found, most):  # from both sides
             found = slope_errors(Slope(stream, 0, y[:n], loss_fn, states, grads, longer), example, n)
-        if found is None or max(found) > most:
+        if found is None or not _within(found, most):
             return None
         gradient = [*found]
     return Proof(
@@ -145,6 +145,10 @@ def _seen_right(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, seen: S
         gradient_dtype=str(dtype).removeprefix("torch."),
         gradient_reason=_why(dtype, _too_large(stream)),
     )
+
+
+def _within(errors: list[float] | None, most: float) -> bool:
+    return errors is not None and max(errors) <= most
 
 
 def _error_alone(stream: Stream, example: Any, k: int, seen: Seen) -> float:
@@ -433,7 +437,7 @@ class GradientCheck:
             quick = slope_errors(
                 Slope(stream, 0, self.y, self.loss_fn, states, grads, steps[0][1]), example, len(self.y)
             )
-            if quick is not None and max(quick) <= tolerance / 10:
+            if quick is not None and _within(quick, tolerance / 10):
                 return [*quick]
         best = self.compared(stream, example, states, grads, losses, logits, steps, tolerance)
         for layer, error in enumerate(best):
