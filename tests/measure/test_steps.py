@@ -29,6 +29,8 @@ class Block(nn.Module):
             self.store["state"] = h
         if self.does == "takes" and self.store is not None:
             out = out + 0.3 * self.store["state"]
+        if self.does == "copies" and self.store is not None:
+            out = out + 0.3 * self.store["state"].detach()
         if self.does == "mixes":
             out = out + 0.3 * out.mean(0)
         if self.does == "first":
@@ -45,12 +47,13 @@ class Net(nn.Module):
         super().__init__()
         torch.manual_seed(2)
         store: dict[str, Tensor] = {}
-        does = {"kept": {1: "keeps", 3: "takes"}, "batch": {2: "mixes"}, "first": {0: "first"}}.get(side, {})
+        kept = {"kept": {1: "keeps", 3: "takes"}, "copied": {1: "keeps", 3: "copies"}}
+        does = {**kept, "batch": {2: "mixes"}, "first": {0: "first"}}.get(side, {})
         does = dict.fromkeys(range(DEPTH), "last") if side == "last" else does
         self.side = side
         self.stem, self.head = nn.Linear(D_IN, D), nn.Linear(D, C)
         self.layers = nn.ModuleList(Block(store, does.get(k, "")) for k in range(DEPTH))
-        self.across = nn.Linear(D, C)
+        self.across, self.beside = nn.Linear(D, C), nn.Linear(D_IN, C)
 
     def forward(self, x: Tensor) -> Tensor:
         h = early = self.stem(x)
@@ -58,6 +61,8 @@ class Net(nn.Module):
             h = layer(h)
             early = h if k == 1 else early
         out: Tensor = self.head(h)
+        if self.side == "input":
+            out = out + self.beside(x)
         return out + self.across(early) if self.side == "early" else out
 
 
@@ -129,13 +134,19 @@ def test_a_large_network_is_proved_by_the_runs_of_the_measurement(large, n):
 
 
 @pytest.mark.parametrize("n", [2, 3])
-@pytest.mark.parametrize("side", ["early", "kept", "batch", "first", "last"])
+@pytest.mark.parametrize("side", ["early", "kept", "input", "batch", "first", "last"])
 def test_a_large_network_is_marked_as_a_small_one_is(side, n, monkeypatch):
     small = told(Net(side), n)
     monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
     proof = told(Net(side), n)
     assert proof.independent == small.independent
     assert [e and e > 1e-3 for e in proof.swap] == [e and e > 1e-3 for e in small.swap]
+
+
+def test_a_copy_of_a_kept_state_is_refused_in_a_large_network_too(large):
+    """Its path has no gradient: only the steps tell."""
+    with pytest.raises(CreditscopeError, match="is not the gradient of the loss"):
+        told(Net("copied"))
 
 
 @pytest.mark.parametrize("length", [1e-3, 1e-9])

@@ -7,7 +7,7 @@ Marked: samples that influence each other, states that do not carry everything.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -78,11 +78,19 @@ class Seen:
     """What the measurement sees of the first samples of its first batch, for the proof of a large network: native states and
     gradients of l = 0..L, logits."""
 
-    def __init__(self, stream: Stream, n: int, alone: Mapping[int, Tensor]) -> None:
+    def __init__(self, stream: Stream, n: int, alone: dict[int, Tensor]) -> None:
         """alone: logits of samples that were run by themselves, without hooks."""
-        self.n, self.alone, self._dim = n, alone, stream.batch_dim
+        self.n, self._alone, self._dim = n, alone, stream.batch_dim
+        self.errors: dict[int, float] = {}
+        """Of the logits of samples run by themselves."""
         self.states: list[Tensor] = []
         self.grads: dict[int, Tensor] = {}
+        self.proof: Proof | None = None
+
+    def compare(self, logits: Tensor) -> None:
+        """As soon as the logits are there: those of single samples need not be kept."""
+        for k in [k for k in self._alone if k < self.n]:
+            self.errors[k] = difference(self._alone.pop(k), logits[k : k + 1])
 
     def add_state(self, h: Tensor) -> None:
         self.states.append(self._few(h))
@@ -93,11 +101,17 @@ class Seen:
     def add_logits(self, logits: Tensor) -> None:
         self.logits = logits[: self.n].clone()
 
+    def settle(self, stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> None:
+        """Prove what was seen, and forget it: no later batch is measured beside it."""
+        self.proof = _seen_right(stream, inputs, y, loss_fn, self)
+        self.states, self.grads = [], {}
+        del self.logits
+
     def _few(self, t: Tensor) -> Tensor:
         return t.narrow(self._dim, 0, self.n).clone()
 
 
-def seen_by(stream: Stream, n: int, alone: Mapping[int, Tensor]) -> Seen | None:
+def seen_by(stream: Stream, n: int, alone: dict[int, Tensor]) -> Seen | None:
     """For a measurement with batches of n samples; None: the proof makes all its runs by itself."""
     if n < 2 or _size(stream) <= LARGEST_COPY or not isinstance(stream, HookedStream) or not stream.apart:
         return None
@@ -153,21 +167,18 @@ def _within(errors: list[float] | None, most: float) -> bool:
 
 def _error_alone(stream: Stream, example: Any, k: int, seen: Seen) -> float:
     """Relative difference of the logits of sample k, run by itself without hooks, to those of the measurement."""
-    alone = seen.alone.get(k)
-    if alone is None:
-        try:
-            alone = logits_of(call_model(stream.model, map_samples(example, seen.n, lambda t: t[k : k + 1])))
-        except Exception:  # it is the user's code: it may take no sample by itself
-            recover(stream.model)
-            return float("inf")
+    if k in seen.errors:
+        return seen.errors[k]
+    try:
+        alone = logits_of(call_model(stream.model, map_samples(example, seen.n, lambda t: t[k : k + 1])))
+    except Exception:  # it is the user's code: it may take no sample by itself
+        recover(stream.model)
+        return float("inf")
     return difference(alone, seen.logits[k : k + 1])
 
 
-def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, seen: Seen | None = None) -> Proof:
-    """Call inside `untouched(stream.model)`, with a batch of the measurement; seen: what it saw of this batch."""
-    found = None if seen is None else _seen_right(stream, inputs, y, loss_fn, seen)
-    if found is not None:
-        return found
+def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
+    """Call inside `untouched(stream.model)`, with a batch of the measurement."""
     example, n = few_samples(stream.model, inputs, len(y))
     whole = n == len(y) > SAMPLES  # the model takes batches of one size only
     reference = _reference(stream, example, y[:n], loss_fn) if _in_own_dtype(stream) else None

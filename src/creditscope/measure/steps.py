@@ -26,12 +26,11 @@ SEED = 20261117
 def codes(layers: int) -> Tensor:
     """[rows, layers] of True and False: any two layers differ in some row, and every layer is True in some and False in some.
 
-    The number of Trues never falls from layer to layer, so that each layer differs from every earlier one in some row beside any
-    of its own Falses.
+    The layers are numbered in binary, so that one with a False turned into True is a later one, or none: a layer differs from
+    every earlier one in some row beside any one of its Falses.
     """
-    size = (layers + 1).bit_length()
-    numbers = torch.tensor(sorted(range(1, 2**size - 1), key=int.bit_count)[:layers])
-    return torch.stack([(numbers >> k) % 2 == 1 for k in range(size)])
+    numbers = torch.arange(1, layers + 1)
+    return torch.stack([(numbers >> k) % 2 == 1 for k in range((layers + 1).bit_length())])
 
 
 @torch.no_grad()
@@ -75,14 +74,15 @@ def _errors_of_pair(
             h.narrow(dim, row, 1).copy_(ahead)
     given, logits = stream.steps(entering, onward, run)
     wanted = [chosen(of_other[:, layer], h, dim) for layer, h in enumerate(states[1:])]
-    ends = chosen(of_other[:, -1], own, 0)
+    ends = {row: k if bool(one) else n - 1 for row, one in enumerate(of_other[:, -1])}
     if slope is not None:
-        for t, each, row in zip([*wanted, ends], [*given[1:], logits], moved, strict=True):
-            axis = 0 if t is ends else dim
-            ahead = each.narrow(axis, row, 1)
-            slope.add(ahead, t.narrow(axis, row, 1).clone())
-            t.narrow(axis, row, 1).copy_(ahead)  # it is foretold along v alone
-    last = max(difference(a, b) for a, b in zip(logits, ends, strict=True))
+        for t, each, row in zip(wanted, given[1:], moved, strict=False):
+            ahead = each.narrow(dim, row, 1)
+            slope.add(ahead, t.narrow(dim, row, 1).clone())
+            t.narrow(dim, row, 1).copy_(ahead)  # it is foretold along v alone
+        slope.add(logits[moved[-1]].unsqueeze(0), own[n - 1 :][:1])
+        del ends[moved[-1]]
+    last = max(difference(logits[row], own[sample]) for row, sample in ends.items())
     return [*(difference(a, b) for a, b in zip(given, [onward[0], *wanted], strict=True)), last]
 
 

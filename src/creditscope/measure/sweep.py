@@ -177,14 +177,16 @@ def collect(
 ) -> Collected:
     """Run the batches through the stream and keep what every fact needs. Call inside `untouched(model)`.
 
-    seen: is shown the first batch.
+    seen: is shown the first batch, and settled before the next.
     hashed: False where the same batches are measured again and again and nobody asks which they were.
     """
     got = Collected(stream.depth)
     weights = Weights(stream.model, summed=credit is not None)
     for inputs, y in batches:
         _one_batch(stream, inputs, y, credit, loss_fn, got, watch, weights, seen)
-        seen = None
+        if seen is not None:
+            seen.settle(stream, inputs, y, loss_fn)
+            seen = None
         if hashed:
             got.digest.add(inputs, y)
     if credit is not None:
@@ -289,6 +291,8 @@ def _one_batch(
         except Exception as error:  # it is the user's code: anything may come, and it is told as it is
             raise cannot_run(error) from error
         _require_clean(inputs, logits.detach())
+        if shown is not None:
+            shown.compare(logits.detach())
         own = stream.own_logits(inputs)
         if own is not None:
             off = difference(logits, own)
@@ -486,8 +490,8 @@ def measured(
             if read is not None or attempt == 2:
                 raise
             stream = stream.reading("flatten", f"read over all tokens: {found}")
-    proof = prove(stream, inputs, y, loss_fn, seen)
-    return stream, got, proof
+    proof = None if seen is None else seen.proof
+    return stream, got, proof or prove(stream, inputs, y, loss_fn)
 
 
 def facts_of_ranks(ranks: Ranks | None, work: Callable[[], Facts]) -> Facts:
