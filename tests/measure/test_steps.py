@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from creditscope import CreditscopeError, diagnose
 from creditscope.measure import proof as proofs
 from creditscope.measure import steps
+from creditscope.measure.sweep import sweep
+from creditscope.stream.batches import as_batches
 
 C, D, D_IN, DEPTH = 4, 8, 6, 5
 
@@ -26,6 +29,8 @@ class Block(nn.Module):
             self.store["state"] = h
         if self.does == "takes" and self.store is not None:
             out = out + 0.3 * self.store["state"]
+        if self.does == "copies" and self.store is not None:
+            out = out + 0.3 * self.store["state"].detach()
         if self.does == "mixes":
             out = out + 0.3 * out.mean(0)
         if self.does == "first":
@@ -42,12 +47,13 @@ class Net(nn.Module):
         super().__init__()
         torch.manual_seed(2)
         store: dict[str, Tensor] = {}
-        does = {"kept": {1: "keeps", 3: "takes"}, "batch": {2: "mixes"}, "first": {0: "first"}}.get(side, {})
+        kept = {"kept": {1: "keeps", 3: "takes"}, "copied": {1: "keeps", 3: "copies"}}
+        does = {**kept, "batch": {2: "mixes"}, "first": {0: "first"}}.get(side, {})
         does = dict.fromkeys(range(DEPTH), "last") if side == "last" else does
         self.side = side
         self.stem, self.head = nn.Linear(D_IN, D), nn.Linear(D, C)
         self.layers = nn.ModuleList(Block(store, does.get(k, "")) for k in range(DEPTH))
-        self.across = nn.Linear(D, C)
+        self.across, self.beside = nn.Linear(D, C), nn.Linear(D_IN, C)
 
     def forward(self, x: Tensor) -> Tensor:
         h = early = self.stem(x)
@@ -55,6 +61,8 @@ class Net(nn.Module):
             h = layer(h)
             early = h if k == 1 else early
         out: Tensor = self.head(h)
+        if self.side == "input":
+            out = out + self.beside(x)
         return out + self.across(early) if self.side == "early" else out
 
 
@@ -103,6 +111,90 @@ def test_the_same_in_float32(runs, monkeypatch):
     assert max(proof.gradient) < 1e-3
 
 
+@pytest.fixture
+def large(monkeypatch):
+    """Every network counts as large: the proof takes what the measurement has seen."""
+    monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
+
+
+@pytest.mark.parametrize("n", [2, 3, 7])
+def test_a_large_network_is_proved_by_the_runs_of_the_measurement(large, n):
+    model, rows = Net(), []
+    model.stem.register_forward_hook(lambda module, given, out: rows.append(len(out)))
+    proof = told(model, n)
+    few, pair = min(n, 3), (DEPTH + 2).bit_length()
+    watched = few if n > 3 else 0  # else the watched run is that of the measurement
+    plain = 2 * few if n > 3 else few
+    assert sum(rows) == plain + watched + n + few + (few - 1) * pair
+    assert (proof.n_samples, proof.independent, proof.beside) == (few, True, ())
+    assert max(proof.logits, *proof.swap) <= 1e-5
+    assert max(proof.gradient) < 1e-3
+    assert proof.gradient_dtype == "float32"
+    assert "a float64 copy is made up to 10" in proof.gradient_reason
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("side", ["early", "kept", "input", "batch", "first", "last"])
+def test_a_large_network_is_marked_as_a_small_one_is(side, n, monkeypatch):
+    small = told(Net(side), n)
+    monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
+    proof = told(Net(side), n)
+    assert proof.independent == small.independent
+    assert [e and e > 1e-3 for e in proof.swap] == [e and e > 1e-3 for e in small.swap]
+
+
+def test_a_copy_of_a_kept_state_is_refused_in_a_large_network_too(large):
+    """Its path has no gradient: only the steps tell."""
+    with pytest.raises(CreditscopeError, match="is not the gradient of the loss"):
+        told(Net("copied"))
+
+
+@pytest.mark.parametrize("length", [1e-3, 1e-9])
+def test_a_slope_that_is_too_coarse_to_one_side_is_taken_from_both(large, runs, length, monkeypatch):
+    most = proofs.IN_PASSING[torch.float32]
+    monkeypatch.setattr(proofs, "IN_PASSING", {torch.float32: (length, *most[1:])})
+    asked: list[int] = []
+
+    def counted(*args: Any) -> Any:
+        asked.append(1)
+        return steps.slope_errors(*args)
+
+    monkeypatch.setattr(proofs, "slope_errors", counted)
+    assert max(told(Net()).gradient) < 1e-3
+    assert (len(asked), len(runs)) == (int(length < 1e-3), 0)
+
+
+def test_coarse_numbers_have_no_slope(large):
+    x, y = few()[0]
+    proof = diagnose(Net().bfloat16(), [(x.bfloat16(), y)], blocks="layers.*").facts.proof
+    assert proof is not None
+    assert proof.independent is True
+    assert proof.gradient == (None,) * (DEPTH + 1)
+    assert "too coarse" in proof.gradient_reason
+
+
+class Scored(Net):
+    """A language model of one token per sample, with a loss of its own."""
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> Any:
+        logits = super().forward(x)
+        return logits if labels is None else (F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits)
+
+
+def test_logits_of_other_weights_prove_nothing(large):
+    """The samples were run by themselves for their labels; then the weights changed."""
+    gen, model = torch.Generator().manual_seed(5), Scored().eval()
+    data = [(torch.randn(2, 3, D_IN, generator=gen), torch.randint(C, (2, 3), generator=gen))]
+    batches = as_batches(model, data)
+    with torch.no_grad():
+        model.head.weight.mul_(-2)
+    facts = sweep(model, batches, blocks="layers.*")
+    assert facts.proof is not None
+    assert facts.proof.logits == 0
+    assert facts.proof.independent is True
+    assert batches.alone() == {}
+
+
 @pytest.mark.parametrize(("side", "layers"), [("early", (3, 4, 5)), ("kept", (2, 3))])
 def test_what_goes_around_is_left_to_the_proof_layer_by_layer(runs, side, layers):
     """`early`: h_2 reaches the readout past h_3 to h_5. `kept`: block 3 takes h_1, which block 1 kept, past h_2 and h_3."""
@@ -139,8 +231,10 @@ class Halved(torch.autograd.Function):
         return grads[0] / 2
 
 
+@pytest.mark.parametrize("largest", [proofs.LARGEST_COPY, 10])
 @pytest.mark.parametrize("where", [0, 3, DEPTH])
-def test_a_gradient_that_is_no_gradient_is_refused(where, monkeypatch):
+def test_a_gradient_that_is_no_gradient_is_refused(where, largest, monkeypatch):
+    monkeypatch.setattr(proofs, "LARGEST_COPY", largest)
     model = Net()
     part = model.head if where == DEPTH else model.layers[where]
     real = part.forward
@@ -149,10 +243,13 @@ def test_a_gradient_that_is_no_gradient_is_refused(where, monkeypatch):
         told(model)
 
 
-@pytest.mark.parametrize("layers", [2, 3, 13, 25, 64])
+@pytest.mark.parametrize("layers", [2, 3, 13, 14, 15, 25, 64])
 def test_the_codes_tell_any_two_layers_apart(layers):
     found = steps.codes(layers)
     columns = [tuple(column) for column in found.T.tolist()]
     assert len(set(columns)) == layers
-    assert all(any(column) for column in columns)
-    assert found.shape[0] == layers.bit_length()
+    assert all(any(column) and not all(column) for column in columns)
+    assert found.shape[0] == (layers + 1).bit_length()
+    for k, column in enumerate(columns):  # one False may be another state: the others tell it from what came before
+        for row in (row for row, other in enumerate(column) if not other):
+            assert (*column[:row], True, *column[row + 1 :]) not in columns[:k]

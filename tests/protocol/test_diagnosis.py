@@ -180,6 +180,38 @@ def test_untouched_restores_after_the_code_inside_changed_everything():
     assert_equal(before, fingerprint(model))
 
 
+def _given_new_data(w: Tensor, a: Tensor) -> None:
+    w.data = w.data + a
+
+
+WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "in place": lambda w, a: w.add_(a),
+    "to its data": lambda w, a: w.data.add_(a),
+    "to a view": lambda w, a: w.data[1].mul_(1.7),
+    "by index": lambda w, a: w.data.__setitem__([0, 2], a[:2]),
+    "of a list": lambda w, a: torch._foreach_add_([w], [a]),
+    "as out=": lambda w, a: torch.add(w, a, out=w),
+    "new data": _given_new_data,
+}
+
+
+@pytest.mark.parametrize("how", WRITES)
+def test_weights_that_change_with_the_mode_are_put_back_to_the_bit(how):
+    class Merging(nn.Linear):
+        @torch.no_grad()
+        def train(self, mode: bool = True) -> Merging:
+            if mode != self.training:
+                WRITES[how](self.weight, self.bias.expand(3, 3) * (-1 if mode else 1) / 3)
+            return super().train(mode)
+
+    part = Merging(3, 3)
+    before, place = part.weight.detach().clone(), part.weight.data_ptr()
+    with untouched(nn.Sequential(part)):
+        assert not torch.equal(part.weight, before)
+    assert torch.equal(part.weight, before)
+    assert part.weight.data_ptr() == place
+
+
 def test_diagnose_measures_in_eval_mode_whatever_mode_the_model_is_in():
     model = shaken(EncoderClassifier())
     given = batches(1, 16, (T - 1, D_IN))

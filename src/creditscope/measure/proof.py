@@ -19,12 +19,13 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Proof
-from creditscope.measure.steps import TINY, direction, norms, rows, scaled, slope_errors, step_errors
+from creditscope.measure.steps import TINY, Slope, direction, norms, rows, scaled, slope_errors, step_errors
 from creditscope.stream.batches import SAMPLES, Arguments, call_model, few_run, logits_of, map_samples
 from creditscope.stream.blocks import Path, spelled, tensors_in
 from creditscope.stream.eager import eagerly
 from creditscope.stream.hooks import HookedStream
 from creditscope.stream.interface import ROUNDING, InterfaceStream, Stream, difference
+from creditscope.stream.ranks import recover
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 
@@ -40,6 +41,11 @@ Steps = tuple[tuple[str, float], ...]
 GRADIENT = 1e-3
 """Largest relative error of <g_l, v> against the finite difference on a float64 copy."""
 GRADIENT_FLOAT32 = 5e-2
+IN_PASSING = {
+    torch.float32: (1e-3, STEPS_FLOAT32[0][1], GRADIENT_FLOAT32 / 10),
+    torch.float64: (1e-6, STEPS[0][1], GRADIENT / 10),
+}
+"""Of the check one step at a time on the network itself: step to one side, step to both sides, largest error."""
 LONGEST = 1e-2
 """The longest step, relative to ‖h_l‖."""
 AT_ONCE = 128
@@ -66,6 +72,109 @@ def own_states(
             "the same logits twice: switch off what is random in eval mode"
         )
     return own, states, error
+
+
+class Seen:
+    """What the measurement sees of the first samples of its first batch, for the proof of a large network: native states and
+    gradients of l = 0..L, logits."""
+
+    def __init__(self, stream: Stream, n: int, alone: dict[int, Tensor]) -> None:
+        """alone: logits of samples that were run by themselves, without hooks."""
+        self.n, self._alone, self._dim = n, alone, stream.batch_dim
+        self.errors: dict[int, float] = {}
+        """Of the logits of samples run by themselves."""
+        self.states: list[Tensor] = []
+        self.grads: dict[int, Tensor] = {}
+        self.proof: Proof | None = None
+
+    def compare(self, logits: Tensor) -> None:
+        """As soon as the logits are there: those of single samples need not be kept."""
+        for k in [k for k in self._alone if k < self.n]:
+            self.errors[k] = difference(self._alone.pop(k), logits[k : k + 1])
+
+    def add_state(self, h: Tensor) -> None:
+        self.states.append(self._few(h))
+
+    def add_gradient(self, layer: int, g: Tensor) -> None:
+        self.grads[layer] = self._few(g)
+
+    def add_logits(self, logits: Tensor) -> None:
+        self.logits = logits[: self.n].clone()
+
+    def settle(self, stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> None:
+        """Prove what was seen, and forget it: no later batch is measured beside it."""
+        self.proof = _seen_right(stream, inputs, y, loss_fn, self)
+        self.states, self.grads = [], {}
+        del self.logits
+
+    def _few(self, t: Tensor) -> Tensor:
+        return t.narrow(self._dim, 0, self.n).clone()
+
+
+def seen_by(stream: Stream, n: int, alone: dict[int, Tensor]) -> Seen | None:
+    """For a measurement with batches of n samples; None: the proof makes all its runs by itself."""
+    if n < 2 or _size(stream) <= LARGEST_COPY or not isinstance(stream, HookedStream) or not stream.apart:
+        return None
+    return Seen(stream, min(SAMPLES, n), alone)
+
+
+@torch.no_grad()
+def _seen_right(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, seen: Seen) -> Proof | None:
+    """The proof with the runs that the measurement has made already. None: something does not come out; the proof with runs of
+    its own decides.
+
+    Each sample is run by itself, without hooks: the logits are the model's own, and no sample influences another, if they are
+    those of the measurement.
+    """
+    assert isinstance(stream, HookedStream)
+    n, states = seen.n, seen.states
+    example = map_samples(inputs, len(y), lambda t: t[:n])
+    if not all(bool(t.isfinite().all()) for t in (seen.logits, *states, *seen.grads.values())):
+        return None
+    errors = [_error_alone(stream, example, k, seen) for k in range(n)]
+    if max(errors) > _rounding(seen.logits):
+        return None
+    dtype, slope = _dtype(stream), None
+    if dtype in IN_PASSING:
+        grads = [seen.grads[layer] for layer in range(stream.depth + 1)]
+        step, longer, most = IN_PASSING[dtype]
+        slope = Slope(stream, n - 1, y[:n], loss_fn, states, grads, step)
+    swaps = step_errors(stream, example, n, states, seen.logits, slope)
+    if swaps is None:
+        return None
+    gradient: list[float | None] = [None] * len(states)
+    if slope is not None:
+        found = slope.errors()
+        if not _within(found, most):  # from both sides
+            found = slope_errors(Slope(stream, 0, y[:n], loss_fn, states, grads, longer), example, n)
+        if found is None or not _within(found, most):
+            return None
+        gradient = [*found]
+    return Proof(
+        n_samples=n,
+        logits=max(errors),
+        independent=True,
+        swap=tuple(swaps),
+        gradient=tuple(gradient),
+        gradient_dtype=str(dtype).removeprefix("torch."),
+        gradient_reason=_why(dtype, _too_large(stream)),
+    )
+
+
+def _within(errors: list[float] | None, most: float) -> bool:
+    return errors is not None and max(errors) <= most
+
+
+def _error_alone(stream: Stream, example: Any, k: int, seen: Seen) -> float:
+    """Relative difference of the logits of sample k, run by itself without hooks, to those of the measurement."""
+    if k in seen.errors:
+        return seen.errors[k]
+    try:
+        alone = logits_of(call_model(stream.model, map_samples(example, seen.n, lambda t: t[k : k + 1])))
+    except Exception:  # it is the user's code: it may take no sample by itself
+        recover(stream.model)
+        return float("inf")
+    return difference(alone, seen.logits[k : k + 1])
 
 
 def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
@@ -241,9 +350,24 @@ def _first_only(example: Any, other: Any) -> tuple[Any, list[str]]:
 
 def _in_own_dtype(stream: Stream) -> bool:
     """Is the gradient checked on the network itself: in float64, or too large for a copy in float32?"""
-    size = sum(p.numel() for p in stream.model.parameters())
     dtype = _dtype(stream)
-    return dtype == torch.float64 or (dtype == torch.float32 and size > LARGEST_COPY)
+    return dtype == torch.float64 or (dtype == torch.float32 and _size(stream) > LARGEST_COPY)
+
+
+def _size(stream: Stream) -> int:
+    return sum(p.numel() for p in stream.model.parameters())
+
+
+def _too_large(stream: Stream) -> str:
+    return f"{_size(stream):,} parameters, a float64 copy is made up to {LARGEST_COPY:,}"
+
+
+def _why(dtype: torch.dtype, reason: str) -> str:
+    """Why the gradient is not checked in float64, or not at all."""
+    if dtype == torch.float64:
+        return ""
+    name = str(dtype).removeprefix("torch.")
+    return reason if dtype == torch.float32 else f"{reason}; {name} is too coarse for a finite difference"
 
 
 def _dtype(stream: Stream) -> torch.dtype:
@@ -258,10 +382,9 @@ def _gradient(
     reference: states and gradients of the network itself, where they are known; h: its h_0, from where the copy runs.
     """
     own_dtype = _dtype(stream)
-    size = sum(p.numel() for p in stream.model.parameters())
     if own_dtype == torch.float64:
         return check.errors(stream, example, STEPS, GRADIENT, reference), "float64", ""
-    if size <= LARGEST_COPY:
+    if _size(stream) <= LARGEST_COPY:
         coarse = _Coarse()
         doubled = tree_map(lambda t: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t, example)
         try:
@@ -278,10 +401,10 @@ def _gradient(
                 reference = _reference(lifted, doubled, check.y, check.loss_fn, states)
                 return check.errors(lifted, doubled, steps, tolerance, reference), coarse.seen or "float64", why
     else:
-        reason = f"{size:,} parameters, a float64 copy is made up to {LARGEST_COPY:,}"
+        reason = _too_large(stream)
     if own_dtype != torch.float32:
         name = str(own_dtype).removeprefix("torch.")
-        return [None] * (stream.depth + 1), name, f"{reason}; {name} is too coarse for a finite difference"
+        return [None] * (stream.depth + 1), name, _why(own_dtype, reason)
     return check.errors(stream, example, STEPS_FLOAT32, GRADIENT_FLOAT32, reference), "float32", reason
 
 
@@ -332,8 +455,10 @@ class GradientCheck:
                 )
         grads = [g for g in found if g is not None]
         if self.apart and isinstance(stream, HookedStream):
-            quick = slope_errors(stream, example, self.y, self.loss_fn, states, grads, steps[0][1])
-            if quick is not None and max(quick) <= tolerance / 10:
+            quick = slope_errors(
+                Slope(stream, 0, self.y, self.loss_fn, states, grads, steps[0][1]), example, len(self.y)
+            )
+            if quick is not None and _within(quick, tolerance / 10):
                 return [*quick]
         best = self.compared(stream, example, states, grads, losses, logits, steps, tolerance)
         for layer, error in enumerate(best):

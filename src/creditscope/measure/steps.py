@@ -1,11 +1,12 @@
-"""The proof one step at a time: about 2 log2(L) + 10 samples through a network where the proof layer by layer takes 3 (L + 1) n.
+"""The proof one step at a time: about (n - 1) log2(L) samples through a network where the proof layer by layer takes
+3 (L + 1) n.
 
 It only ever says yes: where a step does not come out as foretold, the proof layer by layer decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,31 +24,39 @@ SEED = 20261117
 
 
 def codes(layers: int) -> Tensor:
-    """[rows, layers] of True and False: any two layers differ in some row, and every layer is True in some."""
+    """[rows, layers] of True and False: any two layers differ in some row, and every layer is True in some and False in some.
+
+    The layers are numbered in binary, so that one with a False turned into True is a later one, or none: a layer differs from
+    every earlier one in some row beside any one of its Falses.
+    """
     numbers = torch.arange(1, layers + 1)
-    return torch.stack([(numbers >> k) % 2 == 1 for k in range(layers.bit_length())])
+    return torch.stack([(numbers >> k) % 2 == 1 for k in range((layers + 1).bit_length())])
 
 
 @torch.no_grad()
-def step_errors(stream: Stream, example: Any, n: int, states: list[Tensor], own: Tensor) -> list[float] | None:
+def step_errors(
+    stream: Stream, example: Any, n: int, states: list[Tensor], own: Tensor, slope: Slope | None = None
+) -> list[float] | None:
     """Does h_{l+1} follow from h_l alone, whatever else the model was given? For samples that do not influence each other.
 
     In runs of the last sample, block l of a row is given h_l of another sample (where the row's code says so) or of the last
     one; each step must give that sample's next state, and the readout its logits. A step that takes anything from elsewhere (an
-    input, a state that was kept, what another block left behind) meets a row in which that belongs to the other sample. Every
+    input, a state that was kept, what an earlier block left behind) meets a row in which that belongs to the other sample. Every
     sample takes its turn as the other one: two of them may agree in a mask, or altogether.
     Returns the relative error of each step l = 0..L; None: a step does not come out, or the stream has no steps apart.
+
+    slope: of the last sample; in the first of the runs it has one of the rows in which a step is given that sample's state.
     """
     if not isinstance(stream, HookedStream) or not stream.apart:
         return None
     most = SAME * ROUNDING.get(own.dtype, ROUNDING[torch.float32])
-    found = [_errors_of_pair(stream, example, n, k, states, own) for k in range(n - 1)]
+    found = [_errors_of_pair(stream, example, n, k, states, own, None if k else slope) for k in range(n - 1)]
     errors = [max(each) for each in zip(*found, strict=True)]
     return errors[1:] if max(errors) <= most else None
 
 
 def _errors_of_pair(
-    stream: HookedStream, example: Any, n: int, k: int, states: list[Tensor], own: Tensor
+    stream: HookedStream, example: Any, n: int, k: int, states: list[Tensor], own: Tensor, slope: Slope | None
 ) -> list[float]:
     """Of h_0 as the model makes it, then of each step l = 0..L, for sample k in runs of the last one."""
     of_other = codes(stream.depth + 1)
@@ -59,53 +68,89 @@ def _errors_of_pair(
     entering = [chosen(of_other[:, layer], h, dim) for layer, h in enumerate(states)]
     onward = [h.narrow(dim, n - 1, 1).repeat_interleave(size, dim) for h in states]
     run = map_samples(example, n, lambda t: t[n - 1 : n].repeat_interleave(size, 0))
+    moved = (~of_other).int().argmax(0).tolist()
+    if slope is not None:
+        for row, h, ahead in zip(moved, entering, slope.ahead(), strict=True):
+            h.narrow(dim, row, 1).copy_(ahead)
     given, logits = stream.steps(entering, onward, run)
-    wanted = [onward[0], *(chosen(of_other[:, layer], h, dim) for layer, h in enumerate(states[1:]))]
-    ends = (difference(a, b) for a, b in zip(logits, chosen(of_other[:, -1], own, 0), strict=True))
-    return [*(difference(a, b) for a, b in zip(given, wanted, strict=True)), max(ends)]
+    wanted = [chosen(of_other[:, layer], h, dim) for layer, h in enumerate(states[1:])]
+    ends = {row: k if bool(one) else n - 1 for row, one in enumerate(of_other[:, -1])}
+    if slope is not None:
+        for t, each, row in zip(wanted, given[1:], moved, strict=False):
+            ahead = each.narrow(dim, row, 1)
+            slope.add(ahead, t.narrow(dim, row, 1).clone())
+            t.narrow(dim, row, 1).copy_(ahead)  # it is foretold along v alone
+        slope.add(logits[moved[-1]].unsqueeze(0), own[n - 1 :][:1])
+        del ends[moved[-1]]
+    last = max(difference(logits[row], own[sample]) for row, sample in ends.items())
+    return [*(difference(a, b) for a, b in zip(given, [onward[0], *wanted], strict=True)), last]
+
+
+class Slope:
+    """Is g_l the gradient through step l? <g_l, v> against a finite difference of <g_{l+1}, h_{l+1}> (at L: of the loss) along v.
+
+    On one sample; where it holds at every step, it holds for the whole way.
+    """
+
+    def __init__(
+        self,
+        stream: HookedStream,
+        sample: int,
+        y: Tensor,
+        loss_fn: Callable[[Tensor, Tensor], Tensor],
+        states: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        step: float,
+    ) -> None:
+        """sample: its number among y, states and gradients; step: relative to ‖h_l‖."""
+        dim, rng = stream.batch_dim, torch.Generator().manual_seed(SEED)
+        self.stream, self.loss_fn, self.sample, self.label = stream, loss_fn, sample, y[sample : sample + 1]
+        self.states = [t.narrow(dim, sample, 1) for t in states]
+        self.grads = [t.narrow(dim, sample, 1) for t in grads]
+        self.directions = [direction(stream, g, rng) for g in self.grads]
+        self.lengths = [step * norms(stream, h) for h in self.states]
+        self.changes: list[float] = []
+
+    def ahead(self, sign: int = 1) -> Iterator[Tensor]:
+        """h_l one length along v, l = 0..L."""
+        for h, v, length in zip(self.states, self.directions, self.lengths, strict=True):
+            yield h + scaled(self.stream, v, sign * length)
+
+    def add(self, ahead: Tensor, behind: Tensor, apart: int = 1) -> None:
+        """What the next step (l = 0..L in turn) gave from two states that are so many lengths apart: next states, or logits."""
+        layer = len(self.changes)
+        if layer < self.stream.depth:
+            one, other, g = (rows(self.stream, t).double() for t in (ahead, behind, self.grads[layer + 1]))
+            change = (g * (one - other)).sum()
+        else:
+            ends = self.loss_fn(torch.cat([ahead, behind]), self.label.repeat_interleave(2, 0)).double()
+            change = ends[0] - ends[1]
+        self.changes.append(float(change / (apart * self.lengths[layer][0])))
+
+    def errors(self) -> list[float] | None:
+        """Relative error of each l = 0..L; None: something is zero or not finite."""
+        found = []
+        for change, g, v in zip(self.changes, self.grads, self.directions, strict=True):
+            foretold = float((rows(self.stream, g).double() * rows(self.stream, v).double()).sum())
+            size = max(abs(change), abs(foretold))
+            error = abs(change - foretold) / size if size > 0 else float("nan")
+            if not error < float("inf"):
+                return None
+            found.append(error)
+        return found
 
 
 @torch.no_grad()
-def slope_errors(
-    stream: HookedStream,
-    example: Any,
-    y: Tensor,
-    loss_fn: Callable[[Tensor, Tensor], Tensor],
-    states: Sequence[Tensor],
-    grads: Sequence[Tensor],
-    step: float,
-) -> list[float] | None:
-    """Is g_l the gradient through step l? <g_l, v> against a finite difference of <g_{l+1}, h_{l+1}> (at L: of the loss) along v.
-
-    On the first sample; where it holds at every step, it holds for the whole way. step: relative to ‖h_l‖. Returns the relative
-    error of each l = 0..L; None: something is zero or not finite.
-    """
-    n, dim = len(y), stream.batch_dim
-    rng = torch.Generator().manual_seed(SEED)
-    h = [t.narrow(dim, 0, 1) for t in states]
-    g = [t.narrow(dim, 0, 1) for t in grads]
-    v = [direction(stream, each, rng) for each in g]
-    lengths = [step * norms(stream, each) for each in h]
-    moves = [scaled(stream, each, size) for each, size in zip(v, lengths, strict=True)]
-    entering = [torch.cat([a + m, a - m], dim) for a, m in zip(h, moves, strict=True)]
-    twice = map_samples(example, n, lambda t: t[:1].repeat_interleave(2, 0))
-    given, logits = stream.steps(entering, [t.repeat_interleave(2, dim) for t in h], twice)
-    ends = loss_fn(logits, y[:1].repeat_interleave(2, 0)).double()
-    errors = []
-    for layer in range(stream.depth + 1):
-        if layer < stream.depth:
-            ahead, behind = rows(stream, given[layer + 1]).double()
-            change = (rows(stream, g[layer + 1]).double()[0] * (ahead - behind)).sum()
-        else:
-            change = ends[0] - ends[1]
-        change = change / (2 * lengths[layer][0])
-        foretold = (rows(stream, g[layer]).double() * rows(stream, v[layer]).double()).sum()
-        size = max(abs(float(change)), abs(float(foretold)))
-        error = abs(float(change - foretold)) / size if size > 0 else float("nan")
-        if not error < float("inf"):
-            return None
-        errors.append(error)
-    return errors
+def slope_errors(slope: Slope, example: Any, n: int) -> list[float] | None:
+    """Relative error of each l = 0..L in a run of the sample, from both sides of h_l; None: something is zero or not finite."""
+    stream, dim, k = slope.stream, slope.stream.batch_dim, slope.sample
+    entering = [torch.cat(pair, dim) for pair in zip(slope.ahead(), slope.ahead(-1), strict=True)]
+    twice = map_samples(example, n, lambda t: t[k : k + 1].repeat_interleave(2, 0))
+    given, logits = stream.steps(entering, [t.repeat_interleave(2, dim) for t in slope.states], twice)
+    for t in given[1:]:
+        slope.add(t.narrow(dim, 0, 1), t.narrow(dim, 1, 1), 2)
+    slope.add(logits[:1], logits[1:], 2)
+    return slope.errors()
 
 
 # ---- per-sample geometry of native states -------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.measure.alignment import aggregate, alignment, clamped_cosine, concentration, inner_products
 from creditscope.measure.binomial import evaluation
 from creditscope.measure.facts import Convention, Evaluation, Facts, Proof, StreamInfo
-from creditscope.measure.proof import prove
+from creditscope.measure.proof import Seen, prove, seen_by
 from creditscope.measure.reference import reference
 from creditscope.measure.scale import scale
 from creditscope.measure.stability import GroupMeans, stability
@@ -173,15 +173,20 @@ def collect(
     loss_fn: LossFn,
     watch: Watch | None = None,
     hashed: bool = True,
+    seen: Seen | None = None,
 ) -> Collected:
     """Run the batches through the stream and keep what every fact needs. Call inside `untouched(model)`.
 
+    seen: is shown the first batch, and settled before the next.
     hashed: False where the same batches are measured again and again and nobody asks which they were.
     """
     got = Collected(stream.depth)
     weights = Weights(stream.model, summed=credit is not None)
     for inputs, y in batches:
-        _one_batch(stream, inputs, y, credit, loss_fn, got, watch, weights)
+        _one_batch(stream, inputs, y, credit, loss_fn, got, watch, weights, seen)
+        if seen is not None:
+            seen.settle(stream, inputs, y, loss_fn)
+            seen = None
         if hashed:
             got.digest.add(inputs, y)
     if credit is not None:
@@ -217,6 +222,7 @@ def _one_batch(
     got: Collected,
     watch: Watch | None,
     weights: Weights,
+    shown: Seen | None = None,
 ) -> None:
     hiddens: list[Tensor] = []
     credits: Iterator[tuple[int, Tensor]] | None = None
@@ -233,6 +239,8 @@ def _one_batch(
         if layer == stream.depth:
             stream.require_read(native.detach())
         got.add_gradient(layer, g)
+        if shown is not None:
+            shown.add_gradient(layer, native.detach())
         if credit is None or batch is None:
             return
         if credits is None:
@@ -263,6 +271,8 @@ def _one_batch(
                 "give batches of one shape (pad sequences to one length)"
             )
         got.add_state(layer, h)
+        if shown is not None:
+            shown.add_state(value.detach())
         if credit is not None:
             hiddens.append(value.detach())
             given.append((f"h_{layer}", hiddens[-1], hiddens[-1]._version))
@@ -281,6 +291,8 @@ def _one_batch(
         except Exception as error:  # it is the user's code: anything may come, and it is told as it is
             raise cannot_run(error) from error
         _require_clean(inputs, logits.detach())
+        if shown is not None:
+            shown.compare(logits.detach())
         own = stream.own_logits(inputs)
         if own is not None:
             off = difference(logits, own)
@@ -335,6 +347,8 @@ def _one_batch(
         watch(batch, [g for g, _ in reversed(seen)], [a for _, a in reversed(seen)])
     got.add_logits(logits.detach(), y)
     got.add_samples(len(y), losses.detach())
+    if shown is not None:
+        shown.add_logits(logits.detach())
 
 
 def _require_clean(inputs: Any, logits: Tensor) -> None:
@@ -441,8 +455,11 @@ def sweep(
     """Measure `model` on `eval_batches`; the model, its gradients, its mode and every RNG are left as found."""
     credit = as_rule(credit)
     model = original(model)
-    with untouched(model, reads=eval_batches):
-        batches = as_batches(model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
+    if isinstance(eval_batches, Batches):
+        batches = eval_batches
+    else:
+        with untouched(model, reads=eval_batches):
+            batches = as_batches(model, eval_batches, forward_kwargs, loss_fn is not None, shift_labels)
     with untouched(model):
         stream, got, proof = measured(model, batches, credit, blocks, read, loss_fn or cross_entropy, watch)
     return facts_from(got, stream, credit, floor, loss_name(loss_fn, batches), checkpoint, proof)
@@ -459,19 +476,22 @@ def measured(
     hashed: bool = True,
 ) -> tuple[Stream, Collected, Proof]:
     """See the model as a stream, run the batches through it, and prove it. Call inside `untouched(model)`."""
-    stream = make_stream(model, batches[0][0], len(batches[0][1]), blocks, read)
+    inputs, y = batches[0]
+    alone = batches.alone()
+    stream = make_stream(model, inputs, len(y), blocks, read, measured=True)
     for attempt in (1, 2):
         if credit is not None:
             credit.attach(stream)
         try:
-            got = collect(stream, batches, credit, loss_fn, watch, hashed)
+            seen = seen_by(stream, len(y), alone)
+            got = collect(stream, batches, credit, loss_fn, watch, hashed, seen)
             break
         except OtherRead as found:
             if read is not None or attempt == 2:
                 raise
             stream = stream.reading("flatten", f"read over all tokens: {found}")
-    proof = prove(stream, *batches[0], loss_fn)
-    return stream, got, proof
+    proof = None if seen is None else seen.proof
+    return stream, got, proof or prove(stream, inputs, y, loss_fn)
 
 
 def facts_of_ranks(ranks: Ranks | None, work: Callable[[], Facts]) -> Facts:

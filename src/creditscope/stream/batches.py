@@ -13,7 +13,17 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from creditscope.errors import CreditscopeError
-from creditscope.stream.labels import AS_GIVEN, IGNORED, NEXT, SAY, is_shifted, losses, next_labels, samples_to_ask
+from creditscope.stream.labels import (
+    AS_GIVEN,
+    IGNORED,
+    NEXT,
+    SAY,
+    Losses,
+    is_shifted,
+    losses,
+    next_labels,
+    samples_to_ask,
+)
 from creditscope.stream.labels import own_loss as loss_of
 from creditscope.stream.ranks import recover
 
@@ -34,6 +44,20 @@ class Batches(list[tuple[Any, Tensor]]):
 
     label_note: str = ""
     """What was done to the labels; part of the convention."""
+
+    def __init__(self, items: Iterable[tuple[Any, Tensor]] = ()) -> None:
+        super().__init__(items)
+        self._alone: dict[int, Tensor] = {}
+
+    def alone(self) -> dict[int, Tensor]:
+        """Logits of samples of the first batch that were run by themselves, by their number, to be taken once: they are those
+        of the weights of that time."""
+        found, self._alone = self._alone, {}
+        return found
+
+    def ran_alone(self, y: Tensor, k: int, logits: Tensor) -> None:
+        if y is self[0][1] and k < SAMPLES:
+            self._alone[k] = logits
 
 
 class SampleHash:
@@ -126,7 +150,8 @@ def as_batches(
         )
     same_labels(found)
     _fit_dtype(model, found)
-    shape = require_logits(model, *_first(found))
+    asks = not own_loss and _asks(model, found, shift_labels)
+    shape = None if asks else require_logits(model, *_first(found))
     if not own_loss:
         _shift_labels(model, found, shift_labels, shape)
     return found
@@ -253,10 +278,25 @@ def _fit_dtype(model: nn.Module, batches: Batches) -> None:
         batches[:] = [(_cast(inputs, wanted), y) for inputs, y in batches]
 
 
-def _shift_labels(model: nn.Module, batches: Batches, wanted: bool | None, logits: torch.Size) -> None:
+def _has_token_labels(batches: Batches) -> bool:
+    y = batches[0][1]
+    return y.dim() == 2 and not y.is_floating_point()
+
+
+def _asks(model: nn.Module, batches: Batches, wanted: bool | None) -> bool:
+    """Is the first run of the model the one that asks for its own loss? Not on an accelerator, where a label that is no class
+    ends more than the run."""
+    return wanted is None and _has_token_labels(batches) and _takes_labels(model) and device_of(model).type == "cpu"
+
+
+def _takes_labels(model: nn.Module) -> bool:
+    return "labels" in inspect.signature(model.forward).parameters
+
+
+def _shift_labels(model: nn.Module, batches: Batches, wanted: bool | None, logits: torch.Size | None) -> None:
     """Token labels are shifted here where the user wants it, or where the model shifts them inside its own loss."""
     y = batches[0][1]
-    if y.dim() != 2 or y.is_floating_point():
+    if not _has_token_labels(batches):
         if wanted is not None:
             raise CreditscopeError(
                 f"shift_labels is given for labels of shape {list(y.shape)}; it is for token labels [B, T]"
@@ -272,24 +312,50 @@ def _shift_labels(model: nn.Module, batches: Batches, wanted: bool | None, logit
     batches.label_note = f"{NEXT if shift else AS_GIVEN}, {why}"
 
 
-def _asked(model: nn.Module, batches: Batches, logits: torch.Size) -> tuple[bool | None, str]:
+def _asked(model: nn.Module, batches: Batches, logits: torch.Size | None) -> tuple[bool | None, str]:
     """(shift?, why), read off the loss that the model itself computes; None: the labels are not those of tokens.
 
-    logits: their shape.
+    logits: their shape; None: the model has not run yet.
     """
-    if len(logits) != 3 or logits[1] != batches[0][1].shape[1]:
+    if logits is not None and not _are_tokens(batches, logits):
         return None, ""
-    if "labels" not in inspect.signature(model.forward).parameters:
+    if not _takes_labels(model):
         return False, "as given (the model has no loss of its own)"
-    if any(bool(((y != IGNORED) & ((y < 0) | (y >= logits[2]))).any()) for _, y in batches):
-        return None, ""  # a label that is no class is told where it is met
-    with torch.no_grad():
-        inputs, y = max(batches, key=lambda item: _most_scored(item[1]))
-        asked = []
-        for k in samples_to_ask(y):
-            example, labels = map_samples(inputs, len(y), lambda t, k=k: t[k : k + 1]), y[k : k + 1]
-            asked.append(losses(*_own(model, example, labels), labels))
-    return is_shifted(asked), "as in the model's own loss"
+    if logits is not None and not _are_classes(batches, logits):
+        return None, ""
+    try:
+        asked = _losses(model, batches)
+    except CreditscopeError:
+        if logits is None and not _are_classes(batches, require_logits(model, *_first(batches))):
+            return None, ""
+        raise
+    return (None, "") if asked is None else (is_shifted(asked), "as in the model's own loss")
+
+
+def _are_tokens(batches: Batches, logits: torch.Size) -> bool:
+    return len(logits) == 3 and logits[1] == batches[0][1].shape[1]
+
+
+def _are_classes(batches: Batches, logits: torch.Size) -> bool:
+    """Are the labels those of tokens, and classes all of them? A label that is none is told where it is met."""
+    if not _are_tokens(batches, logits):
+        return False
+    return not any(bool(((y != IGNORED) & ((y < 0) | (y >= logits[2]))).any()) for _, y in batches)
+
+
+@torch.no_grad()
+def _losses(model: nn.Module, batches: Batches) -> list[Losses] | None:
+    """Of the samples to ask, each run by itself; None: the labels are not classes of tokens."""
+    inputs, y = max(batches, key=lambda item: _most_scored(item[1]))
+    asked = []
+    for k in samples_to_ask(y):
+        example, labels = map_samples(inputs, len(y), lambda t, k=k: t[k : k + 1]), y[k : k + 1]
+        own, logits = _own(model, example, labels)
+        if not _are_classes(batches, logits.shape):
+            return None
+        asked.append(losses(own, logits, labels))
+        batches.ran_alone(y, k, logits)
+    return asked
 
 
 def _own(model: nn.Module, example: Any, labels: Tensor) -> tuple[Tensor, Tensor]:

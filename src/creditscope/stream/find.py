@@ -50,7 +50,9 @@ def find_blocks(model: nn.Module, example: Any = None) -> list[str]:
         return list(dict.fromkeys(verified_stream(model, inputs, n).names))
 
 
-def verified_stream(model: nn.Module, inputs: Any, batch_size: int, read: str | None = None) -> Stream:
+def verified_stream(
+    model: nn.Module, inputs: Any, batch_size: int, read: str | None = None, measured: bool = False
+) -> Stream:
     """The stream through the first proposal that runs as residual blocks. Call inside `untouched(model)`.
 
     Where those turn out to be stages, each a chain of blocks of one class, the blocks inside are taken.
@@ -60,7 +62,7 @@ def verified_stream(model: nn.Module, inputs: Any, batch_size: int, read: str | 
     for group in proposals(model):
         if found is not None and not _finer(group, found[0]):
             continue
-        stream = _residual(model, inputs, batch_size, group, read, tried)
+        stream = _residual(model, inputs, batch_size, group, read, tried, measured)
         if stream is not None and (found is None or _are_stages(found, (group, stream))):
             found = group, stream
     if found is None:
@@ -72,11 +74,11 @@ def verified_stream(model: nn.Module, inputs: Any, batch_size: int, read: str | 
 
 
 def _residual(
-    model: nn.Module, inputs: Any, batch_size: int, group: Group, read: str | None, tried: list[str]
+    model: nn.Module, inputs: Any, batch_size: int, group: Group, read: str | None, tried: list[str], measured: bool
 ) -> HookedStream | None:
     """The stream through a group that runs as residual blocks; None where it does not, with the reason in `tried`."""
     try:
-        stream = HookedStream(model, inputs, batch_size, [module for _, module in group], read)
+        stream = HookedStream(model, inputs, batch_size, [module for _, module in group], read, measured)
     except Exception as error:  # a wrong proposal may break the model in any way; the reason is kept
         recover(model)
         tried.append(f"{_describe(group)}: {' '.join(str(error).split())[:160]}")

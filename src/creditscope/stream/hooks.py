@@ -18,7 +18,7 @@ from creditscope.stream.blocks import arguments_of, at, replaced, resolve_blocks
 from creditscope.stream.graph import Edge, edge_of, has_skip, reaches
 from creditscope.stream.interface import Stream, Tap, same
 from creditscope.stream.probe import MIXING, Operation, Probe, Watch, distinct, hooks_on, pooled_by_mean, with_input
-from creditscope.stream.ranks import recover, reshard
+from creditscope.stream.ranks import has_shards, recover, reshard
 from creditscope.stream.untouched import parameters_as
 
 
@@ -29,23 +29,34 @@ class HookedStream(Stream):
     h_L is then what the model has after it has done the same with its last block.
     """
 
-    def __init__(self, model: nn.Module, inputs: Any, batch_size: int, blocks: Any, read: str | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: Any,
+        batch_size: int,
+        blocks: Any,
+        read: str | None = None,
+        measured: bool = False,
+    ) -> None:
+        """measured: the first thing done with the stream is its `forward` pass of these inputs, for which the watched run may
+        serve."""
         self.model = model
         self._blocks = list(blocks.items()) if isinstance(blocks, dict) else resolve_blocks(model, blocks)
-        self._recognise(inputs, batch_size, read)
+        self._watched: tuple[Any, list[Tensor], Tensor] | None = None
+        self._recognise(inputs, batch_size, read, measured)
 
     def on(self, model: nn.Module, example: Any = None) -> HookedStream:
         """The same stream on a copy of the model."""
         other = copy.copy(self)
         other.model = model
+        other._watched = None
         other._blocks = [(name, model.get_submodule(name)) for name, _ in self._blocks]
         return other
 
     # ---- what is there -----------------------------------------------------------------------------------------
 
-    def _recognise(self, inputs: Any, batch_size: int, read: str | None) -> None:
-        example, n = few_samples(self.model, inputs, batch_size)
-        probe = self._probe(example)
+    def _recognise(self, inputs: Any, batch_size: int, read: str | None, measured: bool) -> None:
+        example, n, probe = self._probed(inputs, batch_size)
         self.depth = len(probe.calls)
         self.names = probe.names
         self._in_place = probe.in_place
@@ -73,11 +84,25 @@ class HookedStream(Stream):
         self.scores_tokens = len(tokens) == 1 and all(len(s) == 2 and s[0] == tokens[0] for s in self.shapes)
         self.read = self._find_read(example) if read is None else self._checked_read(read, example, logits)
         self.notes = (*notes, *self.read_note())
+        if measured and n == batch_size and self.apart and states[0].requires_grad and not has_shards(self.model):
+            self._watched = inputs, [*states, last], logits
 
     def _shape(self, h: Tensor) -> tuple[int, ...]:
         shape = list(h.shape)
         shape.pop(self.batch_dim)
         return tuple(shape)
+
+    def _probed(self, inputs: Any, batch_size: int) -> tuple[Any, int, Probe]:
+        """A few samples, their number, and the watched run of them; of the whole batch where the model takes no fewer."""
+        few = map_samples(inputs, batch_size, lambda t: t[:SAMPLES])
+        try:
+            return few, min(SAMPLES, batch_size), self._probe(few)
+        except CreditscopeError:
+            raise
+        except Exception:  # it is the user's code: anything may come, and `few_samples` tells it
+            recover(self.model)
+        example, n = few_samples(self.model, inputs, batch_size)
+        return example, n, self._probe(example)
 
     def _probe(self, example: Any) -> Probe:
         """The watched run. Its graph begins at the parameters before the blocks, else at the inputs, else at h_0."""
@@ -275,6 +300,11 @@ class HookedStream(Stream):
     # ---- running it --------------------------------------------------------------------------------------------
 
     def forward(self, inputs: Any, tap: Tap) -> Tensor:
+        if self._watched is not None and self._watched[0] is inputs and torch.is_grad_enabled():
+            (_, states, logits), self._watched = self._watched, None  # a graph is run through once
+            for layer, h in enumerate(states):
+                tap(layer, h, h)
+            return logits
         run = _Run(self, tap)
         inputs = self._begun(inputs)
         with hooks_on(self._blocks, run.before, run.after), run.watching(self._places[-1].how == "operation"):

@@ -392,9 +392,12 @@ def has_interface(model: nn.Module) -> bool:
     return head and embed and isinstance(getattr(model, "blocks", None), nn.ModuleList | nn.Sequential | list | tuple)
 
 
-def make_stream(model: nn.Module, inputs: Any, batch_size: int, blocks: Any = None, read: str | None = None) -> Stream:
+def make_stream(
+    model: nn.Module, inputs: Any, batch_size: int, blocks: Any = None, read: str | None = None, measured: bool = False
+) -> Stream:
     """See `model` as a stream. `inputs` is a batch of `batch_size` samples, used to verify what was found.
 
+    measured: the stream's first `forward` pass will be that of these inputs; the run that was watched may serve for it.
     Call inside `untouched(model)`.
     """
     if read is not None and read not in READS:
@@ -408,16 +411,16 @@ def make_stream(model: nn.Module, inputs: Any, batch_size: int, blocks: Any = No
     if blocks is None and has_shards(model) and has_interface(model):  # its parts run inside the whole model only
         blocks = {f"blocks.{k}": block for k, block in enumerate(model.blocks)}  # type: ignore[arg-type]
     if blocks is not None:
-        return HookedStream(model, inputs, batch_size, blocks, read)
+        return HookedStream(model, inputs, batch_size, blocks, read, measured)
     if not has_interface(model) or not isinstance(inputs, Tensor):
-        return verified_stream(model, inputs, batch_size, read)
+        return verified_stream(model, inputs, batch_size, read, measured)
     try:
         return InterfaceStream(model, map_samples(inputs, batch_size, lambda t: t[:SAMPLES]), read)
     except (CreditscopeError, RuntimeError) as refused:
         if "return_hidden" in inspect.signature(model.forward).parameters:
             raise
         try:  # names like the interface's on a model that means something else by them (timm)
-            return verified_stream(model, inputs, batch_size, read)
+            return verified_stream(model, inputs, batch_size, read, measured)
         except CreditscopeError:
             raise refused from None
 

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
 
 from creditscope.errors import CreditscopeError
 from creditscope.stream.eager import eagerly, require_usable
@@ -38,9 +40,10 @@ def untouched(model: nn.Module, train: bool = False, reads: Any = None) -> Itera
     restore_generators = _generators(model, reads)
     modes = [(m, m.training) for m in model.modules()]
     params = [(p, p.requires_grad, p.grad) for p in model.parameters()]
-    restore_buffers, restore_written, restore_own = _buffers(model), _written_by_modes(model), _attributes(model)
+    restore_buffers, written, restore_own = _buffers(model), _Written(model), _attributes(model)
     try:
-        model.train(train)
+        with written:
+            model.train(train)
         for p, _, _ in params:
             p.grad = None  # whatever runs here adds to a new tensor, never into the user's
         with eagerly(model):
@@ -50,14 +53,15 @@ def untouched(model: nn.Module, train: bool = False, reads: Any = None) -> Itera
         raise
     finally:
         reshard(model)
-        for module, mode in modes:  # parents come first: what they set in their children is set right after them
-            if module.training != mode:
-                module.train(mode)
+        with written:
+            for module, mode in modes:  # parents come first: what they set in their children is set right after them
+                if module.training != mode:
+                    module.train(mode)
         for p, requires_grad, grad in params:
             p.requires_grad_(requires_grad)
             p.grad = grad
         restore_own()
-        restore_written()
+        written.restore()
         restore_buffers()
         restore_generators()
     if before:
@@ -131,18 +135,52 @@ def _put_back(value: Any, inside: Any, version: int) -> None:
         (value.update if isinstance(value, set) else value.extend)(inside)
 
 
-def _written_by_modes(model: nn.Module) -> Callable[[], None]:
-    """Modules with a `train` of their own may write to their weights in it (adapters that are merged for evaluation)."""
-    own = [m for m in model.modules() if type(m).train is not nn.Module.train]
-    kept = {id(p): (p, p.detach().clone()) for m in own for p in m.parameters()}
+class _Written(TorchDispatchMode):
+    """Weights that modules with a `train` of their own write to in it (adapters that are merged for evaluation).
+
+    Each is copied before the first write to its storage, so that a model that writes to none is not copied.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        own = [m for m in model.modules() if type(m).train is not nn.Module.train]
+        self._found = {id(p): (p, p.detach()) for m in own for p in m.parameters()}
+        self._storages = {_storage(p) for p, _ in self._found.values()}
+        self._kept: dict[int, Tensor] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        for t in tree_flatten(_written_to(func, args, kwargs))[0]:
+            if isinstance(t, Tensor) and _storage(t) in self._storages:
+                self._keep(_storage(t))
+        return func(*args, **kwargs)
+
+    def _keep(self, storage: int) -> None:
+        self._storages.discard(storage)
+        self._kept |= {key: t.clone() for key, (_, t) in self._found.items() if _storage(t) == storage}
 
     @torch.no_grad()
-    def restore() -> None:
-        for p, copy in kept.values():
-            if not _equal(p, copy):
-                p.copy_(copy)
+    def restore(self) -> None:
+        for key, (p, before) in self._found.items():
+            if key in self._kept and not _equal(before, self._kept[key]):
+                before.copy_(self._kept[key])
+            if _storage(p) != _storage(before):  # it was given other data
+                p.data = before
 
-    return restore
+
+def _storage(t: Tensor) -> int:
+    """Of all tensors that share memory the same."""
+    found: int = own_part(t).untyped_storage()._cdata
+    return found
+
+
+def _written_to(func: Any, args: Any, kwargs: Any) -> Any:
+    """The arguments to which an operation may write."""
+    schema = getattr(func, "_schema", None)
+    if schema is None:
+        return args, kwargs
+    given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
+    return [given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:
