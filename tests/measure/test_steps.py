@@ -47,7 +47,7 @@ class Net(nn.Module):
         super().__init__()
         torch.manual_seed(2)
         store: dict[str, Tensor] = {}
-        kept = {"kept": {1: "keeps", 3: "takes"}, "copied": {1: "keeps", 3: "copies"}}
+        kept = {"kept": {1: "keeps", 3: "takes"}, "copied": {3: "keeps", 4: "copies"}}
         does = {**kept, "batch": {2: "mixes"}, "first": {0: "first"}}.get(side, {})
         does = dict.fromkeys(range(DEPTH), "last") if side == "last" else does
         self.side = side
@@ -144,7 +144,7 @@ def test_a_large_network_is_marked_as_a_small_one_is(side, n, monkeypatch):
 
 
 def test_a_copy_of_a_kept_state_is_refused_in_a_large_network_too(large):
-    """Its path has no gradient: only the steps tell."""
+    """Its path has no gradient, and both blocks get the last sample where block 4 is moved: only the other rows tell."""
     with pytest.raises(CreditscopeError, match="is not the gradient of the loss"):
         told(Net("copied"))
 
