@@ -277,7 +277,7 @@ TOLD = {**OK, "labels": [0, 1, 0, 1]}
         (TOLD, {"fit_batches": []}, "fit_batches is empty"),
         (TOLD, {"fit_batches": [OK]}, "no entry 'labels'"),
         (OK, {"fit_batches": [TOLD]}, "batches have no labels"),
-        (TOLD, {"fit_batches": [{**TOLD, "x": Z}]}, "'x' is given in one"),
+        (TOLD, {"fit_batches": [{**TOLD, "x": Z}]}, "'x' is given for the fit data or the test data alone"),
         (TOLD, {"fit_batches": [TOLD]}, "hold the same samples"),
         ([], {}, "batches is empty"),
         (3, {}, "batches is a int"),

@@ -54,7 +54,8 @@ def _flag(name: str) -> Any:
     metavar = "{" + ",".join(map(str, values)) + "}" if values else str(getattr(kinds[0], "__name__", "value")).upper()
     hint = f"(default: {_default(name)})"
     optional: Any = field.annotation | None  # type: ignore[operator]
-    return Annotated[optional, tyro.conf.arg(metavar=metavar, help_behavior_hint=hint, help=field.description)]
+    text = tyro.conf.arg(metavar=metavar, help_behavior_hint=hint, help=field.description)
+    return Annotated[optional, tyro.conf.FlagConversionOff, text]  # --augment False: yes and no differ from not said
 
 
 def _path(help: str, default: str) -> Any:
