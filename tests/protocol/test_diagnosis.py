@@ -544,7 +544,9 @@ def test_the_trained_null_stays_the_judge():
     without = diagnose(resmlp(), batches(), frozen_baseline_acc=0.5, **options)
     (apart,) = set(with_null.verdict.warnings) - set(without.verdict.warnings)  # an untrained network cannot do this
     assert apart.startswith("D3 and the depth profile disagree: +40.0 ")
-    assert with_null.verdict.model_copy(update={"warnings": without.verdict.warnings}) == without.verdict
+    assert with_null.verdict.line.endswith(", the depth profile contradicts the null)")
+    same = {"warnings": without.verdict.warnings, "line": without.verdict.line}
+    assert with_null.verdict.model_copy(update=same) == without.verdict
     assert with_null.facts.profile is not None
     old = diagnose(resmlp(), batches(), fit_batches=fit, protocol="three-check/1.0")
     assert old.verdict == diagnose(resmlp(), batches(), protocol="three-check/1.0").verdict

@@ -369,7 +369,13 @@ def test_a_margin_that_the_depth_profile_denies_is_flagged():
     badly_trained_null = margin(30.0, interval=(28.0, 32.0))
     (sentence,) = found(1.0, 0.2, 1.8, badly_trained_null)
     assert "+30.0 [+28.0, +32.0] pp over the trained null, but +1.0 [+0.2, +1.8] pp estimated" in sentence
-    assert "same recipe: 0 of 196 calibrated networks have a margin as far above the estimate" in sentence
+    assert "Train the null to its end" in sentence
+    assert ": 0 of 196 calibrated networks have a margin as far above the estimate" in sentence
+    verdict = judge(with_estimate(1.0, 0.2, 1.8, Depth(margins=(badly_trained_null,))), T)
+    assert verdict.status == "pass"
+    assert verdict.line == "VERDICT: trustworthy (warning: the depth profile contradicts the null)"
+    verdict = judge(with_estimate(9.0, 8.0, 10.0, Depth(margins=(badly_trained_null,))), T)
+    assert verdict.line == "VERDICT: trustworthy"
     (sentence,) = found(6.0, 4.0, 8.0, margin(-3.0, interval=(-4.0, -2.0)))
     assert "2 of 196 calibrated networks have a margin as far below the estimate" in sentence
     assert found(5.0, 4.0, 6.0, margin(-3.0))  # a point comparison outside of the interval of the estimate

@@ -15,9 +15,9 @@ from pydantic import model_validator
 
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Facts
-from creditscope.protocol.checks import DIVERGED, Check, Judgement, non_finite, run_checks
+from creditscope.protocol.checks import DIVERGED, Check, Judgement, chosen_margin, non_finite, run_checks
 from creditscope.protocol.consistency import inconsistent
-from creditscope.protocol.estimate import estimate
+from creditscope.protocol.estimate import disagreement, estimate
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.protocol.warnings import warnings_for
 
@@ -190,7 +190,7 @@ def judge(facts: Facts, thresholds: DiagnosticThresholds, policy: str | Policy =
         mode = (*mode, MODE_2)
     judged = [by_id[id_] for id_ in JUDGED]
     if policy.earned:
-        status, conclusion = _conclude_earned(findings, judged, facts)
+        status, conclusion = _conclude_earned(findings, judged, facts, thresholds.frozen_acc_margin_pp)
     else:
         status, conclusion = _conclude(findings, judged)
     alternative = None
@@ -222,10 +222,11 @@ def _conclude(findings: Findings, checks: Sequence[Check]) -> tuple[Status, str]
     return ("incomplete" if missing else "pass"), f"trustworthy{missing}"
 
 
-def _conclude_earned(findings: Findings, checks: Sequence[Check], facts: Facts) -> tuple[Status, str]:
+def _conclude_earned(findings: Findings, checks: Sequence[Check], facts: Facts, needed: float) -> tuple[Status, str]:
     """The same for a policy under which `trustworthy` must be earned.
 
-    What the checkpoint says about D3 stands beside a D3 that was not measured, and changes no status.
+    What the checkpoint says about D3 stands beside a D3 that was not measured, and behind a pass that it contradicts; it
+    changes no status. needed: the margin of D3.
     """
     contradiction, claim, estimated = inconsistent(facts), facts.claim, estimate(facts)
     if findings.failed:
@@ -251,6 +252,9 @@ def _conclude_earned(findings: Findings, checks: Sequence[Check], facts: Facts) 
     warned = [_d_name(check) for check in checks if check.answer == "fail"]
     if claim is not None and claim.other_data:
         warned.append("the stated accuracy is of other data")
+    margin = chosen_margin(facts)
+    if margin is not None and disagreement(facts, margin, needed):
+        warned.append("the depth profile contradicts the null")
     return "pass", "trustworthy" + (f" (warning: {', '.join(warned)})" if warned else "")
 
 

@@ -241,8 +241,9 @@ def _below_layers(facts: Facts) -> list[str]:
             f"{signed(ag.norm_weighted)} · flattened {signed(ag.flattened)} · clamped at B=128 {signed(ag.clamped_128)}"
         )
         lines.append(
-            f"deep mean (layers of 1..L that count) {signed(c.deep_mean)}, without exact layers "
-            f"{signed(c.deep_mean_without_exact)}{over_all_layers(c.deep_mean, c.deep_mean_all_layers)}; "
+            f"deep mean (layers of 1..L that count) {signed(c.deep_mean)}"
+            f"{f', without exact layers {signed(c.deep_mean_without_exact)}' if c.exact_layers else ''}"
+            f"{over_all_layers(c.deep_mean, c.deep_mean_all_layers)}; "
             f"largest share {num(c.top_share, 2)} at layer {c.top_layer if c.top_layer is not None else '–'}"
         )
     s = facts.stability
