@@ -104,9 +104,8 @@ def test_temporal_first_epoch_saving_and_false_stop():
     records = [record(make("paper", DFA, s), 0.4, trajectory=x) for s, x in ((42, lines), (123, late))]
     found = table("temporal", [*records, record(make("paper", BP, 42), 0.6)])
     assert found.values("false_stop") == (True, False, None)
-    assert (
-        "fires in 2 of 3 runs, at a median epoch of 2.5 (dfa(rms) 2 to 3); stopping there saves 38 %"
-        in conclusion(found)
+    assert "fires in 2 of 3 runs, at a median epoch of 2.5 (dfa(rms) 2 to 3); stopping there saves 38 %" in conclusion(
+        found
     )
     drawn = found.plots[0].table
     assert drawn is not None
