@@ -136,7 +136,7 @@ def test_a_few_runs_make_a_page(tiny):
     assert searched[1:4] == [f"{accuracy[lr]:.3f}" for lr in sorted(accuracy)]
     best = max(accuracy, key=lambda lr: accuracy[lr]) / usf.lr
     assert float(searched[4]) == pytest.approx(best)
-    assert ("The runs of the field do not have the best of the three for: usf." in text) == (best != 1)
+    assert ("The field does not use the best of the three for: usf." in text) == (best != 1)
     assert runs[1:] == ["1 of 1", "1 of 1", "0"]
     assert made.figure() is not None
 

@@ -80,7 +80,7 @@ def test_audit_shows_every_number_of_a_group_and_counts_failures():
 
 def test_a_margin_beside_an_unmeasurable_d3_is_explained():
     """BP .40 over a null of .39 does not show depth utility; .61 does."""
-    sentence = "D3 not measurable: there BP itself does not beat its null by the threshold"
+    sentence = "D3 is not measurable where BP itself does not beat its null by the threshold"
     assert sentence in paragraph(table("audit", pool((BP, 0.40, 0.39, {}), (DFA, 0.30, 0.35, {}))).convention)
     assert sentence not in paragraph(table("audit", pool((BP, 0.61, 0.39, {}), (DFA, 0.30, 0.35, {}))).convention)
 
@@ -104,9 +104,8 @@ def test_temporal_first_epoch_saving_and_false_stop():
     records = [record(make("paper", DFA, s), 0.4, trajectory=x) for s, x in ((42, lines), (123, late))]
     found = table("temporal", [*records, record(make("paper", BP, 42), 0.6)])
     assert found.values("false_stop") == (True, False, None)
-    assert (
-        "fires in 2 of 3 runs, at epoch 2.5 in the median (dfa(rms) 2 to 3); stopping there saves 38 %"
-        in conclusion(found)
+    assert "fires in 2 of 3 runs, at a median epoch of 2.5 (dfa(rms) 2 to 3); stopping there saves 38 %" in conclusion(
+        found
     )
     drawn = found.plots[0].table
     assert drawn is not None
@@ -394,7 +393,7 @@ def test_ep_relaxation_says_where_it_stops_being_backpropagation():
     ways = [relaxed(50, 0.995, 0.02), relaxed(20, 0.991, 0.1), relaxed(12, 0.8, 0.3), relaxed(4, 0.1, 0.9)]
     found = table("ep-relaxation", [*ways, bp])
     assert conclusion(found) == (
-        "Γ ≥ 0.99 in 2 of 4 relaxations; all of them within 0.1 of the fixed point; the nearest that is another credit ends at "
+        "Γ ≥ 0.99 in 2 of 4 relaxations; all of them within 0.1 of the fixed point; of the others, the nearest ends at "
         "0.3 (Γ 0.8), the farthest at 0.9 (Γ 0.1)."
     )
     assert found.values("steps") == (4, 12, 20, 50, None)

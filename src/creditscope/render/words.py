@@ -33,10 +33,10 @@ SENTENCES = {
     "audited": "protocol {protocol}; {networks}; final checkpoint; mean ± sample standard deviation over seeds; growth and ‖g_L‖ "
     "smallest to largest, ‖g_L‖ = mean per-sample norm / 128; margins with 95 % interval (paired t over seeds; of one seed "
     "binomial, this network only)",
-    "D3 not measurable": "D3 not measurable: there BP itself does not beat its null by the threshold",
+    "D3 not measurable": "D3 is not measurable where BP itself does not beat its null by the threshold",
     "in some": "{label}: {k} of {n}",
     "partly": "; in some seeds only: {groups:and}",
-    "cells missing": "{cells} of the 4 cells are there; the comparison needs all, with a seed in common",
+    "cells missing": "{cells} of the 4 cells have runs; the comparison needs all four, with a seed in common",
     # the studies
     "audit": "{failed:count} of {groups} methods fail the protocol ({failed:names}{partly}); by accuracy and Γ alone S1 accepts "
     "{accepted:count} of them ({accepted:names})",
@@ -47,13 +47,13 @@ SENTENCES = {
     "fail; +(a) to +(d): S1 and that diagnostic does not fail (scale, reference, stability, depth); full: S1 and none of (a), "
     "(b), (d) fails, so D1 or D2 alone rejects; not decidable: what would decide is inconclusive or not measured",
     "at epochs": "{label} {span:span}",
-    "temporal": "Mode 1 (D1 and D2) fires in {fired} of {runs} runs, at epoch {median:g} in the median ({by_method:comma}); "
+    "temporal": "Mode 1 (D1 and D2) fires in {fired} of {runs} runs, at a median epoch of {median:g} ({by_method:comma}); "
     "stopping there saves {saved:%} of a run's epochs on average, with {wrong} false stops",
     "temporal, none": "Mode 1 (D1 and D2 together) fires in none of {runs} runs; one of the two fires in {one} of them, so early "
     "stopping on Mode 1 would have saved nothing",
     "temporal convention": "checks on the evaluation samples after every epoch; a check fires where the whole interval of its "
-    "fact (t over the evaluation batches) is beyond the threshold; a false stop: Mode 1 not there at the end, or accuracy still "
-    "rises by more than {gain:g} pp",
+    "fact (t over the evaluation batches) is beyond the threshold; a stop is false if Mode 1 is gone at the end, or if accuracy "
+    "still rises by more than {gain:g} pp",
     "early": "Mode 2 (one layer has more than {limit:g} of Γ) appears in {with_mode2} of {runs} runs, and in {before} of them "
     "before Mode 1 or without it{exact}",
     "early, exact": "; in {n} of them the layer is one whose credit is exact by construction (FA: L)",
@@ -67,9 +67,9 @@ SENTENCES = {
     "layers of 1..L that count, without exact ones (of bp all are exact, so all count); ρ: 32 directions, ε = 1e-3, 256 samples, "
     "float64; nudging η = .01; Δ train loss = last minus first epoch",
     "gain under a penalty": "{method} {gain:+1} pp at λ={penalty:g} (n={n}, ‖h_L‖ {before:.2g} → {after:.2g})",
-    "penalty": "largest mean accuracy under a penalty against none (the same n seeds; of the penalties with the most seeds, "
-    "whose differences are not tested): {gains:or=not measured}; the margin (point) lies between 1 and 2 pp in {fragile} of "
-    "{rows} rows",
+    "penalty": "largest gain in mean accuracy by a penalty, over the same n seeds (among the penalties with the most seeds; "
+    "differences between them are not tested): {gains:or=not measured}; the point estimate of the margin lies between 1 and 2 pp "
+    "in {fragile} of {rows} rows",
     "capacity": "λ={penalty:g} changes BP by {bp:+1} pp and {label} by {dfa:+1} pp; the gap between them goes from {before:+1} "
     "to {after:+1} pp (over {seeds:shared})",
     "rank": "{quantity} {value:+2}",
@@ -79,7 +79,8 @@ SENTENCES = {
     "other winner": "while {label} has",
     "chance of order": " With {points} points, a rank correlation of +1 or -1 arises by chance with p = {p:num2}.",
     "freshb": "in {specific:count} of {measured} runs ({specific:names}) the trained matrices lie more than {z:g} standard "
-    "deviations from redrawn ones: there, the alignment is with these matrices, not with any that are drawn alike",
+    "deviations from redrawn ones: there, the network is aligned with its own matrices, not with "
+    "random matrices in general",
     "freshb convention": "deep mean cosine without exact layers, λ = {penalty:g}, the same {samples:either} samples for both; "
     "z = (trained - mean of the redrawn) / their standard deviation; each row one network",
     "failing at": "{name}: {failed:names}",
@@ -96,7 +97,7 @@ SENTENCES = {
     "best rung": "{method} is best with {best} trained blocks{about:in=()}",
     "ladder convention": "{networks:list}; 0 = frozen-blocks null trained by the same rule; mean ± sample standard deviation "
     "over seeds; a gain is over the seeds that both rungs have (in brackets: paired 95 % t-interval); best: the largest mean",
-    "takes away": "; taken away first by block {blocks:list}",
+    "takes away": "; the first block that lowers the readout: {blocks:list}",
     "profile of": "{method}: the readout of h_L is {margin:+1} pp above that of the twin (networks: {networks}){loss}",
     "profile convention": "{networks:list}; closed-form ridge readouts fitted on the training data, accuracy on the test "
     "data; twin: blocks re-initialised, embedding kept; without a profile: {missing} (`runs measure` adds it)",
@@ -135,10 +136,11 @@ SENTENCES = {
     "accuracy)",
     "relaxed": "Γ ≥ {limit:g} in {same} of {pairs} relaxations",
     "relaxed within": "all of them within {distance:num2} of the fixed point",
-    "relaxed elsewhere": "the nearest that is another credit ends at {nearest[0]:num2} (Γ {nearest[1]:num2}), the farthest at "
+    "relaxed elsewhere": "of the others, the nearest ends at {nearest[0]:num2} (Γ {nearest[1]:num2}), the farthest at "
     "{farthest[0]:num2} (Γ {farthest[1]:num2})",
-    "relaxation convention": "plain gradient descent on the states, a step that raises the energy halved; credit read as the "
-    "prediction error; distance: ‖dE/dh‖ where the relaxation ended over that at its start, mean over samples of the last batch",
+    "relaxation convention": "plain gradient descent on the states; a step that raises the energy is halved; credit read as the "
+    "prediction error; distance: ‖dE/dh‖ at the end of the relaxation over that at its start, mean over samples of the last "
+    "batch",
 }
 """By the name of the statement; a name that is not here is its own template."""
 

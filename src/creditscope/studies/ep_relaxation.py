@@ -73,7 +73,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
 
 STUDY = Study(
     "ep-relaxation",
-    "how far must EP relax to be backpropagation?",
+    "how far must EP relax to equal backpropagation?",
     specs,
     axes=(
         Axis("method", "credit rule", lambda s: s.method),
