@@ -95,7 +95,9 @@ def register(rule: R, origin: str | None = None) -> R:
 def _one_source(one: type, other: type) -> bool:
     """Of one module, or of one file that is known as two: by CREDITSCOPE_RULES, and imported by the user as well."""
     files = [getattr(sys.modules.get(kind.__module__), "__file__", None) for kind in (one, other)]
-    return one.__module__ == other.__module__ or (None not in files and len({Path(str(f)).resolve() for f in files}) == 1)
+    return one.__module__ == other.__module__ or (
+        None not in files and len({Path(str(f)).resolve() for f in files}) == 1
+    )
 
 
 def is_rule_name(name: str) -> bool:
