@@ -172,21 +172,23 @@ def plain(value: Any) -> Any:
 
 def read_json(path: Path, what: str) -> Any:
     """JSON of limited size; every fault is one line that names the file."""
+    content = b""
     try:
         size = path.stat().st_size
         if size > MAX_JSON:
-            raise CreditscopeError(f"{path} has {size:,} bytes; a {what} has at most {MAX_JSON:,}")
-        return json.loads(path.read_bytes())
+            raise CreditscopeError(f"{path} has {size:,} bytes; {what} has at most {MAX_JSON:,}")
+        content = path.read_bytes()
+        return json.loads(content)
     except FileNotFoundError:
         raise CreditscopeError(f"{path} is missing; expected {what}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise CreditscopeError(f"cannot read {path}: {error}") from None
     except CreditscopeError:
         raise
     except (ValueError, RecursionError) as error:
-        raise CreditscopeError(
-            f"{path} is not valid JSON ({error}); it may be truncated: train or export it again"
-        ) from None
+        begun = not content.strip() or content.lstrip()[:1] in (b"{", b"[")
+        do = "it may be truncated: train or export it again" if begun else f"it is not {what}: give a JSON file"
+        raise CreditscopeError(f"{path} is not valid JSON ({error}); {do}") from None
 
 
 def check_schema(version: Any, newest: int, where: object, whose: str) -> None:

@@ -183,7 +183,10 @@ def _credit(kit: _Kit) -> None:
         if [t._version for t in given] != versions:
             raise kit.fail("writes into the tensors that it is given; let it work on a copy (clone())")
     if not all(torch.equal(a, b) for a, b in zip(first, second, strict=True)):
-        raise kit.fail("gives different credit when asked again: a measurement would change training")
+        raise kit.fail(
+            "gives different credit when asked again: a measurement would change training; draw in setup(), or let credit() "
+            "seed a new torch.Generator from whole numbers that the rule keeps (numbers = ('seed', 'steps'))"
+        )
 
 
 def _exact(kit: _Kit) -> None:

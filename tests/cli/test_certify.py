@@ -49,6 +49,6 @@ def test_a_bundle_is_certified_and_its_report_shows_it(tmp_path: Path, capsys):
 
 def test_wrong_flags_are_one_line(tmp_path: Path, capsys):
     run = tmp_path / "bp"
-    assert "not a directory" in one_line_error(capsys, "certify", str(run))
+    assert "does not exist" in one_line_error(capsys, "certify", str(run))
     assert "give at least 1" in one_line_error(capsys, "certify", str(run), "--samples", "0")
     assert "no known format" in one_line_error(capsys, "certify", str(run), "--figure", "c.gif")

@@ -39,8 +39,12 @@ def test_new_check_badge_and_build(tmp_path, report, capsys):
 
 def test_new_says_what_is_missing_and_writes_nothing(tmp_path, report, capsys):
     assert main(["claim", "new", str(report), "--out", str(tmp_path / "x"), *NEEDED[:-2]]) == 2
-    assert capsys.readouterr().err == "creditscope: claim new needs --by (who audited (a name or an account))\n"
+    assert capsys.readouterr().err == "creditscope: claim new needs --by (who audited: a name or an account)\n"
     assert not (tmp_path / "x").exists()
+    assert main(["claim", "new", str(report), "--out", str(tmp_path / "x")]) == 2
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert re.findall(r"--\w+", line) == ["--code", "--architecture", "--data", "--by"]
     assert main(["claim", "new", str(report), "--out", str(tmp_path / "x"), *NEEDED, "--accuracy", "40"]) == 2
     assert not (tmp_path / "x").exists()
 

@@ -74,7 +74,10 @@ def test_a_layer_counts_if_its_credit_trains_something(kind, site, train_last):
 def test_where_the_site_is_not_stated_every_layer_counts_and_the_report_says_so():
     rule = Fixed([])
     assert rule.trained_layers(3, "residual") == (0, 1, 2, 3)
-    assert rule.counting_note(3, "residual") == "the credit_site of rule 'fixed' is not stated: every layer counts"
+    assert (
+        rule.counting_note(3, "residual")
+        == "where a block takes its credit (credit_site) is not stated: every layer counts"
+    )
     rule.credit_site, rule.first_trained = "input", 2
     assert rule.counting_note(3, "residual") == "a_1, a_3 train nothing and do not count"
     rule.credit_site, rule.first_trained = "output", 0

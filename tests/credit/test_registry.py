@@ -1,5 +1,6 @@
 """Users' own rules: decorated functions, subclasses, entry points, files; and what is refused."""
 
+import importlib
 import importlib.metadata
 import json
 import os
@@ -256,3 +257,21 @@ def test_two_files_of_one_name_are_two_files(tmp_path, monkeypatch):
     monkeypatch.setenv(registry.VARIABLE, os.pathsep.join(map(str, files)))
     with pytest.raises(CreditscopeError, match=r"b.mine.py: credit rule 'twice' exists already \(mine.py\)"):
         registry.all_rules()
+
+
+@pytest.mark.parametrize("first", ["imported", "named"])
+def test_a_file_that_is_named_and_imported_is_one_rule(first, tmp_path, monkeypatch):
+    file = tmp_path / "my_rules_twice_known.py"
+    file.write_text(TWICE.rsplit("@", 1)[0])
+    monkeypatch.setenv(registry.VARIABLE, str(file))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, file.stem, raising=False)
+    if first == "named":
+        assert registry.knows("twice")
+    own = importlib.import_module(file.stem).mine
+    assert registry.rule_class("twice").__qualname__ == own.__qualname__
+    with pytest.raises(CreditscopeError, match="exists already"):  # another rule of the name is another rule
+
+        @credit_rule("twice")
+        def mine(hiddens, logits, y):
+            return hiddens

@@ -73,7 +73,7 @@ def test_the_readme_is_about_a_hundred_lines_and_its_tables_are_narrow():
 
 def test_the_surprising_fact_is_that_of_the_runs_it_names():
     """Γ, accuracy and baseline of Credit Bridge: the mean over the three runs of its spec, from the files."""
-    shown, null = groups(r"runs show (\w+) --store.*?baseline is `(\w+)`", README)
+    shown, null = groups(r"runs show (\w+) --store.*?random blocks: `(\w+)`", README)
 
     def same(prefix):
         spec = records(prefix)["spec"]

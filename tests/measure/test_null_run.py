@@ -65,6 +65,10 @@ def test_it_is_told_in_one_line():
         "null over 3 seeds: accuracy 0.31; trained blocks are better by 6 pp [-0.572, 12.6] (needed 2): not decided, 2 more "
         "seeds of this spread would"
     )
+    for change, side in ((0.1, "above"), (-0.1, "below")):
+        trained = [NULLS[seed] + change for seed in SEEDS]
+        line = str(run_null(train, model(), SEEDS, trained=trained))
+        assert line.endswith(f"(needed 2): decided, the margin is {side} what is needed")
     assert str(run_null(train, model(), SEEDS, metric="F1")) == "null over 3 seeds: F1 0.31"
 
 
@@ -119,6 +123,17 @@ def moving(null: nn.Module, seed: int) -> float:
         ({"train_fn": lambda *_: 35.0}, r"train_fn must be in \[0, 1\], got 35: is it in percent"),
         ({"train_fn": lambda *_: math.nan, "metric": "loss"}, "train_fn gives nan"),
         ({"train_fn": lambda *_: None, "metric": "loss"}, "train_fn gives None"),
+        (
+            {"train_fn": lambda *_: None},
+            r"train_fn gives None; a number is expected \(accuracy\): return it at the end$",
+        ),
+        ({"train_fn": lambda *_: (0.4, 0.5)}, r"train_fn gives \(0.4, 0.5\); a number is expected \(accuracy\)$"),
+        ({"train_fn": lambda *_: torch.zeros(2)}, r"train_fn gives tensor\(\[0., 0.\]\); a number is expected"),
+        ({"train_fn": nn.ReLU(), "model": moving}, r"train_fn is a network \(ReLU\).*the function first$"),
+        ({"train_fn": 0.5}, "train_fn is a float; give a function"),
+        ({"model": moving}, "model is a function; give a torch.nn.Module"),
+        ({"train_fn": lambda net: 0.5}, r"train_fn takes \(net\) and is called as train_fn\(model, seed\): too many"),
+        ({"train_fn": lambda net, seed, data: 0.5}, r"takes \(net, seed, data\).*missing a required argument: 'data'"),
         ({"seeds": []}, "give at least one whole number"),
         ({"seeds": [1, 1]}, "each once"),
         ({"trained": [0.5]}, "trained has 1 numbers for 2 seeds"),
@@ -129,3 +144,11 @@ def moving(null: nn.Module, seed: int) -> float:
 def test_what_makes_no_sense_is_one_line(change, words):
     with pytest.raises(CreditscopeError, match=words):
         run_null(**({"train_fn": lambda *_: 0.5, "model": model(), "seeds": [1, 2]} | change))
+
+
+def test_what_the_users_own_function_raises_is_theirs():
+    def broken(null: nn.Module, seed: int) -> float:
+        return float(null.nothing)  # type: ignore[arg-type]
+
+    with pytest.raises(AttributeError, match="nothing"):
+        run_null(broken, model(), [1])

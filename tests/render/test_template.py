@@ -122,6 +122,9 @@ def test_a_bundle_brings_all_its_seeds_and_nothing_else(store, capsys):
     assert all(b.spec.hash in text for b in dfa_runs(store))
 
 
+OWN = {"PF07": "credit=", "PF08": "in one pass", "PF09": "run_null", "PF15": "headline_acc="}
+
+
 def test_a_report_alone_says_what_the_author_has_to_add(store, tmp_path, capsys):
     report = make_report(make_facts(cosines=(0.4, 0.1, 0.1, 0.1, 0.1)), headline_acc=[0.5], method_name="mine")
     report.to_json(tmp_path / "mine.json")
@@ -132,6 +135,10 @@ def test_a_report_alone_says_what_the_author_has_to_add(store, tmp_path, capsys)
     states = {q["id"]: q["state"] for q in made["questions"]}
     assert states["PF07"] == states["PF15"] == "author"
     assert states["PF03"] == states["PF13"] == "answered"
+    told = {q["id"]: q["answer"] for q in made["questions"]}
+    assert not any("bundle" in answer for answer in told.values())  # a network of one's own has none
+    assert all(word in told[pf] for pf, word in OWN.items())
+    assert "for a CreditRule, level full measures it; a callable's feedback is not known here" in told["PF04"]
     main(["report", str(store), "--json", str(tmp_path / "all.json")])
     capsys.readouterr()
     assert "### dfa(rms)" in out(capsys, "template", tmp_path / "all.json")

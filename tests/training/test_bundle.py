@@ -212,7 +212,7 @@ def test_a_spec_file_in_another_encoding_is_one_line(bundle):
 
 
 def test_paths_that_are_no_bundle_are_one_line(tmp_path, trained):
-    assert "not a directory" in refusal(lambda: load_bundle(tmp_path / "nothing"))
+    assert "does not exist" in refusal(lambda: load_bundle(tmp_path / "nothing"))
     assert "not a directory" in refusal(lambda: load_bundle(trained / "spec.json"))
     assert "spec.json is missing" in refusal(lambda: load_bundle(tmp_path))
 

@@ -409,6 +409,8 @@ def table(heading: str, rows: Mapping[str, Pairs]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+LARGE = 8.0
+"""From here on a margin is called large, in pp."""
 FAR = ((0.0, 1.0), (1.0, 2.0), (2.0, 4.0), (4.0, 8.0), (8.0, math.inf))
 
 
@@ -422,6 +424,15 @@ def page(points: list[Point]) -> str:
         for value in sorted({p[key] for p in points}):
             groups[str(value)] = pairs([p for p in points if p[key] == value], main)
     rules = {m: pairs([p for p in points if p["method"] == m], main) for m in sorted({p["method"] for p in points})}
+    norms = {
+        f"fa and dfa ({n})": pairs([p for p in points if p["label"].startswith((f"fa({n}", f"dfa({n}"))], main)
+        for n in ("rms", "none")
+    }
+    large, negative = f"margin of {LARGE:g} pp and more", f"margin below {-THRESHOLD:g} pp"
+    margins = {
+        large: [(e, m) for e, m in groups["all"] if m >= LARGE],
+        negative: [(e, m) for e, m in groups["all"] if m < -THRESHOLD],
+    }
     near = {
         f"{low:g} to {high:g} pp from 2 pp" if high < math.inf else f"{low:g} pp and more": [
             (e, m) for e, m in groups["all"] if low <= abs(e - THRESHOLD) < high
@@ -431,7 +442,7 @@ def page(points: list[Point]) -> str:
     return "\n\n".join(
         [
             table(f"estimate ({len(all_of)} networks that have all)", {n: pairs(all_of, n) for n in names}),
-            table(f"{main}, by", {**groups, **rules}),
+            table(f"{main}, by", {**groups, **rules, **norms, **margins}),
             table("estimate lies", near),
         ]
     )

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 FROM_A_REPORT = (1, 2, 3, 4, 5, 6, 10, 11, 12, 13, 14)
 """Pitfalls that a report alone can answer; the others need the files of a bundle and what lies beside it."""
+OWN_NETWORK = {
+    7: "this file does not hold the feedback; say that the trained feedback was saved, and that credit= of diagnose used it",
+    8: "diagnose takes credit and reference in one pass; for arrays of your own, say that both are of the same samples",
+    9: "this file does not hold the recipe of the null; train it by run_null, give it to diagnose as "
+    "frozen_baseline_acc={'matched': ...}, and state the recipe",
+    15: "this file does not name the seeds; give diagnose one accuracy per seed (headline_acc=[...]), and state all seeds run",
+}
+"""What the author can do about the others where there is no bundle: creditscope did not train the network."""
 
 
 @dataclass
@@ -99,7 +107,9 @@ def _from_report(name: str, report: DiagnosticReport) -> Audited:
     spec = make_spec({"method": "dfa", "credit_norm": "none"})
     evidence = Evidence(path=Path(name), spec=spec, report=report, credit=None)
     found: list[Answer] = [
-        p.audit(evidence) if p.number in FROM_A_REPORT else unknown("a report alone does not say; give the bundle")
+        p.audit(evidence)
+        if p.number in FROM_A_REPORT
+        else unknown("a report alone does not say; give the bundle" if report.run else OWN_NETWORK[p.number])
         for p in PITFALLS
     ]
     run = report.run[:10] or clip(name, 40)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
     from creditscope.protocol.report import DiagnosticReport
 
 NOT_HELD = 3
+MUST = {
+    "code": "name of the code that trained the network",
+    "method": "name of the method",
+    "architecture": "what the network is",
+    "data": "data set",
+    "by": "who audited: a name or an account",
+}
+"""What `claim new` cannot do without, in the order in which a terminal asks for it."""
 
 
 @dataclass
@@ -81,13 +90,13 @@ class New:
         from creditscope.board.make import evaluation, slug, write_entry
 
         report, known = _of_source(self.source, self.certify, self.data_dir)
-        code = self._asked("code", known.get("code"), "name of the code that trained the network")
+        asked = self._asked({"method": report.method_name, **known})
         fields: dict[str, Any] = {
-            "method": self._asked("method", report.method_name, "name of the method"),
-            "architecture": self._asked("architecture", known.get("architecture"), "what the network is"),
-            "data": self._asked("data", known.get("data"), "data set"),
+            "method": asked["method"],
+            "architecture": asked["architecture"],
+            "data": asked["data"],
             "code": {
-                "name": code,
+                "name": asked["code"],
                 "version": self.code_version or known.get("version", ""),
                 "url": self.code_url,
                 "licence": self.licence or known.get("licence", ""),
@@ -105,7 +114,7 @@ class New:
             fields["paper"] = {"title": self.paper, "url": self.paper_url, "year": self.year}
         stated, files = evaluation(
             [report],
-            by=self._asked("by", None, "who audited (a name or an account)"),
+            by=asked["by"],
             seeds=self.seeds or known.get("seeds") or range(max(1, len(report.headline_acc))),
             nulls={self.null_kind: self.null} if self.null else None,
             device=self.device,
@@ -122,20 +131,16 @@ class New:
             return self.accuracy
         return sum(report.headline_acc) / len(report.headline_acc)
 
-    def _asked(self, name: str, known: str | None, what: str) -> str:
-        """The option; else what is known; else the answer of the user, where there is one."""
-        if given := getattr(self, name):
-            return str(given)
-        if known:
-            return known
+    def _asked(self, known: dict[str, Any]) -> dict[str, str]:
+        """Of each field that must be there the option; else what is known; else the answer of the user, where there is one."""
+        found = {name: str(getattr(self, name) or known.get(name) or "") for name in MUST}
         if sys.stdin.isatty() and sys.stdout.isatty():
-            try:
-                answer = input(f"{what}: ").strip()
-            except EOFError:
-                answer = ""
-            if answer:
-                return answer
-        raise CreditscopeError(f"claim new needs --{name} ({what})")
+            for name in (name for name in MUST if not found[name]):
+                with suppress(EOFError):
+                    found[name] = input(f"{MUST[name]}: ").strip()
+        if missing := [f"--{name} ({MUST[name]})" for name in MUST if not found[name]]:
+            raise CreditscopeError(f"claim new needs {', '.join(missing)}")
+        return found
 
 
 @dataclass

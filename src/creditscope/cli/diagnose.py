@@ -59,6 +59,10 @@ class Diagnose:
         if self.bundle.is_file() and self.bundle.suffix == ".json":
             report = self.of_report()
         else:
+            if not self.bundle.exists() and self.bundle.suffix not in SUFFIXES:
+                raise CreditscopeError(
+                    f"{self.bundle} does not exist; give the directory of a bundle, a record or a report (.json)"
+                )
             recorded = self.bundle.is_file() or (self.bundle.suffix in SUFFIXES and not self.bundle.exists())
             report = self.of_record() if recorded else self.of_bundle()
         if self.json:

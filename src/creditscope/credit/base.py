@@ -217,7 +217,7 @@ class CreditRule(ABC):
     def counting_note(self, depth: int, kind: str) -> str:
         """Why these layers count, where it does not go without saying."""
         if self.objective == "local" and self.credit_site is None:
-            return f"the credit_site of rule {self.name or type(self).__name__!r} is not stated: every layer counts"
+            return "where a block takes its credit (credit_site) is not stated: every layer counts"
         return idle_note(depth, self.trained_layers(depth, kind))
 
     def state(self) -> dict[str, Tensor]:

@@ -78,7 +78,7 @@ def register(rule: R, origin: str | None = None) -> R:
     if not is_rule_name(name):
         raise CreditscopeError(f"a credit rule needs a name of letters, digits, - and _; {rule.__name__} has {name!r}")
     known = _built_in(name) if name in BUILT_IN else _rules.get(name)
-    again = known is not None and (known.__module__, known.__qualname__) == (rule.__module__, rule.__qualname__)
+    again = known is not None and known.__qualname__ == rule.__qualname__ and _one_source(known, rule)
     twice = not again or name in (_of_this_file or ())  # the same definition may run again: a cell of a notebook
     if known is not None and known is not rule and twice:
         raise CreditscopeError(f"credit rule {name!r} exists already ({_origin[name]}); choose another name")
@@ -90,6 +90,14 @@ def register(rule: R, origin: str | None = None) -> R:
         _rules[name] = rule
         _origin[name] = origin or rule.__module__
     return rule
+
+
+def _one_source(one: type, other: type) -> bool:
+    """Of one module, or of one file that is known as two: by CREDITSCOPE_RULES, and imported by the user as well."""
+    files = [getattr(sys.modules.get(kind.__module__), "__file__", None) for kind in (one, other)]
+    return one.__module__ == other.__module__ or (
+        None not in files and len({Path(str(f)).resolve() for f in files}) == 1
+    )
 
 
 def is_rule_name(name: str) -> bool:

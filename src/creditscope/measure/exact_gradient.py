@@ -54,7 +54,10 @@ def exact_gradient(
             continue
         wrong = _wrong(loss_anew, parameters, part_of, found)
         if not wrong:
-            how = "the model's own backward pass is not the gradient of its loss; hooks and custom backward passes left out"
+            how = (
+                "the model's own backward pass is not the gradient of its loss: "
+                "the exact gradient was taken without its hooks and custom backward passes"
+            )
             return functools.partial(gradient, plain), how if plain else ""
         errors.append(wrong)
     return None, f"the gradient of the loss is not known: {errors[-1]}"

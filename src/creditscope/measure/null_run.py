@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import math
 import numbers
@@ -59,8 +60,10 @@ class NullRun(Fact):
         told += f" [{self.low:.3g}, {self.high:.3g}] (needed {self.needed:g})"
         if self.more_seeds is None:
             return f"{told}: not decided, the margin lies at the bound"
-        more = f"not decided, {self.more_seeds} more seeds of this spread would"
-        return f"{told}: {more if self.more_seeds else 'decided'}"
+        if self.more_seeds:
+            return f"{told}: not decided, {self.more_seeds} more seeds of this spread would"
+        side = "above" if self.low > (self.needed or 0.0) else "below"
+        return f"{told}: decided, the margin is {side} what is needed"
 
 
 def run_null(
@@ -91,6 +94,7 @@ def run_null(
     path: a JSON file in which finished seeds are kept; the same call then resumes. A file of another model, of other
         blocks or of another metric is refused; another recipe of train_fn cannot be seen, and needs a file of its own.
     """
+    _check_given(train_fn, model)
     seeds = _checked_seeds(seeds)
     if metric == ACCURACY and lower_is_better:
         raise CreditscopeError("lower_is_better is given for accuracy; name the metric, e.g. metric='loss'")
@@ -155,6 +159,28 @@ def _compared(
     )
 
 
+def _check_given(train_fn: Any, model: Any) -> None:
+    """Refuse what cannot be called as train_fn(model, seed), before anything is trained."""
+    if isinstance(train_fn, nn.Module):
+        raise CreditscopeError(
+            f"train_fn is a network ({type(train_fn).__name__}); give run_null(train_fn, model, seeds): the function first"
+        )
+    if not callable(train_fn):
+        raise CreditscopeError(f"train_fn is a {type(train_fn).__name__}; give a function (model, seed) -> {ACCURACY}")
+    if not isinstance(model, nn.Module):
+        raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+    try:
+        signature = inspect.signature(train_fn)
+    except (TypeError, ValueError):  # some callables of C state none
+        return
+    try:
+        signature.bind(model, 0)
+    except TypeError as error:
+        raise CreditscopeError(
+            f"train_fn takes {signature} and is called as train_fn(model, seed): {error}; give it these two parameters"
+        ) from None
+
+
 def _checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
     found = tuple(seeds)
     if not found or any(type(seed) is not int or seed < 0 for seed in found) or len(set(found)) < len(found):
@@ -163,10 +189,12 @@ def _checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
 
 
 def _value(value: Any, metric: str, name: str) -> float:
+    one = hasattr(value, "item") and math.prod(getattr(value, "shape", ())) == 1
+    if not isinstance(value, numbers.Real) and not one:
+        end = ": return it at the end" if value is None else ""
+        raise CreditscopeError(f"{name} gives {' '.join(repr(value).split())}; a number is expected ({metric}){end}")
     if metric == ACCURACY:
-        return accuracies(float(value) if hasattr(value, "item") else value, name)[0]
-    if not isinstance(value, numbers.Real) and not hasattr(value, "item"):
-        raise CreditscopeError(f"{name} gives {value!r}; a number is expected ({metric})")
+        return accuracies(float(value) if one else value, name)[0]
     number = float(value)
     if not math.isfinite(number):
         raise CreditscopeError(f"{name} gives {number}; a finite number is expected ({metric})")

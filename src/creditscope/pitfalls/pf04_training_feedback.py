@@ -52,8 +52,12 @@ def audit(evidence: Evidence) -> Answer:
         return clear("not applicable: every deep layer is exact by construction, there is no feedback to redraw")
     if fact is not None and fact.reason.startswith("not applicable"):
         return clear(fact.reason) if evidence.credit is not None else unknown(NOT_OURS)
+    if fact is None and facts.alignment is None:
+        return unknown("no credit was measured: there is no Γ to compare")
     if fact is None:
-        return unknown("the report has no fresh-B null; measure it with level full")
+        own = evidence.report is not None and not evidence.report.run
+        level = f"for a CreditRule, level full measures it; {NOT_OURS}" if own else "measure it with level full"
+        return unknown(f"the report has no fresh-B null; {level}")
     if fact.trained is None or fact.mean is None or fact.z is None:
         return unknown(f"the fresh-B null has no number: {fact.reason}")
     return clear(

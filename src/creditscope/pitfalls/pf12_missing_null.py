@@ -39,4 +39,4 @@ def audit(evidence: Evidence) -> Answer:
     beside = sorted({wanted[n.spec.hash] for n in evidence.neighbours if n.spec.hash in wanted}, reverse=True)
     if beside:
         return clear(f"the frozen-blocks null is beside it ({', '.join(beside)})")
-    return found("no frozen-blocks null of this run is in the report or beside the bundle: D3 is not measured")
+    return found("no frozen-blocks null of this run is in the report or beside it: D3 is not measured")

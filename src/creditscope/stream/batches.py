@@ -150,11 +150,23 @@ def as_batches(
         )
     same_labels(found)
     _fit_dtype(model, found)
-    asks = not own_loss and _asks(model, found, shift_labels)
-    shape = None if asks else require_logits(model, *_first(found))
+    try:
+        asks = not own_loss and _asks(model, found, shift_labels)
+        shape = None if asks else require_logits(model, *_first(found))
+    except CreditscopeError as error:
+        if _look_swapped(*found[0]):
+            raise CreditscopeError(f"{error}; are x and y swapped? Give (inputs, labels)") from error
+        raise
     if not own_loss:
         _shift_labels(model, found, shift_labels, shape)
     return found
+
+
+def _look_swapped(inputs: Any, y: Tensor) -> bool:
+    """One whole number per sample as input, and labels that are fractions: more likely (labels, inputs)."""
+    given = tensors_of(inputs)
+    whole = len(given) == 1 and given[0].dim() == 1 and not given[0].is_floating_point()
+    return whole and y.is_floating_point()
 
 
 def _first(batches: Batches) -> tuple[Any, int]:

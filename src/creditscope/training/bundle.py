@@ -161,7 +161,7 @@ def load_bundle(path: str | Path, verify: bool = True) -> Bundle:
     """Open a bundle and check that every part is there and unaltered."""
     path = Path(path)
     if not path.is_dir():
-        raise CreditscopeError(f"{path} is not a directory; give the directory of a bundle (it holds {SPEC})")
+        raise CreditscopeError(f"{path} {_no_directory(path)}; give the directory of a bundle (it holds {SPEC})")
     content = _read_spec_file(path)
     check_schema(content.get("schema_version"), SCHEMA_VERSION, path / SPEC, f"{path / SPEC} has")
     spec = recorded_spec(content["spec"])
@@ -226,10 +226,14 @@ def find_bundles(paths: Iterable[str | Path], on_error: Callable[[str], None] | 
     return list(found.values())
 
 
+def _no_directory(path: Path) -> str:
+    return "is not a directory" if path.exists() else "does not exist"
+
+
 def bundles_at(path: Path) -> list[Path]:
     """The bundle at `path`, or the bundles directly inside it; none is an error."""
     if not path.is_dir():
-        raise CreditscopeError(f"{path} is not a directory; give bundles or directories that hold bundles")
+        raise CreditscopeError(f"{path} {_no_directory(path)}; give bundles or directories that hold bundles")
     if is_bundle(path):
         return [path]
     inside = sorted(p for p in path.iterdir() if not p.name.startswith(".") and is_bundle(p))

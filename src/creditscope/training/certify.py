@@ -283,7 +283,8 @@ def _few(
     if 0 < tight < len(y):
         taken = map_samples(inputs, len(y), lambda t: t[:tight])
         if _tightest(model, taken, y[:tight], named) is None:
-            notes.append(f"on the first {tight} of {len(y)} samples: more leave no null space to some weight")
+            first = "the first" if tight == 1 else f"the first {tight}"
+            notes.append(f"tested on {first} of {len(y)} samples: with more, some weight has no null space")
             return taken, y[:tight]
     if isinstance(inputs, Tensor) and inputs.is_floating_point() and inputs.dim() == 4:
         for n, pixels in LOW_RANK:
