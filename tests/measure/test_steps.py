@@ -124,8 +124,7 @@ def test_a_large_network_is_proved_by_the_runs_of_the_measurement(large, n):
     proof = told(model, n)
     few, pair = min(n, 3), (DEPTH + 2).bit_length()
     watched = few if n > 3 else 0  # else the watched run is that of the measurement
-    plain = 2 * few if n > 3 else few
-    assert sum(rows) == plain + watched + n + few + (few - 1) * pair
+    assert sum(rows) == few + watched + n + few + (few - 1) * pair
     assert (proof.n_samples, proof.independent, proof.beside) == (few, True, ())
     assert max(proof.logits, *proof.swap) <= 1e-5
     assert max(proof.gradient) < 1e-3

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Proof
 from creditscope.measure.steps import TINY, Slope, direction, norms, rows, scaled, slope_errors, step_errors
-from creditscope.stream.batches import SAMPLES, Arguments, call_model, few_run, logits_of, map_samples
+from creditscope.stream.batches import SAMPLES, Arguments, call_model, few_run, logits_of, map_samples, run
 from creditscope.stream.blocks import Path, spelled, tensors_in
 from creditscope.stream.eager import eagerly
 from creditscope.stream.hooks import HookedStream
@@ -65,13 +65,18 @@ def own_states(
     with torch.no_grad():
         own = logits_of(call_model(stream.model, example)) if own is None else own
         states, logits = seen or _states(stream, example)
-    error = difference(logits, own)
+    return own, states, _same_logits(logits, own)
+
+
+def _same_logits(seen: Tensor, own: Tensor) -> float:
+    """Their relative difference; refused beyond rounding."""
+    error = difference(seen, own)
     if error > _rounding(own):
         raise CreditscopeError(
             f"the logits seen through the stream are not the model's own (relative difference {error:.2g}); a model must give "
             "the same logits twice: switch off what is random in eval mode"
         )
-    return own, states, error
+    return error
 
 
 class Seen:
@@ -98,11 +103,9 @@ class Seen:
     def add_gradient(self, layer: int, g: Tensor) -> None:
         self.grads[layer] = self._few(g)
 
-    def add_logits(self, logits: Tensor) -> None:
-        self.logits = logits[: self.n].clone()
-
-    def settle(self, stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> None:
-        """Prove what was seen, and forget it: no later batch is measured beside it."""
+    def settle(self, stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, logits: Tensor) -> None:
+        """Prove what was seen, and forget it: no later batch is measured beside it. logits: of the first samples."""
+        self.logits = logits
         self.proof = _seen_right(stream, inputs, y, loss_fn, self)
         self.states, self.grads = [], {}
         del self.logits
@@ -177,15 +180,22 @@ def _error_alone(stream: Stream, example: Any, k: int, seen: Seen) -> float:
     return difference(alone, seen.logits[k : k + 1])
 
 
-def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
-    """Call inside `untouched(stream.model)`, with a batch of the measurement."""
+def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, measured: Tensor) -> Proof:
+    """Call inside `untouched(stream.model)`, with a batch of the measurement and the logits of its first samples there.
+
+    Where a few samples get other logits by themselves, the whole batch is the example.
+    """
     example, n, output = few_run(stream.model, inputs, len(y))
+    logits = logits_of(output).clone()  # some models give the same memory back every time
+    if n < len(y) and difference(logits, measured) > max(_rounding(logits), ROUNDING.get(_dtype(stream), 0.0)):
+        example, n, logits = inputs, len(y), logits_of(run(stream.model, inputs)).clone()
+        _same_logits(measured, logits[: len(measured)])
     whole = n == len(y) > SAMPLES  # the model takes batches of one size only
     reference = _reference(stream, example, y[:n], loss_fn) if _in_own_dtype(stream) else None
     seen = reference and (reference[0], reference[3])
     if seen is None and isinstance(stream, InterfaceStream) and not whole:
         seen = stream.seen
-    own, states, error = own_states(stream, example, seen, logits_of(output))
+    own, states, error = own_states(stream, example, seen, logits)
     finite = all(bool(t.isfinite().all()) for t in (own, *states))
     at_once = max(n, min(AT_ONCE, len(y)))  # no run is larger than a batch of the measurement
     swaps: list[float | None] = [None] * len(states)
@@ -529,7 +539,13 @@ def _runs(stream: Stream, states: list[tuple[int, Tensor]], example: Any, at_onc
     with torch.no_grad():
         for k in range(0, len(states), size):
             part = states[k : k + size]
-            found += stream.variants(part, example).chunk(len(part))
+            try:
+                found += stream.variants(part, example).chunk(len(part))
+            except CreditscopeError:
+                raise
+            except Exception:  # it is the user's code: it may take batches of some sizes only
+                recover(stream.model)
+                found += [stream.variants([one], example) for one in part]
     return found
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from creditscope.stream.batches import map_samples
 from creditscope.stream.hooks import HookedStream
 from creditscope.stream.interface import ROUNDING, Stream, difference
+from creditscope.stream.ranks import recover
 
 SAME = 0.1
 """Of the rounding of a dtype: a step from the same state gives the same state."""
@@ -50,14 +51,29 @@ def step_errors(
     if not isinstance(stream, HookedStream) or not stream.apart:
         return None
     most = SAME * ROUNDING.get(own.dtype, ROUNDING[torch.float32])
-    found = [_errors_of_pair(stream, example, n, k, states, own, None if k else slope) for k in range(n - 1)]
-    errors = [max(each) for each in zip(*found, strict=True)]
+    errors = [0.0] * (stream.depth + 2)
+    for k in range(n - 1):
+        found = _errors_of_pair(stream, example, n, k, states, own, None if k else slope)
+        if found is None:
+            return None
+        errors = [max(each) for each in zip(errors, found, strict=True)]
     return errors[1:] if max(errors) <= most else None
+
+
+def _steps(
+    stream: HookedStream, entering: Sequence[Tensor], onward: Sequence[Tensor], inputs: Any
+) -> tuple[list[Tensor], Tensor] | None:
+    """None: the model does not run so (it may take batches of some sizes only)."""
+    try:
+        return stream.steps(entering, onward, inputs)
+    except Exception:  # it is the user's code: anything may come, and the proof layer by layer tells it
+        recover(stream.model)
+        return None
 
 
 def _errors_of_pair(
     stream: HookedStream, example: Any, n: int, k: int, states: list[Tensor], own: Tensor, slope: Slope | None
-) -> list[float]:
+) -> list[float] | None:
     """Of h_0 as the model makes it, then of each step l = 0..L, for sample k in runs of the last one."""
     of_other = codes(stream.depth + 1)
     dim, size = stream.batch_dim, len(of_other)
@@ -72,7 +88,10 @@ def _errors_of_pair(
     if slope is not None:
         for row, h, ahead in zip(moved, entering, slope.ahead(), strict=True):
             h.narrow(dim, row, 1).copy_(ahead)
-    given, logits = stream.steps(entering, onward, run)
+    ran = _steps(stream, entering, onward, run)
+    if ran is None:
+        return None
+    given, logits = ran
     wanted = [chosen(of_other[:, layer], h, dim) for layer, h in enumerate(states[1:])]
     ends = {row: k if bool(one) else n - 1 for row, one in enumerate(of_other[:, -1])}
     if slope is not None:
@@ -146,7 +165,10 @@ def slope_errors(slope: Slope, example: Any, n: int) -> list[float] | None:
     stream, dim, k = slope.stream, slope.stream.batch_dim, slope.sample
     entering = [torch.cat(pair, dim) for pair in zip(slope.ahead(), slope.ahead(-1), strict=True)]
     twice = map_samples(example, n, lambda t: t[k : k + 1].repeat_interleave(2, 0))
-    given, logits = stream.steps(entering, [t.repeat_interleave(2, dim) for t in slope.states], twice)
+    ran = _steps(stream, entering, [t.repeat_interleave(2, dim) for t in slope.states], twice)
+    if ran is None:
+        return None
+    given, logits = ran
     for t in given[1:]:
         slope.add(t.narrow(dim, 0, 1), t.narrow(dim, 1, 1), 2)
     slope.add(logits[:1], logits[1:], 2)
