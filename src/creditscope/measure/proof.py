@@ -41,6 +41,8 @@ Steps = tuple[tuple[str, float], ...]
 GRADIENT = 1e-3
 """Largest relative error of <g_l, v> against the finite difference on a float64 copy."""
 GRADIENT_FLOAT32 = 5e-2
+MISSING = 5e-2
+"""Error of one step, at every length and in every sample, beyond which g_l misses a part of the gradient through it."""
 IN_PASSING = {
     torch.float32: (1e-3, STEPS_FLOAT32[0][1], GRADIENT_FLOAT32 / 10),
     torch.float64: (1e-6, STEPS[0][1], GRADIENT / 10),
@@ -465,19 +467,25 @@ class GradientCheck:
                 )
         grads = [g for g in found if g is not None]
         if self.apart and isinstance(stream, HookedStream):
-            quick = slope_errors(
-                Slope(stream, 0, self.y, self.loss_fn, states, grads, steps[0][1]), example, len(self.y)
-            )
-            if quick is not None and _within(quick, tolerance / 10):
-                return [*quick]
+            wrong: set[int] | None = None
+            lengths = [length for scale, length in steps if scale == "state"]
+            for k, step in enumerate([*lengths, lengths[0] / 100]):  # a kink is met by one sample, at some lengths
+                slope = Slope(stream, k % len(self.y), self.y, self.loss_fn, states, grads, step)
+                quick = slope_errors(slope, example, len(self.y))
+                if quick is None:
+                    wrong = None
+                    break
+                if _within(quick, tolerance / 10):
+                    return [*quick]
+                wrong = slope.wrong(MISSING) if wrong is None else wrong & slope.wrong(MISSING)
+                if not wrong:
+                    break
+            if wrong and quick is not None:
+                raise _no_gradient(stream, max(wrong), quick[max(wrong)])
         best = self.compared(stream, example, states, grads, losses, logits, steps, tolerance)
         for layer, error in enumerate(best):
             if error is not None and error > tolerance:
-                raise CreditscopeError(
-                    f"g_{layer} is not the gradient of the loss ({_where(stream, layer)}): it differs from a finite "
-                    f"difference by a relative {error:.2g}. A layer or a hook has a backward pass of its own; diagnose an "
-                    "ordinary network of the same weights (credit_from_grads makes the method's backward pass the credit)"
-                )
+                raise _no_gradient(stream, layer, error)
         return best
 
     def compared(
@@ -547,6 +555,14 @@ def _runs(stream: Stream, states: list[tuple[int, Tensor]], example: Any, at_onc
                 recover(stream.model)
                 found += [stream.variants([one], example) for one in part]
     return found
+
+
+def _no_gradient(stream: Stream, layer: int, error: float) -> CreditscopeError:
+    return CreditscopeError(
+        f"g_{layer} is not the gradient of the loss ({_where(stream, layer)}): it differs from a finite "
+        f"difference by a relative {error:.2g}. A layer or a hook has a backward pass of its own; diagnose an "
+        "ordinary network of the same weights (credit_from_grads makes the method's backward pass the credit)"
+    )
 
 
 def _where(stream: Stream, layer: int) -> str:

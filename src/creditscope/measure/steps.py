@@ -21,6 +21,11 @@ SAME = 0.1
 """Of the rounding of a dtype: a step from the same state gives the same state."""
 TINY = 1e-305
 """What a norm is at the least where it is divided by."""
+ALONG = 3.0
+"""Of the direction of one step: the part along g, in deviations of what a drawn one has along g. What is missing in g, in a
+direction of its own, is then seen in states of any width."""
+ROUNDED = 100
+"""A change below so many rounding steps is not measurable."""
 SEED = 20261117
 
 
@@ -126,9 +131,11 @@ class Slope:
         self.stream, self.loss_fn, self.sample, self.label = stream, loss_fn, sample, y[sample : sample + 1]
         self.states = [t.narrow(dim, sample, 1) for t in states]
         self.grads = [t.narrow(dim, sample, 1) for t in grads]
-        self.directions = [direction(stream, g, rng) for g in self.grads]
+        self.directions = [direction(stream, g, rng, ALONG / g.numel() ** 0.5) for g in self.grads]
         self.lengths = [step * norms(stream, h) for h in self.states]
         self.changes: list[float] = []
+        self.resolutions: list[float] = []
+        """What rounding may make of a change."""
 
     def ahead(self, sign: int = 1) -> Iterator[Tensor]:
         """h_l one length along v, l = 0..L."""
@@ -140,11 +147,13 @@ class Slope:
         layer = len(self.changes)
         if layer < self.stream.depth:
             one, other, g = (rows(self.stream, t).double() for t in (ahead, behind, self.grads[layer + 1]))
-            change = (g * (one - other)).sum()
+            change, rounded = (g * (one - other)).sum(), (g * one).norm()
         else:
             ends = self.loss_fn(torch.cat([ahead, behind]), self.label.repeat_interleave(2, 0)).double()
-            change = ends[0] - ends[1]
-        self.changes.append(float(change / (apart * self.lengths[layer][0])))
+            change, rounded = ends[0] - ends[1], torch.maximum(ends.abs().max(), ahead.abs().max().double())
+        between = apart * self.lengths[layer][0]
+        self.changes.append(float(change / between))
+        self.resolutions.append(float(ROUNDED * torch.finfo(ahead.dtype).eps * rounded / between))
 
     def errors(self) -> list[float] | None:
         """Relative error of each l = 0..L; None: something is zero or not finite."""
@@ -157,6 +166,11 @@ class Slope:
                 return None
             found.append(error)
         return found
+
+    def wrong(self, most: float) -> set[int]:
+        """Layers whose error is above `most`, by more than rounding makes."""
+        found = self.errors() or []
+        return {k for k, e in enumerate(found) if e > most and abs(self.changes[k]) * most > self.resolutions[k]}
 
 
 @torch.no_grad()
@@ -204,8 +218,9 @@ def scaled(stream: Stream, t: Tensor, factor: Tensor) -> Tensor:
     return samples_first(stream, first * factor.to(t.dtype).view(-1, *[1] * (first.dim() - 1)))
 
 
-def direction(stream: Stream, g: Tensor, rng: torch.Generator) -> Tensor:
-    """Unit length per sample: half along g, so that <g, v> is not small by chance, half drawn."""
+def direction(stream: Stream, g: Tensor, rng: torch.Generator, along: float = 1.0) -> Tensor:
+    """Unit length per sample: a part along g, so that <g, v> is not small by chance, the rest drawn."""
     drawn = torch.randn(g.shape, generator=rng).to(g)
-    v = sum((scaled(stream, t, 1 / norms(stream, t).clamp_min(TINY)) for t in (g, drawn)), torch.zeros_like(g))
+    parts = ((g, along), (drawn, 1.0))
+    v = sum((scaled(stream, t, part / norms(stream, t).clamp_min(TINY)) for t, part in parts), torch.zeros_like(g))
     return scaled(stream, v, 1 / norms(stream, v))
