@@ -124,8 +124,7 @@ def test_a_large_network_is_proved_by_the_runs_of_the_measurement(large, n):
     proof = told(model, n)
     few, pair = min(n, 3), (DEPTH + 2).bit_length()
     watched = few if n > 3 else 0  # else the watched run is that of the measurement
-    plain = 2 * few if n > 3 else few
-    assert sum(rows) == plain + watched + n + few + (few - 1) * pair
+    assert sum(rows) == few + watched + n + few + (few - 1) * pair
     assert (proof.n_samples, proof.independent, proof.beside) == (few, True, ())
     assert max(proof.logits, *proof.swap) <= 1e-5
     assert max(proof.gradient) < 1e-3
@@ -253,3 +252,26 @@ def test_the_codes_tell_any_two_layers_apart(layers):
     for k, column in enumerate(columns):  # one False may be another state: the others tell it from what came before
         for row in (row for row, other in enumerate(column) if not other):
             assert (*column[:row], True, *column[row + 1 :]) not in columns[:k]
+
+
+class Cut(nn.Module):
+    """h + f(h) whose backward pass knows of h alone."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        nn.init.normal_(self.linear.weight, std=width**-0.5)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + 0.3 * torch.tanh(self.linear(h.detach()))
+
+
+@pytest.mark.parametrize("width", [64, 512])
+@pytest.mark.parametrize("largest", [proofs.LARGEST_COPY, 10])
+def test_a_cut_branch_is_seen_in_states_of_any_width(monkeypatch, width, largest):
+    monkeypatch.setattr(proofs, "LARGEST_COPY", largest)
+    torch.manual_seed(0)
+    blocks = nn.Sequential(*(Cut(width) for _ in range(12)))
+    model = nn.Sequential(nn.Linear(6, width), blocks, nn.Linear(width, 5))
+    with pytest.raises(CreditscopeError, match="is not the gradient"):
+        diagnose(model, [(torch.randn(4, 6), torch.arange(4))], blocks=list(blocks))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -244,6 +245,72 @@ class Even(Plain):
 
 add("a fixed batch size", lambda: plain_net(Fixed, batches=vectors((12, 12))), MEASURE, 10)
 add("a fixed batch size, not named", lambda: plain_net(Fixed, batches=vectors((12, 12)), blocks=None), EITHER, 10)
+
+
+class Sizes(Plain):
+    """Batches of some sizes."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__()
+        self.sizes = sizes
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) not in self.sizes:
+            raise ValueError(f"a batch of {len(x)} samples")
+        return super().forward(x)
+
+
+for _sizes in ((1, 8), (1, 3, 8), (3, 8), (1, 2, 4, 6, 8), (8,)):
+    for _n in (2, 3, 8):
+        if _n in _sizes:
+            sized = partial(plain_net, partial(Sizes, *_sizes), batches=vectors((_n, _n)))
+            add(f"batches of {_sizes} samples, given {_n}", sized, MEASURE, 10)
+        else:
+
+            def _other_size(sizes: tuple[int, ...] = _sizes, n: int = _n) -> None:
+                diagnose(seeded(lambda: Sizes(*sizes)), vectors((n, n)), blocks="layers.*")
+
+            run(f"batches of {_sizes} samples, given {_n}", REFUSE, 10, says="cannot run")(_other_size)
+
+
+class Crowd(Plain):
+    """Samples look at each other where there are more of them than a proof looks at."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    def mixed(self, h: Tensor, where: str) -> Tensor:
+        return h + 0.3 * h.flip(0) if where == self.where and len(h) > 3 else h
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.tape(self.mixed(self.stem(x), "stem"))
+        for layer in self.layers:
+            h = self.tape(self.mixed(layer(h), "step"))
+        return self.mixed(self.head(self.norm(h)), "head")
+
+
+for _where in ("stem", "step", "head"):
+    crowd = partial(plain_net, partial(Crowd, _where), batches=vectors((8, 8)), marks=("dependent",))
+    add(f"samples look at each other from four on: {_where}", crowd, EITHER, 10)
+
+
+class Tired(Plain):
+    """Another network after so many calls."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self.calls = calls
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls -= 1
+        return super().forward(x if self.calls >= 0 else 2 * x)
+
+
+for _calls in (2, 3, 4):
+    tired = partial(plain_net, partial(Tired, _calls), batches=vectors((8, 8)))
+    add(f"another network after {_calls} calls", tired, REFUSE, 10)
+
 add("even batch sizes only", lambda: plain_net(Even, batches=vectors((12, 8))), MEASURE, 10)
 
 

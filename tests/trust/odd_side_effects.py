@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
 
+import numpy as np
 import torch
-from tests.trust.odd_grammar import D
-from tests.trust.odd_parts import Plain, Residual, Zoo, plain_net, seeded, vectors
+from tests.trust.odd_grammar import IN, D
+from tests.trust.odd_parts import Plain, Residual, Tokens, Zoo, plain_net, seeded, tokens, vectors
 from tests.trust.oracle import (
     MEASURE,
     REFUSE,
@@ -24,6 +26,7 @@ from tests.trust.oracle import (
 )
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.dlpack import from_dlpack
 
 from creditscope import Monitor, diagnose
 
@@ -193,3 +196,152 @@ class Noisy(Residual):
 
 
 add("noise in eval mode", lambda: plain_net(lambda: Plain([Noisy() for _ in range(3)])), REFUSE, 6)
+
+
+# ---- weights that `train` writes to where torch does not see it -----------------------------------------------------
+
+
+def _by_numpy(layer: nn.Linear) -> None:
+    layer.weight.detach().numpy()[:] *= 0.9
+
+
+def _by_array(layer: nn.Linear) -> None:
+    np.asarray(layer.weight.detach())[:] *= 0.9
+
+
+def _by_dlpack(layer: nn.Linear) -> None:
+    from_dlpack(layer.weight.detach()).mul_(0.9)
+
+
+def _by_kept_array(layer: nn.Linear) -> None:
+    cast(Any, layer).array[:] *= 0.9
+
+
+def _turned(layer: nn.Linear) -> None:
+    layer.weight.data = layer.weight.data.t()
+
+
+def _other_parameter(layer: nn.Linear) -> None:
+    layer.weight = nn.Parameter(layer.weight.detach() * 0.9)
+
+
+class Writing(Residual):
+    """Changes its weight whenever a mode is set."""
+
+    def __init__(self, write: Callable[[nn.Linear], None]) -> None:
+        super().__init__()
+        self.write = write
+        self.linear.array = self.linear.weight.detach().numpy()  # type: ignore[assignment]
+
+    def train(self, mode: bool = True) -> Writing:
+        super().train(mode)
+        self.write(self.linear)
+        return self
+
+
+for _write in (_by_numpy, _by_array, _by_dlpack, _by_kept_array, _turned, _other_parameter):
+    for _training in (True, False):
+
+        def _written(write: Callable[[nn.Linear], None] = _write, training: bool = _training) -> None:
+            model, batches = seeded(lambda: Plain([Writing(write) for _ in range(3)])).train(training), vectors()
+            with left_as_found(model, batches):
+                diagnose(model, batches, blocks="layers.*")
+
+        run(f"train() writes to a weight: {_write.__name__[1:]}, in train mode: {_training}", MEASURE, 6)(_written)
+
+
+class Renorming(Plain):
+    """An embedding that shortens its vectors in the forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__(depth=3)
+        self.table = nn.Embedding(20, IN, max_norm=0.5)
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(self.table((x * 5).long().abs().clamp(max=19)).mean(1))
+
+
+@run("an embedding with max_norm", MEASURE, 6)
+def _() -> None:
+    model, batches = seeded(Renorming), vectors()
+    with left_as_found(model, batches):
+        diagnose(model, batches, blocks="layers.*")
+
+
+class Late(Plain):
+    """Makes a part of itself in its first forward pass."""
+
+    def __init__(self, make: Callable[[nn.Module, Tensor], None]) -> None:
+        super().__init__(depth=3)
+        self.make = make
+
+    def read(self, h: Tensor) -> Tensor:
+        if not hasattr(self, "late"):
+            self.make(self, h)
+        return h * self.late if isinstance(self.late, Tensor) else self.late(h)
+
+
+def _buffer(model: nn.Module, h: Tensor) -> None:
+    model.register_buffer("late", h.new_full((D,), 0.3))
+
+
+def _parameter(model: nn.Module, h: Tensor) -> None:
+    model.late = nn.Parameter(h.new_full((D,), 0.3))
+
+
+def _module(model: nn.Module, h: Tensor) -> None:
+    model.late = nn.Identity()
+
+
+for _made in (_buffer, _parameter, _module):
+    add(f"a {_made.__name__[1:]} made in the first pass", partial(plain_net, partial(Late, _made)), MEASURE, 6)
+
+
+class Buffered(Residual):
+    """Gives its state back in memory of its own, the same at every call."""
+
+    def __init__(self, mixes: bool = False, by_data: bool = False) -> None:
+        super().__init__(mixes)
+        self.by_data = by_data
+        self.memory: dict[Any, Tensor] = {}
+
+    def forward(self, h: Tensor) -> Tensor:
+        out = super().forward(h)
+        memory = self.memory.setdefault((h.shape, h.dtype), torch.empty_like(out).detach())
+        if self.by_data:
+            memory.copy_(out.detach())
+            out.data = memory
+            return out
+        if memory.requires_grad:
+            memory = self.memory[h.shape, h.dtype] = memory.detach()
+        return memory.copy_(out)
+
+
+for _by_data in (False, True):
+    for _n in (2, 3, 8):
+
+        def _buffered(by_data: bool = _by_data, n: int = _n) -> Network:
+            model = seeded(lambda: Tokens(lambda h: h.mean(1)))
+            model.layers = nn.ModuleList([Buffered(True, by_data) for _ in range(3)])
+            return Network(model, tokens((n, n)), "layers.*", read="mean")
+
+        add(f"states in memory of their own, by data: {_by_data}, {_n} samples", _buffered, MEASURE, 6)
+
+
+class Output(Plain):
+    """Gives its logits back in memory of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(depth=3)
+        self.memory: dict[Any, Tensor] = {}
+
+    def forward(self, x: Tensor) -> Any:
+        out = super().forward(x)
+        memory = self.memory.setdefault((out.shape, out.dtype), torch.empty_like(out).detach())
+        memory.copy_(out.detach())
+        out.data = memory
+        return out
+
+
+for _n in (2, 3, 8):
+    add(f"logits in memory of their own, {_n} samples", partial(plain_net, Output, batches=vectors((_n,))), MEASURE, 6)

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Proof
 from creditscope.measure.steps import TINY, Slope, direction, norms, rows, scaled, slope_errors, step_errors
-from creditscope.stream.batches import SAMPLES, Arguments, call_model, few_run, logits_of, map_samples
+from creditscope.stream.batches import SAMPLES, Arguments, call_model, few_run, logits_of, map_samples, run
 from creditscope.stream.blocks import Path, spelled, tensors_in
 from creditscope.stream.eager import eagerly
 from creditscope.stream.hooks import HookedStream
@@ -41,6 +41,8 @@ Steps = tuple[tuple[str, float], ...]
 GRADIENT = 1e-3
 """Largest relative error of <g_l, v> against the finite difference on a float64 copy."""
 GRADIENT_FLOAT32 = 5e-2
+MISSING = 5e-2
+"""Error of one step, at every length and in every sample, beyond which g_l misses a part of the gradient through it."""
 IN_PASSING = {
     torch.float32: (1e-3, STEPS_FLOAT32[0][1], GRADIENT_FLOAT32 / 10),
     torch.float64: (1e-6, STEPS[0][1], GRADIENT / 10),
@@ -65,13 +67,18 @@ def own_states(
     with torch.no_grad():
         own = logits_of(call_model(stream.model, example)) if own is None else own
         states, logits = seen or _states(stream, example)
-    error = difference(logits, own)
+    return own, states, _same_logits(logits, own)
+
+
+def _same_logits(seen: Tensor, own: Tensor) -> float:
+    """Their relative difference; refused beyond rounding."""
+    error = difference(seen, own)
     if error > _rounding(own):
         raise CreditscopeError(
             f"the logits seen through the stream are not the model's own (relative difference {error:.2g}); a model must give "
             "the same logits twice: switch off what is random in eval mode"
         )
-    return own, states, error
+    return error
 
 
 class Seen:
@@ -98,11 +105,9 @@ class Seen:
     def add_gradient(self, layer: int, g: Tensor) -> None:
         self.grads[layer] = self._few(g)
 
-    def add_logits(self, logits: Tensor) -> None:
-        self.logits = logits[: self.n].clone()
-
-    def settle(self, stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> None:
-        """Prove what was seen, and forget it: no later batch is measured beside it."""
+    def settle(self, stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, logits: Tensor) -> None:
+        """Prove what was seen, and forget it: no later batch is measured beside it. logits: of the first samples."""
+        self.logits = logits
         self.proof = _seen_right(stream, inputs, y, loss_fn, self)
         self.states, self.grads = [], {}
         del self.logits
@@ -177,15 +182,22 @@ def _error_alone(stream: Stream, example: Any, k: int, seen: Seen) -> float:
     return difference(alone, seen.logits[k : k + 1])
 
 
-def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn) -> Proof:
-    """Call inside `untouched(stream.model)`, with a batch of the measurement."""
+def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, measured: Tensor) -> Proof:
+    """Call inside `untouched(stream.model)`, with a batch of the measurement and the logits of its first samples there.
+
+    Where a few samples get other logits by themselves, the whole batch is the example.
+    """
     example, n, output = few_run(stream.model, inputs, len(y))
+    logits = logits_of(output).clone()  # some models give the same memory back every time
+    if n < len(y) and difference(logits, measured) > max(_rounding(logits), ROUNDING.get(_dtype(stream), 0.0)):
+        example, n, logits = inputs, len(y), logits_of(run(stream.model, inputs)).clone()
+        _same_logits(measured, logits[: len(measured)])
     whole = n == len(y) > SAMPLES  # the model takes batches of one size only
     reference = _reference(stream, example, y[:n], loss_fn) if _in_own_dtype(stream) else None
     seen = reference and (reference[0], reference[3])
     if seen is None and isinstance(stream, InterfaceStream) and not whole:
         seen = stream.seen
-    own, states, error = own_states(stream, example, seen, logits_of(output))
+    own, states, error = own_states(stream, example, seen, logits)
     finite = all(bool(t.isfinite().all()) for t in (own, *states))
     at_once = max(n, min(AT_ONCE, len(y)))  # no run is larger than a batch of the measurement
     swaps: list[float | None] = [None] * len(states)
@@ -455,19 +467,25 @@ class GradientCheck:
                 )
         grads = [g for g in found if g is not None]
         if self.apart and isinstance(stream, HookedStream):
-            quick = slope_errors(
-                Slope(stream, 0, self.y, self.loss_fn, states, grads, steps[0][1]), example, len(self.y)
-            )
-            if quick is not None and _within(quick, tolerance / 10):
-                return [*quick]
+            wrong: set[int] | None = None
+            lengths = [length for scale, length in steps if scale == "state"]
+            for k, step in enumerate([*lengths, lengths[0] / 100]):  # a kink is met by one sample, at some lengths
+                slope = Slope(stream, k % len(self.y), self.y, self.loss_fn, states, grads, step)
+                quick = slope_errors(slope, example, len(self.y))
+                if quick is None:
+                    wrong = None
+                    break
+                if _within(quick, tolerance / 10):
+                    return [*quick]
+                wrong = slope.wrong(MISSING) if wrong is None else wrong & slope.wrong(MISSING)
+                if not wrong:
+                    break
+            if wrong and quick is not None:
+                raise _no_gradient(stream, max(wrong), quick[max(wrong)])
         best = self.compared(stream, example, states, grads, losses, logits, steps, tolerance)
         for layer, error in enumerate(best):
             if error is not None and error > tolerance:
-                raise CreditscopeError(
-                    f"g_{layer} is not the gradient of the loss ({_where(stream, layer)}): it differs from a finite "
-                    f"difference by a relative {error:.2g}. A layer or a hook has a backward pass of its own; diagnose an "
-                    "ordinary network of the same weights (credit_from_grads makes the method's backward pass the credit)"
-                )
+                raise _no_gradient(stream, layer, error)
         return best
 
     def compared(
@@ -529,8 +547,22 @@ def _runs(stream: Stream, states: list[tuple[int, Tensor]], example: Any, at_onc
     with torch.no_grad():
         for k in range(0, len(states), size):
             part = states[k : k + size]
-            found += stream.variants(part, example).chunk(len(part))
+            try:
+                found += stream.variants(part, example).chunk(len(part))
+            except CreditscopeError:
+                raise
+            except Exception:  # it is the user's code: it may take batches of some sizes only
+                recover(stream.model)
+                found += [stream.variants([one], example) for one in part]
     return found
+
+
+def _no_gradient(stream: Stream, layer: int, error: float) -> CreditscopeError:
+    return CreditscopeError(
+        f"g_{layer} is not the gradient of the loss ({_where(stream, layer)}): it differs from a finite "
+        f"difference by a relative {error:.2g}. A layer or a hook has a backward pass of its own; diagnose an "
+        "ordinary network of the same weights (credit_from_grads makes the method's backward pass the credit)"
+    )
 
 
 def _where(stream: Stream, layer: int) -> str:

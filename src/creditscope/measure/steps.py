@@ -15,11 +15,17 @@ from torch import Tensor
 from creditscope.stream.batches import map_samples
 from creditscope.stream.hooks import HookedStream
 from creditscope.stream.interface import ROUNDING, Stream, difference
+from creditscope.stream.ranks import recover
 
 SAME = 0.1
 """Of the rounding of a dtype: a step from the same state gives the same state."""
 TINY = 1e-305
 """What a norm is at the least where it is divided by."""
+ALONG = 3.0
+"""Of the direction of one step: the part along g, in deviations of what a drawn one has along g. What is missing in g, in a
+direction of its own, is then seen in states of any width."""
+ROUNDED = 100
+"""A change below so many rounding steps is not measurable."""
 SEED = 20261117
 
 
@@ -50,14 +56,29 @@ def step_errors(
     if not isinstance(stream, HookedStream) or not stream.apart:
         return None
     most = SAME * ROUNDING.get(own.dtype, ROUNDING[torch.float32])
-    found = [_errors_of_pair(stream, example, n, k, states, own, None if k else slope) for k in range(n - 1)]
-    errors = [max(each) for each in zip(*found, strict=True)]
+    errors = [0.0] * (stream.depth + 2)
+    for k in range(n - 1):
+        found = _errors_of_pair(stream, example, n, k, states, own, None if k else slope)
+        if found is None:
+            return None
+        errors = [max(each) for each in zip(errors, found, strict=True)]
     return errors[1:] if max(errors) <= most else None
+
+
+def _steps(
+    stream: HookedStream, entering: Sequence[Tensor], onward: Sequence[Tensor], inputs: Any
+) -> tuple[list[Tensor], Tensor] | None:
+    """None: the model does not run so (it may take batches of some sizes only)."""
+    try:
+        return stream.steps(entering, onward, inputs)
+    except Exception:  # it is the user's code: anything may come, and the proof layer by layer tells it
+        recover(stream.model)
+        return None
 
 
 def _errors_of_pair(
     stream: HookedStream, example: Any, n: int, k: int, states: list[Tensor], own: Tensor, slope: Slope | None
-) -> list[float]:
+) -> list[float] | None:
     """Of h_0 as the model makes it, then of each step l = 0..L, for sample k in runs of the last one."""
     of_other = codes(stream.depth + 1)
     dim, size = stream.batch_dim, len(of_other)
@@ -72,7 +93,10 @@ def _errors_of_pair(
     if slope is not None:
         for row, h, ahead in zip(moved, entering, slope.ahead(), strict=True):
             h.narrow(dim, row, 1).copy_(ahead)
-    given, logits = stream.steps(entering, onward, run)
+    ran = _steps(stream, entering, onward, run)
+    if ran is None:
+        return None
+    given, logits = ran
     wanted = [chosen(of_other[:, layer], h, dim) for layer, h in enumerate(states[1:])]
     ends = {row: k if bool(one) else n - 1 for row, one in enumerate(of_other[:, -1])}
     if slope is not None:
@@ -107,9 +131,11 @@ class Slope:
         self.stream, self.loss_fn, self.sample, self.label = stream, loss_fn, sample, y[sample : sample + 1]
         self.states = [t.narrow(dim, sample, 1) for t in states]
         self.grads = [t.narrow(dim, sample, 1) for t in grads]
-        self.directions = [direction(stream, g, rng) for g in self.grads]
+        self.directions = [direction(stream, g, rng, ALONG / g.numel() ** 0.5) for g in self.grads]
         self.lengths = [step * norms(stream, h) for h in self.states]
         self.changes: list[float] = []
+        self.resolutions: list[float] = []
+        """What rounding may make of a change."""
 
     def ahead(self, sign: int = 1) -> Iterator[Tensor]:
         """h_l one length along v, l = 0..L."""
@@ -121,11 +147,13 @@ class Slope:
         layer = len(self.changes)
         if layer < self.stream.depth:
             one, other, g = (rows(self.stream, t).double() for t in (ahead, behind, self.grads[layer + 1]))
-            change = (g * (one - other)).sum()
+            change, rounded = (g * (one - other)).sum(), (g * one).norm()
         else:
             ends = self.loss_fn(torch.cat([ahead, behind]), self.label.repeat_interleave(2, 0)).double()
-            change = ends[0] - ends[1]
-        self.changes.append(float(change / (apart * self.lengths[layer][0])))
+            change, rounded = ends[0] - ends[1], torch.maximum(ends.abs().max(), ahead.abs().max().double())
+        between = apart * self.lengths[layer][0]
+        self.changes.append(float(change / between))
+        self.resolutions.append(float(ROUNDED * torch.finfo(ahead.dtype).eps * rounded / between))
 
     def errors(self) -> list[float] | None:
         """Relative error of each l = 0..L; None: something is zero or not finite."""
@@ -139,6 +167,11 @@ class Slope:
             found.append(error)
         return found
 
+    def wrong(self, most: float) -> set[int]:
+        """Layers whose error is above `most`, by more than rounding makes."""
+        found = self.errors() or []
+        return {k for k, e in enumerate(found) if e > most and abs(self.changes[k]) * most > self.resolutions[k]}
+
 
 @torch.no_grad()
 def slope_errors(slope: Slope, example: Any, n: int) -> list[float] | None:
@@ -146,7 +179,10 @@ def slope_errors(slope: Slope, example: Any, n: int) -> list[float] | None:
     stream, dim, k = slope.stream, slope.stream.batch_dim, slope.sample
     entering = [torch.cat(pair, dim) for pair in zip(slope.ahead(), slope.ahead(-1), strict=True)]
     twice = map_samples(example, n, lambda t: t[k : k + 1].repeat_interleave(2, 0))
-    given, logits = stream.steps(entering, [t.repeat_interleave(2, dim) for t in slope.states], twice)
+    ran = _steps(stream, entering, [t.repeat_interleave(2, dim) for t in slope.states], twice)
+    if ran is None:
+        return None
+    given, logits = ran
     for t in given[1:]:
         slope.add(t.narrow(dim, 0, 1), t.narrow(dim, 1, 1), 2)
     slope.add(logits[:1], logits[1:], 2)
@@ -182,8 +218,9 @@ def scaled(stream: Stream, t: Tensor, factor: Tensor) -> Tensor:
     return samples_first(stream, first * factor.to(t.dtype).view(-1, *[1] * (first.dim() - 1)))
 
 
-def direction(stream: Stream, g: Tensor, rng: torch.Generator) -> Tensor:
-    """Unit length per sample: half along g, so that <g, v> is not small by chance, half drawn."""
+def direction(stream: Stream, g: Tensor, rng: torch.Generator, along: float = 1.0) -> Tensor:
+    """Unit length per sample: a part along g, so that <g, v> is not small by chance, the rest drawn."""
     drawn = torch.randn(g.shape, generator=rng).to(g)
-    v = sum((scaled(stream, t, 1 / norms(stream, t).clamp_min(TINY)) for t in (g, drawn)), torch.zeros_like(g))
+    parts = ((g, along), (drawn, 1.0))
+    v = sum((scaled(stream, t, part / norms(stream, t).clamp_min(TINY)) for t, part in parts), torch.zeros_like(g))
     return scaled(stream, v, 1 / norms(stream, v))

@@ -24,7 +24,7 @@ from creditscope.measure.reference import reference
 from creditscope.measure.scale import scale
 from creditscope.measure.stability import GroupMeans, stability
 from creditscope.measure.weights import Weights
-from creditscope.stream.batches import Batches, SampleHash, as_batches, cannot_run, device_of, tensors_of
+from creditscope.stream.batches import SAMPLES, Batches, SampleHash, as_batches, cannot_run, device_of, tensors_of
 from creditscope.stream.eager import original
 from creditscope.stream.interface import ROUNDING, OtherRead, Stream, difference, make_stream
 from creditscope.stream.labels import IGNORED
@@ -85,6 +85,8 @@ class Collected:
     """Labels that `correct` counts over: one per sample, or one per scored token; 0 where labels are no classes."""
     classless: bool = False
     """A label was none of the classes of the logits."""
+    few: Tensor | None = None
+    """Logits of the first samples of the first batch."""
     n: int = 0
     loss: float = 0.0
     batch_sizes: set[int] = field(default_factory=set)
@@ -185,7 +187,9 @@ def collect(
     for inputs, y in batches:
         _one_batch(stream, inputs, y, credit, loss_fn, got, watch, weights, seen)
         if seen is not None:
-            seen.settle(stream, inputs, y, loss_fn)
+            assert got.few is not None
+            seen.settle(stream, inputs, y, loss_fn, got.few)
+            got.few = got.few if seen.proof is None else None
             seen = None
         if hashed:
             got.digest.add(inputs, y)
@@ -347,8 +351,8 @@ def _one_batch(
         watch(batch, [g for g, _ in reversed(seen)], [a for _, a in reversed(seen)])
     got.add_logits(logits.detach(), y)
     got.add_samples(len(y), losses.detach())
-    if shown is not None:
-        shown.add_logits(logits.detach())
+    if got.n == len(y):  # the first batch
+        got.few = logits.detach()[:SAMPLES].clone()
 
 
 def _require_clean(inputs: Any, logits: Tensor) -> None:
@@ -491,7 +495,10 @@ def measured(
                 raise
             stream = stream.reading("flatten", f"read over all tokens: {found}")
     proof = None if seen is None else seen.proof
-    return stream, got, proof or prove(stream, inputs, y, loss_fn)
+    if proof is None:
+        assert got.few is not None
+        proof = prove(stream, inputs, y, loss_fn, got.few)
+    return stream, got, proof
 
 
 def facts_of_ranks(ranks: Ranks | None, work: Callable[[], Facts]) -> Facts:

@@ -183,9 +183,6 @@ def few_samples(model: nn.Module, inputs: Any, batch_size: int) -> tuple[Any, in
 
     One line where it takes neither. Call inside `untouched(model)`.
     """
-    few = map_samples(inputs, batch_size, lambda t: t[:SAMPLES])
-    if batch_size <= SAMPLES:
-        return few, batch_size
     return few_run(model, inputs, batch_size)[:2]
 
 
@@ -193,11 +190,11 @@ def few_run(model: nn.Module, inputs: Any, batch_size: int) -> tuple[Any, int, A
     """`few_samples`, with what the model gives back for them."""
     few = map_samples(inputs, batch_size, lambda t: t[:SAMPLES])
     try:
-        return few, min(SAMPLES, batch_size), _run(model, few)
+        return few, min(SAMPLES, batch_size), run(model, few)
     except CreditscopeError:
         if batch_size <= SAMPLES:
             raise
-        return inputs, batch_size, _run(model, inputs)
+        return inputs, batch_size, run(model, inputs)
 
 
 def cannot_run(error: Exception) -> CreditscopeError:
@@ -206,7 +203,7 @@ def cannot_run(error: Exception) -> CreditscopeError:
     return CreditscopeError(f"the model cannot run on the evaluation batch: {why}")
 
 
-def _run(model: nn.Module, inputs: Any) -> Any:
+def run(model: nn.Module, inputs: Any) -> Any:
     """What the model gives back; one line where it does not run."""
     try:
         with torch.no_grad():
@@ -218,9 +215,7 @@ def _run(model: nn.Module, inputs: Any) -> Any:
 
 def require_logits(model: nn.Module, inputs: Any, batch_size: int) -> torch.Size:
     """Run a few samples and give the shape of their logits: one line where the model does not take them, or gives none back."""
-    example, _ = few_samples(model, inputs, batch_size)
-    with torch.no_grad():
-        shape = logits_of(call_model(model, example)).shape
+    shape = logits_of(few_run(model, inputs, batch_size)[2]).shape
     if not shape:
         raise CreditscopeError("the model returned a single number; return logits, one row per sample")
     return shape

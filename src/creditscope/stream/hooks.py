@@ -42,7 +42,7 @@ class HookedStream(Stream):
         serve."""
         self.model = model
         self._blocks = list(blocks.items()) if isinstance(blocks, dict) else resolve_blocks(model, blocks)
-        self._watched: tuple[Any, list[Tensor], Tensor] | None = None
+        self._watched: tuple[Any, list[Tensor], list[Any]] | None = None
         self._recognise(inputs, batch_size, read, measured)
 
     def on(self, model: nn.Module, example: Any = None) -> HookedStream:
@@ -66,8 +66,10 @@ class HookedStream(Stream):
         self._places.append(probe.last_place(self.slot, self._places))
         states = [probe.state(k, self.slot) for k in range(self.depth)]
         self._require_chain(probe, states)
-        self.batch_dim = self._find_batch_dim(inputs, batch_size, states[0], n)
         last, edge, logits = self._last(example, probe)
+        watched = [*states, last, logits] if measured and n == batch_size else []
+        marks = marked(watched)  # before any other run
+        self.batch_dim = self._find_batch_dim(inputs, batch_size, states[0], n)
         self._in_place |= last._version != self._last_version  # the readout writes to h_L
         if edge is None or not logits.requires_grad:
             raise CreditscopeError(
@@ -84,8 +86,8 @@ class HookedStream(Stream):
         self.scores_tokens = len(tokens) == 1 and all(len(s) == 2 and s[0] == tokens[0] for s in self.shapes)
         self.read = self._find_read(example) if read is None else self._checked_read(read, example, logits)
         self.notes = (*notes, *self.read_note())
-        if measured and n == batch_size and self.apart and states[0].requires_grad and not has_shards(self.model):
-            self._watched = inputs, [*states, last], logits
+        if watched and self.apart and states[0].requires_grad and not has_shards(self.model):
+            self._watched = inputs, watched, marks
 
     def _shape(self, h: Tensor) -> tuple[int, ...]:
         shape = list(h.shape)
@@ -300,8 +302,14 @@ class HookedStream(Stream):
     # ---- running it --------------------------------------------------------------------------------------------
 
     def forward(self, inputs: Any, tap: Tap) -> Tensor:
-        if self._watched is not None and self._watched[0] is inputs and torch.is_grad_enabled():
-            (_, states, logits), self._watched = self._watched, None  # a graph is run through once
+        watched, self._watched = self._watched, None  # a graph is run through once
+        if (
+            watched is not None
+            and watched[0] is inputs
+            and torch.is_grad_enabled()
+            and watched[2] == marked(watched[1])
+        ):
+            *states, logits = watched[1]
             for layer, h in enumerate(states):
                 tap(layer, h, h)
             return logits
@@ -366,6 +374,15 @@ class HookedStream(Stream):
             logits = logits_of(call_model(self.model, inputs))
         put.require_complete()
         return logits
+
+
+def marked(tensors: Sequence[Tensor]) -> list[Any]:
+    """Changes where a later run has written to the memory of one of them (a network that gives its outputs back in buffers of
+    its own); never equal where two of them share it."""
+    places = {t.data_ptr() for t in tensors}
+    if len(places) < len(tensors):
+        return [object()]
+    return [(t._version, float(torch.linalg.vector_norm(t.detach(), dtype=torch.float64))) for t in tensors]
 
 
 Beside = Callable[[int, dict[int | str, Any]], dict[int | str, Any]]

@@ -374,6 +374,7 @@ class _Doubled(nn.Module):
             return part(*args, **kwargs)
         finally:
             for held, own in kept:
+                held.clear()
                 held.update(own)
 
 

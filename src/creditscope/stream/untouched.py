@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
@@ -88,7 +89,7 @@ def _buffers(model: nn.Module) -> Callable[[], None]:
 
 
 def _attributes(model: nn.Module) -> Callable[[], None]:
-    """What else modules keep as attributes and their forward pass may write: counters, caches, hooks that it installs.
+    """What else modules keep and their forward pass may write: counters, caches, hooks and parts that it installs.
 
     Values are put back as they were; of lists, dictionaries and sets what stands in them, of tensors what they hold.
     """
@@ -109,7 +110,7 @@ def _attributes(model: nn.Module) -> Callable[[], None]:
     return restore
 
 
-KEPT_ELSEWHERE = ("training", "_parameters", "_buffers", "_modules")
+KEPT_ELSEWHERE = ("training",)
 CONTAINERS = (list, dict, set, deque, Tensor)
 
 
@@ -138,34 +139,81 @@ def _put_back(value: Any, inside: Any, version: int) -> None:
 class _Written(TorchDispatchMode):
     """Weights that modules with a `train` of their own write to in it (adapters that are merged for evaluation).
 
-    Each is copied before the first write to its storage, so that a model that writes to none is not copied.
+    Each is copied before the first write to its storage, or before its address is given away, so that a model that writes to
+    none is not copied. An embedding that renormalises its weight in every forward pass is copied at once.
     """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        own = [m for m in model.modules() if type(m).train is not nn.Module.train]
+        bound = [m for m in model.modules() if getattr(m, "max_norm", None) is not None]
+        own = [*bound, *(m for m in model.modules() if type(m).train is not nn.Module.train)]
         self._found = {id(p): (p, p.detach()) for m in own for p in m.parameters()}
         self._storages = {_storage(p) for p, _ in self._found.values()}
         self._kept: dict[int, Tensor] = {}
+        self._addresses = _Addresses(self._keep)
+        for p in (p for m in bound for p in m.parameters(recurse=False)):
+            self._keep(p)
+        if self._storages:
+            self._keep_seen_by_numpy(model)
+
+    def _keep_seen_by_numpy(self, model: nn.Module) -> None:
+        """Arrays that a module has of its weights are written to without torch."""
+        arrays = [v for m in model.modules() for v in vars(m).values() if isinstance(v, np.ndarray)]
+        for p, before in self._found.values() if arrays else ():
+            memory = own_part(before)
+            if memory.device.type == "cpu" and any(np.shares_memory(memory.numpy(), a) for a in arrays):
+                self._keep(p)
+
+    def __enter__(self) -> _Written:
+        super().__enter__()  # type: ignore[no-untyped-call]
+        self._addresses.__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._addresses.__exit__(*error)  # type: ignore[no-untyped-call]
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         for t in tree_flatten(_written_to(func, args, kwargs))[0]:
-            if isinstance(t, Tensor) and _storage(t) in self._storages:
-                self._keep(_storage(t))
+            if isinstance(t, Tensor):
+                self._keep(t)
         return func(*args, **kwargs)
 
-    def _keep(self, storage: int) -> None:
-        self._storages.discard(storage)
-        self._kept |= {key: t.clone() for key, (_, t) in self._found.items() if _storage(t) == storage}
+    def _keep(self, written: Tensor) -> None:
+        storage = _storage(written)
+        if storage in self._storages:
+            self._storages.discard(storage)
+            self._kept |= {key: t.clone() for key, (_, t) in self._found.items() if _storage(t) == storage}
 
     @torch.no_grad()
     def restore(self) -> None:
         for key, (p, before) in self._found.items():
             if key in self._kept and not _equal(before, self._kept[key]):
                 before.copy_(self._kept[key])
-            if _storage(p) != _storage(before):  # it was given other data
+            if _place(p) != _place(before):  # it was given other data, or turned
                 p.data = before
+
+
+class _Addresses(TorchFunctionMode):
+    """Sees who is given the address of a tensor, to which he may write unseen."""
+
+    GIVEN_BY = ("numpy", "__array__", "__dlpack__", "data_ptr", "untyped_storage", "storage")
+
+    def __init__(self, given: Callable[[Tensor], None]) -> None:
+        super().__init__()
+        self._given = given
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in self.GIVEN_BY:
+            self._given(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+def _place(t: Tensor) -> tuple[Any, ...]:
+    """Where in memory a tensor lies, and how."""
+    t = own_part(t)
+    return _storage(t), t.storage_offset(), t.shape, t.stride()
 
 
 def _storage(t: Tensor) -> int:
