@@ -311,6 +311,9 @@ for _calls in (2, 3, 4):
     tired = partial(plain_net, partial(Tired, _calls), batches=vectors((8, 8)))
     add(f"another network after {_calls} calls", tired, REFUSE, 10)
 
+tired = partial(plain_net, partial(Tired, 2), batches=vectors((3, 3)))
+add("another network after 2 calls, three samples", tired, REFUSE, 10)
+
 add("even batch sizes only", lambda: plain_net(Even, batches=vectors((12, 8))), MEASURE, 10)
 
 
