@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from creditscope import CreditscopeError, DiagnosticReport, diagnose
+from creditscope import CreditscopeError, DiagnosticReport, DiagnosticThresholds, diagnose, diagnose_arrays
 from creditscope.credit import BP
 from creditscope.measure.facts import Facts
 from creditscope.models import ResMLP
@@ -146,8 +146,8 @@ def test_accuracy_of_the_evaluation_batches_has_its_interval(facts: Facts):
         ({"headline_acc": 0.31}, False),
         ({"headline_acc": 0.29}, True),
         ({"headline_acc": 0.49, "network_acc": 0.49}, True),  # its own accuracy: no slack
-        ({"headline_acc": 0.49, "network_acc": 0.41}, False),
-        ({"headline_acc": 0.90, "network_acc": 0.41}, False),
+        ({"headline_acc": 0.45, "network_acc": 0.41}, False),
+        ({"headline_acc": [0.45, 0.90], "network_acc": 0.41}, False),
         ({"headline_acc": [0.44, 0.90]}, False),  # a list over seeds: its range
         ({"headline_acc": [0.30, 0.50]}, False),
         ({"headline_acc": [0.46, 0.50]}, True),
@@ -177,11 +177,17 @@ def test_other_data_are_repeated_in_the_report(facts: Facts):
         ({"headline_on": "test"}, "headline_on is 'test'"),
         ({"network_acc": [0.4, 0.4]}, "network_acc is the accuracy of the one network"),
         ({"network_acc": 40.0}, "network_acc must be in [0, 1]"),
+        ({"headline_acc": {0.4, 0.41}}, "headline_acc must be a number in [0, 1] or one per seed, got {0.4"),
+        ({"headline_acc": [0.47, 0.9], "network_acc": 0.4}, "headline_acc is 0.47 to 0.9, but network_acc"),
+        (
+            {"network_acc": 0.46},
+            "headline_acc is 0.4, but network_acc, the accuracy of the network that is measured, is 0.46",
+        ),
     ],
 )
 def test_what_is_stated_wrongly_is_one_line(facts: Facts, wrong: dict[str, Any], says: str):
     with pytest.raises(CreditscopeError) as caught:
-        make_report(facts, headline_acc=0.4, **wrong)
+        make_report(facts, **{"headline_acc": 0.4, **wrong})
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -214,7 +220,7 @@ def test_a_pass_needs_evaluation_samples_that_lie_above_chance():
 
 def test_a_network_at_chance_carries_no_other_networks_accuracy():
     net, batches = answering(128)  # 128 of 1,024 are right, chance is 0.1
-    for stated in ({"headline_acc": 0.95, "network_acc": 0.125}, {"headline_acc": [0.95] * 9 + [0.125]}):
+    for stated in ({"headline_acc": 0.17, "network_acc": 0.125}, {"headline_acc": [0.95] * 9 + [0.125]}):
         report = diagnose(net, batches, frozen_baseline_acc=0.3, **stated)
         assert (report.status, report.checks["D3"].answer) == ("inconclusive", "inconclusive")
         assert "this network has 0.125 on the 1,024 evaluation samples" in report.checks["D3"].sentence
@@ -297,3 +303,56 @@ def test_an_accuracy_that_cannot_be_compared_earns_nothing_and_one_of_other_data
     assert make_report(facts, headline_on="other data", **seeds).verdict.line == (
         "VERDICT: trustworthy (warning: the stated accuracy is of other data)"
     )
+    scored = facts.convention.model_copy(update={"loss": "cross-entropy"})
+    no_labels = no_classes.model_copy(update={"convention": scored})  # arrays without logits, tokens without a label
+    assert make_report(no_labels, **seeds).verdict.line == (
+        "VERDICT: incomplete: stated accuracy not compared with the evaluation batches (no label of theirs is scored) "
+        "(no failure found so far)"
+    )
+
+
+# ---- cheap ways to the word ---------------------------------------------------------------------------------------------
+
+
+def test_other_data_do_not_lift_a_network_from_chance():
+    report = diagnose(*untrained(), headline_acc=0.95, frozen_baseline_acc=0.30, headline_on="other data")
+    assert (report.status, last_line(report)) == ("inconclusive", "VERDICT: inconclusive: D3 depth utility")
+    assert "which reaches chance 0." in report.checks["D3"].sentence
+
+
+def test_arrays_without_answers_earn_nothing():
+    rng = torch.Generator().manual_seed(0)
+    batch = {name: [torch.randn(256, 8, generator=rng) for _ in range(4)] for name in "hg"}
+    report = diagnose_arrays(batch, reduction="sum", headline_acc=0.95, frozen_baseline_acc=0.30)
+    assert (report.status, last_line(report)) == (
+        "incomplete",
+        "VERDICT: incomplete: stated accuracy not compared with the evaluation batches (no label of theirs is scored) "
+        "(no failure found so far)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "named"),
+    [
+        ({"h_norm_explosion_ratio": 1e9}, "h_norm_explosion_ratio 1e+09 (50)"),
+        ({"g_norm_floor": 1e-30}, "g_norm_floor 1e-30 (1e-07)"),
+        ({"frozen_acc_margin_pp": 1e-9}, "frozen_acc_margin_pp 1e-09 (2)"),
+    ],
+)
+def test_thresholds_of_ones_own_stand_behind_the_word(own: dict[str, float], named: str):
+    net, batches = answering(630, growth=60.0)
+    claims: dict[str, Any] = {"headline_acc": 0.615, "frozen_baseline_acc": 0.349}
+    report = diagnose(net, batches, thresholds=DiagnosticThresholds(**own), **claims)
+    first = "" if "h_norm_explosion_ratio" in own else "D1 scale stability, "
+    assert (report.status, last_line(report)) == ("pass", f"VERDICT: trustworthy (warning: {first}own thresholds)")
+    assert f"thresholds that are not the protocol's (its own in brackets): {named}" in report.verdict.warnings
+    drawn = diagnose(net, batches, thresholds=DiagnosticThresholds(concentration_share=0.9), **claims)
+    assert last_line(drawn) == "VERDICT: trustworthy (warning: D1 scale stability)"  # no verdict rests on that one
+
+
+def test_a_null_at_chance_is_said_to_be_there():
+    net, batches = answering(369)
+    for null, said in ((0.10, True), (0.0, True), (0.115, True), (0.16, False)):
+        report = diagnose(net, batches, headline_acc=0.36, frozen_baseline_acc=null)
+        assert report.status == "pass"
+        assert any("make sure that it was trained" in warning for warning in report.verdict.warnings) is said

@@ -34,8 +34,8 @@ def full_facts(base: Facts, rho: float, nudge: float = -1e-4, fresh: FreshB | No
 
 def record(spec: RunSpec, accuracy: float, *, trajectory: list[Line] | None = None, rho: float = 0.1, nudge: float = -1e-4,
            fresh: FreshB | None = None, loss: float = -0.5, shown: float | None = None, **facts: Any) -> Record:  # fmt: skip
-    """`shown`: its accuracy on the evaluation batches."""
-    found = make_facts(depth=None, accuracy=shown, **{"cosines": COSINES, **facts})
+    """`shown`: its accuracy on the evaluation batches; `accuracy` if None."""
+    found = make_facts(depth=None, accuracy=accuracy if shown is None else shown, **{"cosines": COSINES, **facts})
     report = plain(make_report(found, headline_acc=accuracy, n_test=10_000).to_dict())
     lines = trajectory or [line(0, 0.1, loss=2.5), line(1, 0.2, loss=2.0), line(2, accuracy, loss=2.0 + loss)]
     return Record(

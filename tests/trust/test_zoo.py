@@ -18,7 +18,7 @@ CHECKED = {n.name: n for n in ZOO}
 @pytest.mark.parametrize("name", CHECKED)
 def test_truth_of_a_known_network(name):
     net: Network = CHECKED[name]
-    report = diagnose(net.model(), net.batches(), **net.arguments())
+    report = net.report()
     answers = " ".join(report.checks[i].answer.replace(" ", "_") for i in ("D1", "D2", "D3", "C"))
     assert answers == " ".join(WORDS.get(w, w).replace(" ", "_") for w in net.checks.split())
     assert report.status == net.three, report.verdict.line

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import numbers
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TypeAlias
 
 from creditscope.errors import CreditscopeError
@@ -46,7 +46,9 @@ def accuracies(value: object, name: str) -> tuple[float, ...]:
     """`value` (a number or one number per seed) as a tuple; a one-line error unless every entry is in [0, 1]."""
     if isinstance(value, numbers.Real) or getattr(value, "ndim", None) == 0:
         entries: tuple[object, ...] = (value,)
-    elif isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
+    elif isinstance(value, Iterable) and not isinstance(
+        value, (str, bytes, Mapping, Set)
+    ):  # a set has no order of seeds
         entries = tuple(value)
     else:
         raise CreditscopeError(f"{name} must be a number in [0, 1] or one per seed, got {value!r}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from creditscope.errors import CreditscopeError
-from creditscope.measure.binomial import evaluation
-from creditscope.measure.facts import Claim, Evaluation, Facts
+from creditscope.measure.binomial import evaluation, wilson
+from creditscope.measure.facts import Claim, DepthMargin, Evaluation, Facts
 from creditscope.protocol.intervals import accuracy_interval
 from creditscope.protocol.wording import between, number
 
@@ -27,6 +27,7 @@ def make_claim(
         return None
     interval = accuracy_interval(stated, n_test or n_eval)
     if network_acc is not None:
+        _require_one_of(stated, network_acc)
         low = high = network_acc
         own = "the network's own accuracy"
     elif len(stated) > 1:
@@ -43,6 +44,17 @@ def make_claim(
         own=own,
         other_data=headline_on == OTHER_DATA,
     )
+
+
+def _require_one_of(claimed: Sequence[float], network_acc: float) -> None:
+    """The network that is measured is one of those whose accuracy is stated."""
+    low, high = min(claimed), max(claimed)
+    if not low - SLACK <= network_acc <= high + SLACK:
+        stated = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+        raise CreditscopeError(
+            f"headline_acc is {stated}, but network_acc, the accuracy of the network that is measured, is {network_acc:.4g} "
+            f"(more than {100 * SLACK:g} pp away): give the accuracy of this network and of those trained like it"
+        )
 
 
 def evaluation_of(facts: Facts, n_classes: int | None = None) -> Evaluation | None:
@@ -74,11 +86,37 @@ def inconsistent(facts: Facts) -> str:
     )
 
 
+def no_accuracy(facts: Facts) -> str:
+    """Why the evaluation batches have no accuracy."""
+    classes = facts.convention.loss.startswith("cross-entropy")  # of another loss the labels need not be classes
+    return "no label of theirs is scored" if classes else "their labels are no classes"
+
+
+def null_at_chance(facts: Facts, margin: DepthMargin) -> str:
+    """One sentence where the null has learned nothing that as many samples as the evaluation's could tell from chance; else "".
+
+    A null may be there after its training (random attention on a task of memory); `frozen_blocks` gives one that is there
+    before it, and anything beats that.
+    """
+    claim, seen = facts.claim, facts.evaluation
+    chance = seen.chance if seen is not None else None
+    if seen is None or chance is None or claim is None or claim.other_data:
+        return ""
+    low, high = wilson(margin.null_accuracy, seen.n)
+    if low > chance:
+        return ""
+    return (
+        f"the null has {number(margin.null_accuracy)} {between((low, high))}, which reaches chance {chance:.3g}: make sure "
+        "that it was trained (`frozen_blocks` gives it untrained, `run_null` trains it), or D3 shows nothing about depth"
+    )
+
+
 def reaches_chance(facts: Facts, passing: bool = False) -> str:
     """One clause where the interval of the stated accuracy reaches chance; or where it lies above what this network shows and
     that reaches chance (its own accuracy, or the worst of several seeds, made them consistent); "" where it lies above.
 
-    passing: a pass must be earned on the evaluation samples too: it is enough that what this network shows there reaches chance.
+    passing: a pass must be earned on the evaluation samples too, whatever data the stated accuracy is of: it is enough that what
+    this network shows there reaches chance.
     """
     claim, seen = facts.claim, facts.evaluation
     chance = seen.chance if seen is not None else None
@@ -86,7 +124,7 @@ def reaches_chance(facts: Facts, passing: bool = False) -> str:
         return ""
     share = "" if seen.largest_class is None else f", largest class {seen.largest_class:.3g}"
     if claim.low > chance:
-        if claim.other_data or seen.low > chance or (claim.accuracy <= seen.high and not passing):
+        if seen.low > chance or (not passing and (claim.other_data or claim.accuracy <= seen.high)):
             return ""
         return (
             f"this network has {number(seen.accuracy)} on the {seen.n:,} evaluation samples (99.9 % interval "

@@ -16,9 +16,9 @@ from pydantic import model_validator
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import DIVERGED, Check, Judgement, chosen_margin, non_finite, run_checks
-from creditscope.protocol.consistency import inconsistent
+from creditscope.protocol.consistency import inconsistent, no_accuracy
 from creditscope.protocol.estimate import disagreement, estimate
-from creditscope.protocol.thresholds import DiagnosticThresholds
+from creditscope.protocol.thresholds import DiagnosticThresholds, changed
 from creditscope.protocol.warnings import warnings_for
 
 Status: TypeAlias = Literal["pass", "fail", "inconsistent", "inconclusive", "incomplete"]
@@ -190,7 +190,7 @@ def judge(facts: Facts, thresholds: DiagnosticThresholds, policy: str | Policy =
         mode = (*mode, MODE_2)
     judged = [by_id[id_] for id_ in JUDGED]
     if policy.earned:
-        status, conclusion = _conclude_earned(findings, judged, facts, thresholds.frozen_acc_margin_pp)
+        status, conclusion = _conclude_earned(findings, judged, facts, thresholds)
     else:
         status, conclusion = _conclude(findings, judged)
     alternative = None
@@ -222,12 +222,15 @@ def _conclude(findings: Findings, checks: Sequence[Check]) -> tuple[Status, str]
     return ("incomplete" if missing else "pass"), f"trustworthy{missing}"
 
 
-def _conclude_earned(findings: Findings, checks: Sequence[Check], facts: Facts, needed: float) -> tuple[Status, str]:
+def _conclude_earned(
+    findings: Findings, checks: Sequence[Check], facts: Facts, thresholds: DiagnosticThresholds
+) -> tuple[Status, str]:
     """The same for a policy under which `trustworthy` must be earned.
 
     What the checkpoint says about D3 stands beside a D3 that was not measured, and behind a pass that it contradicts; it
-    changes no status. needed: the margin of D3.
+    changes no status.
     """
+    needed = thresholds.frozen_acc_margin_pp
     contradiction, claim, estimated = inconsistent(facts), facts.claim, estimate(facts)
     if findings.failed:
         return "fail", f"needs walk-back: {', '.join(findings.failed)}"
@@ -240,9 +243,8 @@ def _conclude_earned(findings: Findings, checks: Sequence[Check], facts: Facts, 
         if c.answer in ("not measured", "not measurable")
     ]
     missing += [f"{_d_name(c)} without an interval" for c in checks if c.id == "D3" and _point_only(c)]
-    own_loss = not facts.convention.loss.startswith("cross-entropy")  # labels need not be classes then
-    if claim is not None and not claim.other_data and own_loss and facts.accuracy is None:
-        missing.append("stated accuracy not compared with the evaluation batches (their labels are no classes)")
+    if claim is not None and not claim.other_data and facts.accuracy is None:
+        missing.append(f"stated accuracy not compared with the evaluation batches ({no_accuracy(facts)})")
     if findings.open:
         return "inconclusive", f"inconclusive: {', '.join(findings.open)}" + (
             f" ({', '.join(missing)})" if missing else ""
@@ -255,6 +257,8 @@ def _conclude_earned(findings: Findings, checks: Sequence[Check], facts: Facts, 
     margin = chosen_margin(facts)
     if margin is not None and disagreement(facts, margin, needed):
         warned.append("the depth profile contradicts the null")
+    if changed(thresholds):
+        warned.append("own thresholds")
     return "pass", "trustworthy" + (f" (warning: {', '.join(warned)})" if warned else "")
 
 

@@ -58,3 +58,14 @@ class DiagnosticThresholds:
         if name not in SMALLEST_SUBNORMAL:
             raise CreditscopeError(f"no floor is known for dtype {dtype_name!r}: use {', '.join(SMALLEST_SUBNORMAL)}")
         return max(self.g_norm_floor, 10.0 * SMALLEST_SUBNORMAL[name])
+
+
+JUDGED = ("g_norm_floor", "h_norm_explosion_ratio", "frozen_acc_margin_pp")
+"""The thresholds that a verdict rests on."""
+
+
+def changed(thresholds: DiagnosticThresholds) -> dict[str, tuple[float, float]]:
+    """Thresholds of a verdict that are not the protocol's: name -> (this one, the protocol's)."""
+    published = DiagnosticThresholds()
+    both = {name: (getattr(thresholds, name), getattr(published, name)) for name in JUDGED}
+    return {name: pair for name, pair in both.items() if pair[0] != pair[1]}

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import Check, chosen_margin
+from creditscope.protocol.consistency import no_accuracy, null_at_chance
 from creditscope.protocol.estimate import disagreement
-from creditscope.protocol.thresholds import DiagnosticThresholds
+from creditscope.protocol.thresholds import DiagnosticThresholds, changed
 from creditscope.protocol.wording import compared, number, signed
 
 LARGEST_QUOTED_BATCH = 1024
@@ -35,6 +36,7 @@ def warnings_for(
         *_aggregations(facts),
         *_clamp(facts),
         *_dtype(facts, thresholds),
+        *_changed(thresholds),
         *_claim(facts),
         *_depth(facts, thresholds, checks["D3"]),
         *_stability(facts, checks["C"]),
@@ -150,6 +152,12 @@ def _dtype(facts: Facts, thresholds: DiagnosticThresholds) -> Iterator[str]:
         )
 
 
+def _changed(thresholds: DiagnosticThresholds) -> Iterator[str]:
+    if own := changed(thresholds):
+        named = ", ".join(f"{name} {number(here)} ({number(there)})" for name, (here, there) in own.items())
+        yield f"thresholds that are not the protocol's (its own in brackets): {named}"
+
+
 def _claim(facts: Facts) -> Iterator[str]:
     if facts.claim is None:
         return
@@ -157,7 +165,7 @@ def _claim(facts: Facts) -> Iterator[str]:
         seen = "" if facts.evaluation is None else f" (accuracy {number(facts.evaluation.accuracy)} there)"
         yield f"the stated accuracy is of other data than the evaluation batches{seen}: the two are not compared"
     elif facts.evaluation is None:
-        yield "the labels are no classes: the stated accuracy could not be compared with the evaluation batches"
+        yield f"the stated accuracy could not be compared with the evaluation batches: {no_accuracy(facts)}"
 
 
 def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iterator[str]:
@@ -175,6 +183,8 @@ def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iter
     elif margin.low_pp is None:
         yield f"D3 is a point comparison without an interval: {margin.n} networks against one null"
     needed = thresholds.frozen_acc_margin_pp
+    if check.value is not None and (untrained := null_at_chance(facts, margin)):
+        yield untrained
     if check.value is not None and (apart := disagreement(facts, margin, needed)):
         yield apart
     for other in facts.depth.margins:
