@@ -54,10 +54,10 @@ class LoRA(nn.Linear):
         return out if self.merged else out + x @ self.down.t() @ self.up.t()
 
 
-def lora() -> nn.Module:
+def lora(kind: type[LoRA] = LoRA) -> nn.Module:
     model = Plain(depth=3)
     for layer in model.layers:
-        layer.linear = LoRA(D, D)
+        layer.linear = kind(D, D)
     return model
 
 
@@ -81,6 +81,32 @@ class Counting(Residual):
 add("LoRA that merges in eval()", lambda: plain_net(lora), MEASURE, 6)
 add("LoRA, merged already", lambda: plain_net(lambda: lora().eval()), MEASURE, 6)
 add("buffers written in eval mode", lambda: plain_net(lambda: Plain([Counting() for _ in range(3)])), MEASURE, 6)
+
+
+class Switch:
+    """Stands beside the network: what it says is not put back with the modules."""
+
+    merged = False
+
+
+class SwitchedLoRA(LoRA):
+    """Keeps whether it is merged in a switch that only its own train() turns."""
+
+    merged = property(lambda self: self.switch.merged, lambda self, merged: setattr(self.switch, "merged", merged))
+
+    def __init__(self, n: int, m: int) -> None:
+        self.__dict__["switch"] = Switch()
+        super().__init__(n, m)
+
+
+@run("LoRA with a switch beside it", MEASURE, 6)
+def _() -> None:
+    model, batches = seeded(lambda: lora(SwitchedLoRA)), vectors()
+    model.train()
+    before = model(batches[0][0])
+    diagnose(model, batches, blocks="layers.*")
+    if not torch.equal(model(batches[0][0]), before):
+        raise WrongError("the network is left merged")
 
 
 @run("Monitor: LoRA goes on learning", MEASURE, 6)

@@ -63,9 +63,9 @@ def diagnose(
     eval_batches: batches (x, y), ((x, more), y) or mappings with an entry "labels"; 8 disjoint ones of 128 are best
         (stability needs 2). Language models: logits [B, T, C] with labels [B, T], -100 where a token is not scored.
     headline_acc: the accuracy that would be published; a list has one number per seed.
-    network_acc: test accuracy of this very network, if headline_acc covers several (5 pp beyond them at most). It must lie in the
-        99.9 % interval of its accuracy on eval_batches. Without it, the range of the list must overlap that interval, or one number with 5 pp of
-        slack. Otherwise the status is "inconsistent" and D3 is not judged.
+    network_acc: test accuracy of this very network, if headline_acc covers several (at most 5 pp beyond them). It must lie in
+        the 99.9 % interval of its accuracy on eval_batches. Without it, the range of the list must overlap that interval, or
+        one number with 5 pp of slack. Otherwise the status is "inconsistent" and D3 is not judged.
     headline_on: "other data" if eval_batches are not a sample of the data behind these accuracies; they are then not compared.
     frozen_baseline_acc: accuracy of the frozen-blocks null: a number or a list (kind unstated), or a mapping
         {"matched": ..., "bp": ...}. None leaves D3 unmeasured.
