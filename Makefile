@@ -84,6 +84,9 @@ test-all: $(DEV_READY) ## the tests with every extra installed and nothing skipp
 		$(PIP) install -c $(PINS) --no-build-isolation -e ".[$$extra]" || { \
 			echo "creditscope: extra $$extra could not be installed (see above); its tests are skipped"; \
 			allowed="$$allowed,extra $$extra is missing"; }; done; \
+	$(BIN)/python -c 'from importlib.util import find_spec; find_spec("torchvision") and __import__("torchvision")' 2> /dev/null || { \
+		echo "creditscope: torchvision does not load beside this build of torch and is removed; timm is tested without it"; \
+		$(PIP) uninstall -y torchvision; }; \
 	{ $(biotorch); } || { \
 		echo "creditscope: BioTorch could not be installed; the comparison with it is skipped"; \
 		allowed="$$allowed,BioTorch is not there"; }; \

@@ -37,7 +37,7 @@ shape = {"dataset": "cifar10", "width": 256}
 cases = {name.removeprefix("ours, "): our_step(make_spec({**shape, **rule}), data, x, y) for name, rule in RULES.items()}
 others = {"ep": {}, "sb": {"credit_norm": "rms"}, "cb": {"credit_norm": "rms"}}
 cases |= {name: our_step(make_spec({**shape, "method": name, **norm}), data, x, y) for name, norm in others.items()}
-model, batches = build_model(make_spec(shape), (3, 32, 32), 10).eval(), [(x, y)] * 8
+model, batches = build_model(make_spec(shape), (3, 32, 32), 10).eval(), [(x + k, y) for k in range(8)]
 cases["diagnose"] = lambda: diagnose(model, batches)
 print(json.dumps(list(cases)), flush=True)
 for line in sys.stdin:

@@ -383,7 +383,7 @@ def test_measuring_and_training_switch_tf32_off_and_back() -> None:
     conv: Any = torch.backends.cudnn.conv  # type: ignore[attr-defined]
     conv.fp32_precision = "tf32"
     assert tf32_allowed()
-    creditscope.diagnose(Net(), [(torch.randn(8, 4), torch.randint(0, 3, (8,)))] * 2)
+    creditscope.diagnose(Net(), [(torch.randn(8, 4), torch.randint(0, 3, (8,))) for _ in range(2)])
     assert seen
     assert not any(seen)
     assert conv.fp32_precision == "tf32"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -356,3 +357,36 @@ def test_a_null_at_chance_is_said_to_be_there():
         report = diagnose(net, batches, headline_acc=0.36, frozen_baseline_acc=null)
         assert report.status == "pass"
         assert any("make sure that it was trained" in warning for warning in report.verdict.warnings) is said
+
+
+def test_a_batch_counts_once():
+    net, batches = untrained()
+    x, y = batches[0]
+    for size in (8, 128):
+        with pytest.raises(CreditscopeError) as caught:
+            diagnose(net, [(x[:size], y[:size])] * 64, headline_acc=1.0, frozen_baseline_acc=0.3)
+        assert str(caught.value) == (
+            "batch 1 holds the samples of batch 0 again; give disjoint batches (next(iter(loader)) begins anew each time; "
+            "a loader that fills one tensor again and again needs clone())"
+        )
+    with pytest.raises(CreditscopeError, match="batch 2 holds the samples of batch 0 again"):
+        diagnose(net, [batches[0], batches[1], (x.clone(), y.clone())])
+    assert diagnose(net, [(x, y), (x, y.flip(0))]).facts.convention.n_samples == 256  # the same inputs, other labels
+    same = torch.ones(16, 20)
+    assert (
+        diagnose(net, [(same, y[:16])] * 2).facts.convention.n_samples == 32
+    )  # inputs of few values may be equal by chance
+
+
+def test_a_loader_that_fills_one_tensor_again_is_told():
+    net, batches = untrained()
+    held = torch.empty(128, 20), torch.empty(128, dtype=torch.int64)
+
+    def loader() -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in batches:
+            held[0].copy_(x)
+            held[1].copy_(y)
+            yield held
+
+    with pytest.raises(CreditscopeError, match="a loader that fills one tensor again and again needs clone"):
+        diagnose(net, loader())

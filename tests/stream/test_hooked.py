@@ -360,3 +360,31 @@ def test_mapping_batches_and_outputs_with_logits_are_understood():
     expected = diagnose(plain, [(x, y)], blocks="layers.*")
     assert report.facts.reference == expected.facts.reference
     assert report.facts.accuracy == expected.facts.accuracy
+
+
+class Pooled(nn.Module):
+    """Affine, a slice of the tokens, and their mean, as timm's networks have them."""
+
+    def __init__(self, kept: Any) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Linear(5, 6), nn.Linear(6, 3)
+        self.blocks = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+        self.scale, self.shift = nn.Parameter(torch.rand(1, 1, 6)), nn.Parameter(torch.rand(1, 1, 6))
+        self.kept = kept
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.embed(x)
+        for block in self.blocks:
+            h = h + block(h).tanh()
+        h = torch.addcmul(self.shift, self.scale, h)
+        out: Tensor = self.head(h[:, self.kept].mean(1))
+        return out
+
+
+@pytest.mark.parametrize(
+    ("kept", "read"), [(slice(0, None), "mean"), ([0, 3, 1, 0], "flatten"), (slice(1, None), "flatten")]
+)
+def test_a_mean_over_all_tokens_is_told_from_one_over_some(kept: Any, read: str):
+    torch.manual_seed(0)
+    given = [(torch.randn(7, 4, 5), torch.randint(0, 3, (7,)))]
+    assert diagnose(Pooled(kept), given, blocks="blocks.*").facts.stream.read == read

@@ -30,6 +30,8 @@ from creditscope.stream.ranks import recover
 LABEL_KEYS = ("labels", "label", "y", "targets", "target")
 FEW = 32
 """Two batches smaller than this may share no label by chance."""
+DIFFERENT = 8
+"""Two batches with fewer different samples than this may be equal by chance."""
 
 
 class Arguments(NamedTuple):
@@ -149,6 +151,7 @@ def as_batches(
             f"eval_batches is empty; {why or 'give at least one batch (8 disjoint batches of 128 are advised)'}"
         )
     same_labels(found)
+    _require_apart(found)
     _fit_dtype(model, found)
     try:
         asks = not own_loss and _asks(model, found, shift_labels)
@@ -268,6 +271,29 @@ def same_labels(batches: Batches) -> None:
                 f"batch {k} and batch 0 have no label in common (label sets differ); evaluate on one task, shuffled: "
                 "batches sorted by class have different gradients by construction"
             )
+
+
+def _require_apart(batches: Batches) -> None:
+    """No batch comes twice: its samples would count twice in every interval."""
+    seen: dict[tuple[Any, ...], int] = {}
+    for k, (inputs, y) in enumerate(batches):
+        given = [t for t in tensors_of(inputs) if t.dim() and len(t) == len(y)]
+        if not given or len(y) < DIFFERENT:
+            continue
+        key = (y.shape, *(tuple(t[0].flatten()[:DIFFERENT].tolist()) for t in (y.unsqueeze(1), *given)))
+        first = seen.setdefault(key, k)
+        if first == k or not _equal(batches[first], (inputs, y)):
+            continue
+        if len(given[0].flatten(1).unique(dim=0)) >= DIFFERENT:
+            raise CreditscopeError(
+                f"batch {k} holds the samples of batch {first} again; give disjoint batches (next(iter(loader)) begins anew each "
+                "time; a loader that fills one tensor again and again needs clone())"
+            )
+
+
+def _equal(one: tuple[Any, Tensor], other: tuple[Any, Tensor]) -> bool:
+    both = [tensors_of(item) for item in (one, other)]
+    return len(both[0]) == len(both[1]) and all(map(torch.equal, *both))
 
 
 def _fit_dtype(model: nn.Module, batches: Batches) -> None:

@@ -436,6 +436,7 @@ TOKENWISE = {
         "add",
         "sub",
         "mul",
+        "addcmul",
         "div",
         "true_divide",
         "__add__",
@@ -471,7 +472,13 @@ def pooled_by_mean(operations: Sequence[Operation], h: Tensor, tokens: int) -> b
         (out,) = outs
         if operation.name in POOLS and tokens not in out.shape:
             return True
-        if operation.name not in TOKENWISE or tokens not in out.shape:
+        whole = operation.name == "__getitem__" and any(_is_all_of(out, t) for t in operation.given)
+        if not (whole or operation.name in TOKENWISE) or tokens not in out.shape:
             return False
         followed.add(id(out))
     return False
+
+
+def _is_all_of(part: Tensor, t: Tensor) -> bool:
+    """Is `part` the whole of t, as t[:, 0:] is? (A list of indices gives a copy.)"""
+    return part.shape == t.shape and part.stride() == t.stride() and part.data_ptr() == t.data_ptr()
