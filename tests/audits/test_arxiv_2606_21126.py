@@ -6,7 +6,7 @@ import csv
 import itertools
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from creditscope.runs.archive import Archive
+from creditscope.runs.groups import audit
 from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.compare import about, read_audit
 from creditscope.studies.published import Decision, Number
@@ -228,3 +230,30 @@ def test_the_choices_of_seeds_equal_the_files(raw):
     choices = list(itertools.combinations(sorted(margins), 3))
     below = sum(np.mean([margins[s] for s in three]) < 2 for three in choices)
     assert found(r"of the (\d+) choices of three among ten seeds, (\d+) put") == [len(choices), below]
+
+
+def test_the_page_of_the_protocol_says_which_archived_verdicts_changed():
+    page = (ROOT / "docs" / "protocol.md").read_text().partition("## From 1.0 to 1.1")[2].partition("\n## ")[0]
+    runs = Archive(RESULTS).runs()
+    old, new = ([r for g in audit(runs, protocol=f"three-check/{v}") for r in g.reports] for v in ("1.0", "1.1"))
+    assert [r.run for r in old] == [r.run for r in new]
+    for before, now in zip(old, new, strict=True):
+        answers = [{check.id: check.answer for check in report.verdict.checks} for report in (before, now)]
+        assert answers[0] == answers[1]
+    said = [
+        tuple(re.split(r"; estimate| \(no failure", r.verdict.line.removeprefix("VERDICT: "))[0] for r in pair)
+        for pair in zip(old, new, strict=True)
+    ]
+    changed = Counter(pair for pair in said if pair[0] != pair[1])
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| ")
+    ]
+    assert {(row[0], row[1]): int(row[2]) for row in rows if row[0].startswith("trustworthy")} == changed
+    assert f"The {len(new)} archived networks" in page
+    assert f"{changed.total()} verdicts change" in page
+    missing = {row[0]: int(row[1]) for row in rows if row[0].startswith(("share", "Γ"))}
+    facts = [r.facts for r in new]
+    assert list(missing.values()) == [
+        sum(f.evaluation is not None and f.evaluation.largest_class is None for f in facts),
+        sum(f.aggregate is not None and f.aggregate.concat is None for f in facts),
+    ]
