@@ -18,11 +18,12 @@ else:  # only annotations name them: the scanner needs the standard library alon
     Evidence = Facts = Tensor = nn = Any
 
 __all__ = [
-    "NO_REPORT", "Answer", "Evidence", "Facts", "Numbers", "Pitfall", "Reproduction", "Spot", "Tensor", "clear", "found",
-    "from_facts", "nn", "times", "unknown",
+    "NO_COSINE", "NO_REPORT", "Answer", "Evidence", "Facts", "Numbers", "Pitfall", "Reproduction", "Spot", "Tensor", "clear",
+    "found", "from_facts", "given_as_arrays", "nn", "times", "unknown",
 ]  # fmt: skip
 
 NO_REPORT = "report.json cannot be read"
+NO_COSINE = "no cosine was measured"
 Status = Literal["clear", "found", "cannot be told"]
 Numbers = dict[str, Any]
 """What a reproducer gives: `wrong`, `right`, and what else the sentence of the catalogue shows."""
@@ -81,6 +82,13 @@ def from_facts(judge: Callable[[Facts], Answer]) -> Callable[[Evidence], Answer]
         return unknown(NO_REPORT) if evidence.facts is None else judge(evidence.facts)
 
     return audit
+
+
+def given_as_arrays(facts: Facts) -> bool:
+    """Did credit and reference come from outside, so that only their author knows how they were taken?"""
+    from creditscope.stream.recorded import GIVEN_AS_ARRAYS
+
+    return GIVEN_AS_ARRAYS in facts.stream.notes
 
 
 @dataclass(frozen=True)

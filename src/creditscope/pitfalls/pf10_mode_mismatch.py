@@ -5,7 +5,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from creditscope.pitfalls.base import Answer, Facts, Numbers, Spot, clear, found, from_facts, nn
+from creditscope.pitfalls.base import (
+    NO_COSINE,
+    Answer,
+    Facts,
+    Numbers,
+    Spot,
+    clear,
+    found,
+    from_facts,
+    given_as_arrays,
+    nn,
+    unknown,
+)
 from creditscope.pitfalls.source import AUTOGRAD, COSINES, Scope, Source, is_literal, last_name, method, words
 
 MODEL = {"model", "net", "network", "student", "encoder"}
@@ -105,6 +117,13 @@ def _has_mode_dependent(source: Source) -> bool:
 
 @from_facts
 def audit(facts: Facts) -> Answer:
-    if facts.convention.mode != "eval":
-        return found(f"the facts were taken in {facts.convention.mode} mode")
-    return clear("credit and reference were taken in one pass in eval mode")
+    mode, arrays = facts.convention.mode, given_as_arrays(facts)
+    if arrays and mode == "unstated":
+        return unknown("credit and reference came as arrays without their mode: state it (mode= of diagnose_arrays)")
+    if mode != "eval":
+        return found(f"the network was measured in {mode} mode")
+    if facts.alignment is None:
+        return unknown(NO_COSINE)
+    if arrays:
+        return clear("credit and reference came as arrays that are stated to be of eval mode")
+    return clear("credit and reference were taken in one pass, in eval mode")
