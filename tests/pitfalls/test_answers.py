@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def about(number: int, facts: Facts) -> str:
 )
 def test_samples_and_mode_are_answered_alike(arrays, mode, cosines, samples_answer, mode_answer):
     facts = make_facts(**({} if cosines is None else {"cosines": cosines}))
-    change = {"convention": facts.convention.model_copy(update={"mode": mode})}
+    change: dict[str, Any] = {"convention": facts.convention.model_copy(update={"mode": mode})}
     if arrays:
         change["stream"] = facts.stream.model_copy(update={"notes": (GIVEN_AS_ARRAYS,)})
     facts = facts.model_copy(update=change)

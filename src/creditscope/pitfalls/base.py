@@ -19,7 +19,7 @@ else:  # only annotations name them: the scanner needs the standard library alon
 
 __all__ = [
     "NO_COSINE", "NO_REPORT", "Answer", "Evidence", "Facts", "Numbers", "Pitfall", "Reproduction", "Spot", "Tensor", "clear",
-    "found", "from_facts", "given_as_arrays", "nn", "times", "unknown",
+    "found", "from_facts", "nn", "times", "unknown",
 ]  # fmt: skip
 
 NO_REPORT = "report.json cannot be read"
@@ -82,13 +82,6 @@ def from_facts(judge: Callable[[Facts], Answer]) -> Callable[[Evidence], Answer]
         return unknown(NO_REPORT) if evidence.facts is None else judge(evidence.facts)
 
     return audit
-
-
-def given_as_arrays(facts: Facts) -> bool:
-    """Did credit and reference come from outside, so that only their author knows how they were taken?"""
-    from creditscope.stream.recorded import GIVEN_AS_ARRAYS
-
-    return GIVEN_AS_ARRAYS in facts.stream.notes
 
 
 @dataclass(frozen=True)

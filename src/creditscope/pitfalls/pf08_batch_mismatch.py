@@ -15,7 +15,6 @@ from creditscope.pitfalls.base import (
     Tensor,
     clear,
     found,
-    given_as_arrays,
     unknown,
 )
 from creditscope.pitfalls.source import Source
@@ -90,7 +89,7 @@ def audit(evidence: Evidence) -> Answer:
         )
     if facts.alignment is None:
         return unknown(NO_COSINE)
-    if given_as_arrays(facts):
+    if facts.stream.given_as_arrays:
         return unknown("credit and reference came as arrays: say that row by row they belong to the same samples")
     return clear(
         f"credit and reference were taken in one pass over the same {facts.convention.n_samples:,} samples ({samples})"

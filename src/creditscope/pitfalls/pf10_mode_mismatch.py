@@ -14,7 +14,6 @@ from creditscope.pitfalls.base import (
     clear,
     found,
     from_facts,
-    given_as_arrays,
     nn,
     unknown,
 )
@@ -117,7 +116,7 @@ def _has_mode_dependent(source: Source) -> bool:
 
 @from_facts
 def audit(facts: Facts) -> Answer:
-    mode, arrays = facts.convention.mode, given_as_arrays(facts)
+    mode, arrays = facts.convention.mode, facts.stream.given_as_arrays
     if arrays and mode == "unstated":
         return unknown("credit and reference came as arrays without their mode: state it (mode= of diagnose_arrays)")
     if mode != "eval":

@@ -8,13 +8,14 @@ nothing where there are none). A field of statements prints them one after the o
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from string import Formatter
 from typing import Any
 
 from creditscope.render.numbers import num, signed
-from creditscope.runs.groups import Finding
+from creditscope.runs.groups import Finding, Group, Outcome
 from creditscope.tables import Cell, Statement, Value
 
 SENTENCES = {
@@ -191,6 +192,22 @@ def finding_text(found: Finding) -> str:
         f"{found.statuses.count(s)} of {len(found.statuses)} seeds {s}" for s in dict.fromkeys(found.statuses)
     )
     return (next(iter(lines)) if len(lines) == 1 else told) + (f" (D3 by the {found.null} null)" if found.null else "")
+
+
+def verdict_text(group: Group) -> str:
+    """The verdict over seeds in a few words: the field's, and the checks behind it."""
+
+    def checks(answer: str) -> str:
+        return ", ".join(c for c in ("D1", "D2", "D3") if group.answer(c) == answer)
+
+    if group.outcome is Outcome.FAIL:
+        return f"not supported: {checks('fail')}"
+    if group.outcome is Outcome.INCONCLUSIVE:
+        return f"inconclusive: {checks('inconclusive')}"
+    if group.outcome is Outcome.MIXED:
+        counts = Counter("not supported" if r.status == "fail" else r.status for r in group.reports)
+        return f"of {len(group.reports)} seeds " + ", ".join(f"{k} {told}" for told, k in counts.most_common())
+    return "trustworthy" if group.outcome is Outcome.PASS else group.status
 
 
 def words(value: Value) -> str:
