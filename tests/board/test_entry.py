@@ -219,7 +219,7 @@ def test_a_seal_does_not_depend_on_the_order_of_the_entries(tmp_path):
 def test_an_entry_is_named_as_its_directory(tmp_path):
     made(tmp_path / "a-rule")
     os.rename(tmp_path / "a-rule", tmp_path / "another")
-    with pytest.raises(CreditscopeError, match="name them alike"):
+    with pytest.raises(CreditscopeError, match="give both one name"):
         read_claim(tmp_path / "another")
 
 

@@ -247,7 +247,8 @@ def test_credit_norm_weighs_the_method_against_the_norm():
     ]
     assert (
         "by 30 (FA) and 25 (DFA). DFA instead of FA multiplies it by 2 (none) and 1.7 (rms). "
-        "The method's factor is 0.067 times the norm's (95 % interval 0.067 to 0.067, paired t of the logarithms): the norm's is larger."
+        "The method's factor is 0.067 times the norm's (95 % interval 0.067 to 0.067, paired t of the "
+        "logarithms): the norm's is larger."
     ) in conclusion(table("credit-norm", pool(*grown)))
     one = conclusion(table("credit-norm", pool(*grown, seeds=(42,))))
     assert one.endswith("The method's factor is 0.067 times the norm's; one seed does not decide which is larger.")
