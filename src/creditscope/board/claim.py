@@ -161,7 +161,7 @@ def read_claim(directory: Path) -> Claim:
     claim = claim_of(content, str(path))
     if seal_of(content) != claim.seal:
         raise CreditscopeError(
-            f"{path} was changed after it was sealed; `creditscope claim seal {directory}` seals it again if the change was intended"
+            f"{path} was changed after it was sealed; `creditscope claim seal {directory}` seals it again, if this was intended"
         )
     if claim.name != directory.resolve().name:
         raise CreditscopeError(

@@ -46,7 +46,7 @@ class Diagnose:
     strict: bool = False
     """Exit with code 3 if the verdict fails, 4 if it neither fails nor passes."""
     long: bool = False
-    """Print everything: the checks with their conventions, every aggregation of Γ, profile, margins, the steps from claim to verdict."""
+    """Print everything: the checks with their conventions, every aggregation of Γ, profile, margins, the way to the verdict."""
     github: bool = False
     """Also print the verdict as an annotation of a GitHub workflow."""
 

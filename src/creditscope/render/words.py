@@ -25,7 +25,7 @@ SENTENCES = {
     "Accuracy: mean ± sample standard deviation over seeds, final checkpoint. Γ: per-sample cosine ({cosine}), averaged "
     "over samples, over the layers whose credit trains something, and over seeds. S1 accepts where accuracy is above "
     "chance and Γ > 0, however small. Growth and ‖g_L‖: smallest to largest over seeds. ‖g_L‖ is the mean per-sample norm "
-    "divided by 128 (batch-mean convention). {samples} evaluation samples, {dtype}. Margins: percentage points with 95 % "
+    "divided by 128 (batch-mean convention). {samples:,} evaluation samples, {dtype}. Margins: percentage points with 95 % "
     "interval ({intervals:or=no null}).",
     "judged by": "{policy}",
     "judged by another": "{policy} ({labels:list}, as it was given)",
