@@ -52,11 +52,10 @@ def reproduce() -> Numbers:
 def tensors(model: nn.Module) -> str | None:
     """Modules that behave differently in train mode and are in it now: call it where gradients are measured."""
     names = [name for name, m in model.named_modules() if m.training and type(m).__name__.startswith(DEPENDS_ON_MODE)]
-    return (
-        f"{len(names)} modules depend on the mode and are in train mode ({names[0]}, ...); call model.eval()"
-        if names
-        else None
-    )
+    if not names:
+        return None
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"in train mode, which changes what they compute: {names[0]}{more}; call model.eval()"
 
 
 def code(source: Source) -> Iterator[Spot]:

@@ -213,7 +213,8 @@ def verdict_text(group: Group) -> str:
         return f"inconclusive: {checks('inconclusive')}"
     if group.outcome is Outcome.MIXED:
         counts = Counter("not supported" if r.status == "fail" else r.status for r in group.reports)
-        return f"of {len(group.reports)} seeds " + ", ".join(f"{k} {told}" for told, k in counts.most_common())
+        (first, most), *others = counts.most_common()
+        return ", ".join([f"{most} of {len(group.reports)} seeds {first}", *(f"{k} {told}" for told, k in others)])
     return "trustworthy" if group.outcome is Outcome.PASS else group.status
 
 
