@@ -25,9 +25,9 @@ from creditscope.render.markdown import table as pipe_table
 from creditscope.render.numbers import num, signed
 from creditscope.render.svg import standalone
 from creditscope.render.tables import table_csv, texts
+from creditscope.render.words import verdict_text
 from creditscope.runs.archive import Archive
 from creditscope.runs.groups import ORDER, Group, audit
-from creditscope.runs.groups import Outcome as Verdict
 from creditscope.runs.record import Record
 from creditscope.studies import compare
 from creditscope.studies.compare import Audit
@@ -186,34 +186,35 @@ class Page:
         return sorted(kept, key=lambda g: (ORDER.index(g.spec.method), str(g.spec.credit_norm), g.label))
 
     def headline(self) -> str:
+        """The README's table, with the published accuracy beside ours."""
         published = {line.claim.method: line.claim for line in self._accuracies()}
-        names = ("accuracy", "gamma", "gamma_all_layers", "growth", "reference_norm_128", "margin_matched", "finding")
-        rows = []
+        length = self.paper.paper.common["epochs"]
+        stated = []
         for g in self.primary():
-            cells = {name: get_quantity(name).over(g) for name in names}
-            if not cells["margin_matched"].known:
-                cells["margin_matched"] = replace(get_quantity("margin_bp").over(g), note="bp null")
             p = published[g.spec.method]
-            length = self.paper.paper.common["epochs"]
-            stated = f"{float(p.value):.3f} ± {p.std:.3f}" + (
-                f" (at {length} epochs)" if g.spec.epochs != length else ""
-            )
-            rows.append(Row({"method": Cell(g.label), "published": Cell(stated), **cells}))
-        titles = {"accuracy": {"title": "ours"}, "margin_matched": {"title": "margin to null (pp)"}}
-        columns = [get_quantity(name).column(**titles.get(name, {})) for name in names]
-        return pipe(Table("primary", "", (Column("method"), Column("published"), *columns), tuple(rows)))
+            at = f" (at {length} epochs)" if g.spec.epochs != length else ""
+            stated.append({"published": Cell(f"{float(p.value):.3f} ± {p.std:.3f}{at}")})
+        return self.front((Column("published", "published accuracy"),), stated, "our accuracy")
 
-    def front(self) -> str:
-        """The README's table: five columns of the audit table."""
+    def front(self, more: Sequence[Column] = (), cells: Sequence[dict[str, Cell]] = (), ours: str = "accuracy") -> str:
+        """Accuracy, Γ, margin and verdict of every method; `cells` of the columns `more` stand before them."""
+        titles = {"accuracy": ours, "gamma": "Γ", "margin_matched": "over null (pp)"}
         rows = []
-        for g in self.primary():
-            cells = {name: get_quantity(name).over(g) for name in ("accuracy", "gamma", "margin_matched")}
-            if not cells["margin_matched"].known:
-                cells["margin_matched"] = get_quantity("margin_bp").over(g)
-            rows.append(Row({"method": Cell(g.label), **cells, "verdict": Cell(verdict(g))}))
-        titles = {"margin_matched": "over null (pp)"}
-        columns = [get_quantity(n).column(**({"title": titles[n]} if n in titles else {})) for n in cells]
-        return pipe(Table("front", "", (Column("method"), *columns, Column("verdict")), tuple(rows)))
+        for k, g in enumerate(self.primary()):
+            found = {name: get_quantity(name).over(g) for name in titles}
+            if not found["margin_matched"].known:
+                found["margin_matched"] = get_quantity("margin_bp").over(g)
+            own = cells[k] if cells else {}
+            rows.append(Row({"method": Cell(g.label), **own, **found, "verdict": Cell(verdict_text(g))}))
+        columns = [get_quantity(name).column(title=title) for name, title in titles.items()]
+        return pipe(Table("front", "", (Column("method"), *more, *columns, Column("verdict")), tuple(rows)))
+
+    def measured(self) -> str:
+        """What the verdicts rest on beside the margin."""
+        names = ("growth", "reference_norm_128", "gamma_all_layers")
+        rows = [Row({"method": Cell(g.label), **{n: get_quantity(n).over(g) for n in names}}) for g in self.primary()]
+        columns = [get_quantity(name).column() for name in names]
+        return pipe(Table("measured", "", (Column("method"), *columns), tuple(rows)))
 
     def summary(self) -> str:
         """The tables of the paper, with the sum of each column and the places where their values stand."""
@@ -227,8 +228,7 @@ class Page:
         total = {c.name: Cell(sum(row.value(c.name) for row in made.rows)) for c in made.columns[1:-1]}
         networks = Cell(len({key for row in made.rows for key in row.runs}))
         rows.append(Row({"table": Cell("all"), **total, "networks": networks}))
-        first, *rest = made.columns
-        return pipe(replace(made, columns=(first, Column("where"), *rest), rows=tuple(rows)))
+        return pipe(replace(made, columns=(*made.columns, Column("where", "published in")), rows=tuple(rows)))
 
     def far(self) -> str:
         made = self.distances
@@ -240,23 +240,30 @@ class Page:
         return pipe(replace(made, rows=tuple(rows)))
 
     def missing(self) -> str:
-        """Claims that no run is about, by table and setting."""
-        found: dict[tuple[str, str], Counter[str]] = {}
+        """Claims that no run is about, by table."""
+        found: dict[str, Counter[str]] = {}
+        settings: dict[str, dict[str, None]] = {}
         for line in self.lines:
             if line.outcome is Outcome.NOT_RUN and isinstance(line.claim, Number):
-                found.setdefault((line.claim.table, line.claim.setting), Counter())[line.claim.method.upper()] += 1
+                found.setdefault(line.claim.table, Counter())[line.claim.method.upper()] += 1
+                settings.setdefault(line.claim.table, {})[line.claim.setting or "–"] = None
         rows = tuple(
             Row(
                 {
                     "table": Cell(t),
-                    "setting": Cell(s or None),
+                    "setting": Cell(" · ".join(settings[t])),
                     "methods": Cell(", ".join(f"{m} ({k})" for m, k in of.items())),
                 }
             )
-            for (t, s), of in found.items()
+            for t, of in found.items()
         )
         return pipe(
-            Table("missing", "", (Column("table"), Column("setting"), Column("methods", "methods (values)")), rows)
+            Table(
+                "missing",
+                "",
+                (Column("table"), Column("setting", "settings"), Column("methods", "methods (values)")),
+                rows,
+            )
         )
 
     def figure(self) -> bytes:
@@ -284,8 +291,9 @@ class Page:
         return template.from_string((HERE / "page.md").read_text(encoding="utf-8")).render(
             n=self.counts(), sound=self.sound(), recipe=self.recipe(), contrast=self.contrast(), nulls=self.nulls(),
             seeds=self.seeds(), batch=self.batch(), exact=self.exact(), nudging=self.nudging(),
-            headline=self.headline(), summary=self.summary(), distances=self.far(), missing=self.missing(),
-            readings="; ".join(used), protocol=f"protocol {get_policy('three-check').version}",
+            headline=self.headline(), measured=self.measured(), summary=self.summary(),
+            distances=self.far(), missing=self.missing(), readings="; ".join(used),
+            protocol=f"protocol {get_policy('three-check').version}",
         )  # fmt: skip
 
     def csv(self) -> bytes:
@@ -295,22 +303,6 @@ class Page:
 def pipe(table: Table) -> str:
     header, rows = texts(table)
     return "\n".join(pipe_table([escape(h) for h in header], [[escape(cell) for cell in row] for row in rows]))
-
-
-def verdict(g: Group) -> str:
-    """In a few words: what the protocol finds, and by which checks."""
-
-    def checks(answer: str) -> str:
-        return ", ".join(c for c in ("D1", "D2", "D3") if g.answer(c) == answer)
-
-    if g.outcome is Verdict.FAIL:
-        return f"not supported: {checks('fail')}"
-    if g.outcome is Verdict.INCONCLUSIVE:
-        return f"inconclusive: {checks('inconclusive')}"
-    if g.outcome is Verdict.MIXED:
-        counts = Counter("not supported" if r.status == "fail" else r.status for r in g.reports)
-        return f"of {len(g.reports)} seeds " + ", ".join(f"{k} {told}" for told, k in counts.most_common())
-    return {Verdict.PASS: "trustworthy"}.get(g.outcome, g.status)
 
 
 def drafts(places: Iterable[str]) -> str:

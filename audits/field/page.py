@@ -24,6 +24,7 @@ from creditscope.render.markdown import escape
 from creditscope.render.markdown import table as pipe_table
 from creditscope.render.svg import standalone
 from creditscope.render.tables import table_csv, texts
+from creditscope.render.words import verdict_text
 from creditscope.runs.archive import Archive
 from creditscope.runs.groups import Group, Outcome, audit
 from creditscope.runs.record import Record
@@ -39,10 +40,7 @@ CONTROLS = ("bp", "random")
 """The exact gradient and a random credit: beside the rules, not of them."""
 LIKE_BP = 1.1
 """Cost of a step over that of BP up to which the two are the same as far as the timing tells."""
-SHOWN = (
-    "accuracy", "margin_matched", "margin_bp", "profile_margin", "growth", "reference_norm_128", "gamma", "certificate",
-    "finding",
-)  # fmt: skip
+MEASURED = ("growth", "reference_norm_128", "margin_bp", "profile_margin", "certificate")
 
 COST = Quantity(
     "cost", "cost", "cost / BP", "", "processor time of a training step over that of plain backpropagation", digits=2
@@ -97,9 +95,24 @@ class Page:
         return replace(made, columns=columns, rows=tuple(rows))
 
     def result(self) -> str:
+        """Accuracy, Γ, margin and verdict."""
         made = self.table()
-        names = ("method", "lr", "seeds", *SHOWN, "cost")
-        return pipe(replace(made, columns=tuple(made.by_name[name] for name in names)))
+        rules = {g.hashes: g for g in self.groups}
+        rows = []
+        for row in made.rows:
+            margin = row["margin_matched"]
+            if not margin.known:
+                margin = replace(row["margin_bp"], note="bp null" if row["margin_bp"].known else "")
+            told = Cell(verdict_text(rules[row.runs]))
+            rows.append(replace(row, cells={**row.cells, "margin_matched": margin, "verdict": told}))
+        columns = [made.by_name[name] for name in ("method", "seeds", "accuracy", "gamma")]
+        columns += [replace(made.by_name["margin_matched"], title="over null (pp)"), Column("verdict")]
+        return pipe(replace(made, columns=tuple(columns), rows=tuple(rows)))
+
+    def measured(self) -> str:
+        """What else was measured on the same networks."""
+        made = self.table()
+        return pipe(replace(made, columns=tuple(made.by_name[name] for name in ("method", "lr", *MEASURED, "cost"))))
 
     def figure(self) -> bytes | None:
         """Margin to the matched null of every entry; None where no entry has one."""
@@ -249,11 +262,13 @@ class Page:
             methods=len({e.method["method"] for e in self.entries} - set(CONTROLS)),
             planned=len(planned_runs), run=len(self.here), rules=len(self.rules),
             searched=len(self.searched), search=len(learning_rates.specs(self.preset)),
-            network=f"{first.arch} d={first.width} L={first.depth}, {first.dataset}, {first.epochs} epochs",
+            network=f"one network ({first.arch}, width {first.width}, {first.depth} blocks; {first.dataset}, "
+            f"{first.epochs} epochs)",
             lacking=[e.label for e in self.entries if not any(s.hash in self.here for s in e.networks)],
             left=self.left(self.entries), whole=sum(best is not None for _, _, best in self.search()),
-            costly=", ".join(field.COSTLY), result=self.result(), did=self.did(), none_did=self.none_did(),
-            rates=self.rates(), better_rate=self.other_rate(True), other_rate=self.other_rate(False),
+            costly=", ".join(field.COSTLY), result=self.result(), measured=self.measured(),
+            did=self.did(), none_did=self.none_did(), rates=self.rates(),
+            better_rate=self.other_rate(True), other_rate=self.other_rate(False),
             runs=self.runs(), problems=self.problems,
             figure=self.figure() is not None, protocol=get_policy("three-check").version,
         )  # fmt: skip

@@ -87,8 +87,8 @@ def test_numbers_of_the_page_are_those_of_the_files():
     trained, null = accuracies(method="bp", train_last=None), accuracies(method="bp", train_last=0)
     seeds = [s for s in (42, 123, 456) if s in trained and s in null]
     assert len(seeds) == 3
-    (row,) = (r for r in rows(text, "bp") if len(r) == 13)
-    assert row[3].split()[0] == f"{np.mean([trained[s] for s in seeds]):.3f}"
+    row = rows(text.partition("## Result")[2], "bp")[0]
+    assert row[2].split()[0] == f"{np.mean([trained[s] for s in seeds]):.3f}"
     margins = [100 * (trained[s] - null[s]) for s in seeds]
     half = stats.t.ppf(0.975, 2) * np.std(margins, ddof=1) / np.sqrt(3)
     expected = f"{np.mean(margins):+.1f} [{np.mean(margins) - half:+.1f}, {np.mean(margins) + half:+.1f}]"
@@ -129,9 +129,10 @@ def test_a_few_runs_make_a_page(tiny):
     made, store, usf, label, rates = tiny
     text = made.text()
     assert f"{len(made.here)} of {len(field.specs('smoke'))} runs" in text
-    result, searched, runs = rows(text, "usf")
-    assert label in result
-    assert result[-1] == "2"
+    result, measured, searched, runs = rows(text, "usf")
+    assert len(result) == 6
+    assert label in measured
+    assert measured[-1] == "2"
     accuracy = {s.lr: store.bundle(s).trajectory[-1]["accuracy"] for s in rates}
     assert searched[1:4] == [f"{accuracy[lr]:.3f}" for lr in sorted(accuracy)]
     best = max(accuracy, key=lambda lr: accuracy[lr]) / usf.lr

@@ -219,7 +219,7 @@ def test_a_seal_does_not_depend_on_the_order_of_the_entries(tmp_path):
 def test_an_entry_is_named_as_its_directory(tmp_path):
     made(tmp_path / "a-rule")
     os.rename(tmp_path / "a-rule", tmp_path / "another")
-    with pytest.raises(CreditscopeError, match="name them alike"):
+    with pytest.raises(CreditscopeError, match="give both one name"):
         read_claim(tmp_path / "another")
 
 
@@ -228,7 +228,7 @@ def test_a_link_is_not_followed(tmp_path):
     report = tmp_path / "a-rule" / "report.json"
     os.rename(report, tmp_path / "elsewhere.json")
     report.symlink_to(tmp_path / "elsewhere.json")
-    with pytest.raises(CreditscopeError, match="is a link"):
+    with pytest.raises(CreditscopeError, match="is a symbolic link"):
         read_entry(tmp_path / "a-rule")
 
 
@@ -320,7 +320,7 @@ def test_the_history_judges_the_same_facts_under_every_version():
 
 def test_a_date_to_come_and_a_seed_twice_are_refused(tmp_path):
     content = made(tmp_path / "a-rule").claim.to_dict()
-    for change, why in (({"date": "2999-01-01"}, "to come"), ({"seeds": [0, 0]}, "twice")):
+    for change, why in (({"date": "2999-01-01"}, "in the future"), ({"seeds": [0, 0]}, "twice")):
         evaluation = {**content["evaluations"][0], **change}
         write_claim(sealed({**content, "evaluations": [evaluation]}, "x"), tmp_path / "a-rule")
         with pytest.raises(CreditscopeError, match=why):

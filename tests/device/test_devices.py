@@ -39,9 +39,9 @@ def test_a_device_that_cannot_be_used_is_one_line(name: str, says: str) -> None:
 def test_auto_is_the_cpu_where_there_is_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("creditscope.stream.devices.accelerator", lambda: None)
     assert find_device("auto") == find_device("cpu") == CPU
-    with pytest.raises(CreditscopeError, match="--devices 0,1 needs an accelerator, and here there is cpu only"):
+    with pytest.raises(CreditscopeError, match="--devices 0,1 needs an accelerator, and this machine has only a CPU"):
         several("0,1", "cpu")
-    with pytest.raises(CreditscopeError, match="'0,x' is no list of numbers"):
+    with pytest.raises(CreditscopeError, match="'0,x' is not a list of numbers"):
         several("0,x", "cpu")
     with pytest.raises(CreditscopeError, match="names a device twice"):
         several("1,1", "cpu")

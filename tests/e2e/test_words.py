@@ -1,5 +1,6 @@
 """The front door: numbers of the README and of the figures come from files, sentences are short, words of ours are explained."""
 
+import csv
 import importlib
 import json
 import re
@@ -9,6 +10,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from scipy import stats
 from tests.e2e.pages import BLOCK, DOCS, ROOT, anchors
 
 from creditscope.render.checklist import QUESTIONS
@@ -183,3 +185,44 @@ def test_the_page_for_reviewers_asks_what_the_checklist_asks():
     asked = re.findall(r"PF(\d\d): \*\*(.+?)\*\*", (ROOT / "docs" / "review.md").read_text())
     assert len(asked) == len(QUESTIONS)
     assert {int(number): question for number, question in asked} == QUESTIONS
+
+
+def page_text(name: str) -> str:
+    return " ".join((DOCS / name).read_text().split())
+
+
+def test_published_numbers_of_the_pages_are_those_of_the_audit():
+    with (ROOT / "audits" / "arxiv-2606.21126" / "published.csv").open() as file:
+        published = list(csv.DictReader(file))
+
+    def value(**wanted: str) -> dict[str, str]:
+        (found,) = (row for row in published if all(row[k] == v for k, v in wanted.items()))
+        return found
+
+    told = groups(r"published: frozen (\S+), DFA (\S+), FA (\S+)\)", page_text("checks/d3.md"))
+    audit = {"table": "Primary audit", "quantity": "accuracy"}
+    rows = [value(**audit, method=m, setting=s) for m, s in (("dfa", "frozen blocks"), ("dfa", ""), ("fa", ""))]
+    assert [float(t) for t in told] == [float(row["value"]) for row in rows]
+    course = value(table="Course of DFA", quantity="cosine[0]", epoch="5")
+    told = groups(r"layer 0 has (\S+) to (\S+) from the start", page_text("studies/early.md"))
+    assert [float(t) for t in told] == [float(course["low"]), float(course["high"])]
+
+
+def test_numbers_that_the_pages_compute_are_computed_here():
+    megabytes = groups(r"CIFAR-10: (\d+) MB of bytes, and (\d+) MB padded", page_text("devices.md"))
+    assert [int(m) for m in megabytes] == [round(60_000 * 3 * 32**2 / 1e6), round(50_000 * 3 * 40**2 / 1e6)]
+    *seeds, low, high = groups(
+        r"seeds at (\S+), (\S+) and (\S+) it reaches from (\S+) to ([\d.]+),", page_text("board.md")
+    )
+    ends = stats.ttest_1samp([float(s) for s in seeds], 0).confidence_interval()
+    assert (float(low), float(high)) == pytest.approx(tuple(ends), abs=5e-3)
+
+
+def test_the_costs_of_a_step_on_two_pages_differ_by_what_is_said():
+    with (ROOT / "audits" / "field" / "cost.csv").open() as file:
+        cost = {row["rule"]: float(row["per_step"]) for row in csv.DictReader(file)}
+    table = (DOCS / "credit-rules.md").read_text().partition("## What a step costs")[2]
+    told = {rule: float(over) for rule, over in re.findall(r"^\| `([\w-]+)` \| ([\d.]+) \|", table, re.MULTILINE)}
+    assert told.keys() <= cost.keys()
+    (said,) = groups(r"the two differ by up to (\d+) %", page_text("credit-rules.md"))
+    assert int(said) == round(100 * max(abs(over / cost[rule] - 1) for rule, over in told.items()))

@@ -62,8 +62,8 @@ def test_it_is_told_in_one_line():
         == "null over 1 seed: accuracy 0.3; trained blocks are better by 5 pp (needed 2; one seed has no interval)"
     )
     assert told[1] == (
-        "null over 3 seeds: accuracy 0.31; trained blocks are better by 6 pp [-0.572, 12.6] (needed 2): not decided, 2 more "
-        "seeds of this spread would"
+        "null over 3 seeds: accuracy 0.31; trained blocks are better by 6 pp [-0.572, 12.6] (needed 2): not decided; 2 more "
+        "seeds of this spread would decide"
     )
     for change, side in ((0.1, "above"), (-0.1, "below")):
         trained = [NULLS[seed] + change for seed in SEEDS]

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from creditscope.measure.facts import Aggregate
-from creditscope.pitfalls import pf05_aggregation
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from creditscope.measure.facts import Aggregate, Facts
+from creditscope.pitfalls import get_pitfall, pf05_aggregation
+from creditscope.pitfalls.evidence import Evidence
+from creditscope.protocol.report import make_report
+from creditscope.stream.recorded import GIVEN_AS_ARRAYS
+from creditscope.training.spec import make_spec
+
+from ..protocol.factory import make_facts
 
 
 def test_aggregations_are_shown_with_their_extremes():
@@ -16,3 +27,28 @@ def test_aggregations_are_shown_with_their_extremes():
     assert str(pf05_aggregation.disagreement(far)).startswith(
         "the sign of Γ depends on the aggregation: concatenated -0.200"
     )
+
+
+def about(number: int, facts: Facts) -> str:
+    spec = make_spec({"method": "dfa", "credit_norm": "none"})
+    return get_pitfall(number).audit(Evidence(Path("mine.json"), spec, make_report(facts), None)).status
+
+
+@pytest.mark.parametrize(
+    ("arrays", "mode", "cosines", "samples_answer", "mode_answer"),
+    [
+        (False, "eval", (0.3,) * 5, "clear", "clear"),  # one pass of ours answers both questions
+        (False, "eval", None, "cannot be told", "cannot be told"),  # no credit: nothing to compare
+        (True, "unstated", (0.3,) * 5, "cannot be told", "cannot be told"),  # the author alone knows
+        (True, "eval", (0.3,) * 5, "cannot be told", "clear"),  # the mode can be stated, the samples cannot
+        (True, "train", (0.3,) * 5, "cannot be told", "found"),
+        (False, "train", None, "cannot be told", "found"),
+    ],
+)
+def test_samples_and_mode_are_answered_alike(arrays, mode, cosines, samples_answer, mode_answer):
+    facts = make_facts(**({} if cosines is None else {"cosines": cosines}))
+    change: dict[str, Any] = {"convention": facts.convention.model_copy(update={"mode": mode})}
+    if arrays:
+        change["stream"] = facts.stream.model_copy(update={"notes": (GIVEN_AS_ARRAYS,)})
+    facts = facts.model_copy(update=change)
+    assert (about(8, facts), about(10, facts)) == (samples_answer, mode_answer)

@@ -207,6 +207,45 @@ def test_an_accuracy_that_reaches_chance_decides_nothing_about_depth():
     assert above.status == "pass"
 
 
+@pytest.mark.parametrize(
+    ("right", "stated", "n_test", "says"),
+    [
+        # chance is the largest class, c = 103 / 1,024 = .1006: 1.96² · c (1 - c) / (.112 - c)² = 2,668
+        (115, 0.112, None, "to tell it from chance, give one accuracy per seed, or test on about 2,700 samples"),
+        (102, 0.1, None, "more seeds will not help: train the network until it beats chance"),
+        # spread 3 pp, distance 2 pp: t(m - 1) · 3 / sqrt(m) is below 2 from m = 12 on (11: 2.015, 12: 1.906)
+        (123, [0.09, 0.12, 0.15], None, "9 more seeds of this spread would tell it from chance"),
+        # stated on a large test set, evaluated on few: 3.29² · c (1 - c) / (.125 - c)² = 1,644
+        (128, 0.15, 10**9, "to tell it from chance, evaluate on about 1,700 samples"),
+        (102, 0.12, 10**9, "audit a network that has the stated accuracy"),
+    ],
+)
+def test_an_accuracy_that_reaches_chance_says_what_would_help(right, stated, n_test, says):
+    net, batches = answering(right)
+    report = diagnose(net, batches, headline_acc=stated, n_test=n_test, frozen_baseline_acc=0.02)
+    assert report.checks["D3"].answer == "inconclusive"
+    assert report.checks["D3"].sentence.endswith(f"; {says}")
+    assert f"D3: {says}" in str(report).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("stated", "null", "says"),
+    [
+        (0.5, 0.48, "to decide, train more seeds and give one accuracy for each"),
+        ([0.48, 0.5, 0.52], 0.48, "to decide, give network and null the same seeds"),
+        # differences 0, 5, 4: mean 3, spread sqrt(7), distance 1: t(m - 1) · 2.646 / sqrt(m) is below 1 from m = 30 on
+        ([0.48, 0.5, 0.52], [0.48, 0.45, 0.48], "27 more seeds of this spread would decide"),
+        ([0.48, 0.5, 0.52], [0.46, 0.47, 0.51], "it would take more than 1,000 seeds of this spread to decide"),
+    ],
+)
+def test_an_inconclusive_margin_says_what_would_decide(stated, null, says):
+    net, batches = answering(512)
+    report = diagnose(net, batches, headline_acc=stated, frozen_baseline_acc=null)
+    assert report.checks["D3"].answer == "inconclusive"
+    assert report.checks["D3"].sentence.endswith(f"; {says}")
+    assert f"D3: {says}" in str(report).splitlines()
+
+
 def test_a_pass_needs_evaluation_samples_that_lie_above_chance():
     net, batches = answering(128)  # 0.125 of 1,024: 99.9 % interval 0.094 to 0.164, chance is 0.1
     for n_test in (None, 10**9):

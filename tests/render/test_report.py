@@ -102,7 +102,7 @@ def test_the_short_report_of_four_blocks_is_25_lines_at_width_100_a_line_per_che
     for check in made.verdict.checks:
         (line,) = [line for line in lines if line.startswith(f"{check.id} ")]
         assert f"{check.name}: " in line
-        assert mark(check.answer) in line
+        assert mark(check.answer, check.id) in line
     assert [line.split()[0] for line in lines if line[:1].isdigit()] == ["0", "1", "2", "3", "4"]
     between = [line for line in lines[1:-1] if line]
     assert len(between) == len(set(between))
@@ -134,6 +134,19 @@ def test_the_short_report_tells_numbers_thresholds_and_what_s1_decides():
     )
     undecided = short(judged(make_facts(growth=49.0, growth_by_group=(40.0, 58.0))))
     assert any(line.startswith("D1  ? inconclusive  scale stability: growth 49 [") for line in undecided)
+
+
+@pytest.mark.parametrize(("stability", "words"), [(0.9, "• high"), (0.1, "• low")])
+def test_c_decides_nothing_and_never_reads_as_a_failure_or_a_success(stability, words):
+    made = judged(make_facts(stability=stability))
+    page = network_html(Network(made), DiagnosticThresholds())
+    (row,) = re.findall(r'<tr><th scope="row">C direction.*?</tr>', page)
+    (line,) = [line for line in short(made) if line.startswith("C ")]
+    (told,) = [line for line in made.to_markdown().splitlines() if line.startswith("| C |")]
+    for text in (row, line, told):
+        assert words in text
+        assert not re.search(r"\b(pass|fail)\b|[✓✗]", text)
+    assert made.checks["C"].answer == ("fail" if stability > 0.3 else "pass")  # as it is stored
 
 
 def test_d2_says_why_gamma_is_withheld_where_clamp_and_no_clamp_agree():

@@ -84,6 +84,7 @@ def test_bars_cells_intervals_and_open_marks_tell_their_values():
     assert bar[0] == "bp = 0.5"
     matrix = Matrix("m", "t", "c", ["S1", "S2"], [("bp", [Cell("accept", "good"), Cell("reject", "bad")])])
     assert [w for w, _ in marks(svg(figure([matrix])))] == ["bp, S1: accept", "bp, S2: reject"]
+    assert re.findall(r'<path [^>]*class="m (\w+)', str(svg(figure([matrix])))) == ["fgood", "fbad"]
     spans = svg(figure([chart(Series("s", [0.1, 0.2, 0.3], [(0.0, 0.15), 0.05, None]))]))
     assert "s = 0.1 [0, 0.15], layer 0" in spans
     assert "s = 0.2 [0.15, 0.25], layer 1" in spans

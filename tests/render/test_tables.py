@@ -70,7 +70,7 @@ def test_values_that_are_no_quantity():
 
 
 def test_a_statement_is_printed_by_its_template_or_as_its_own():
-    assert sentence(state("in some", label="fa", k=1, n=3)) == "fa: 1 of 3"
+    assert sentence(state("in some", label="fa", k=1, n=3)) == "fa in 1 of 3"
     assert sentence(state("best at d={width}", width=8)) == "best at d=8"
     nested = state("{parts} and {x:num2}, {s:seeds}", parts=(state("a {k}", k=1), state("b")), x=0.1234, s=[1, 2])
     assert sentence(nested) == "a 1; b and 0.12, seeds 1, 2"

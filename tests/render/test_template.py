@@ -122,7 +122,7 @@ def test_a_bundle_brings_all_its_seeds_and_nothing_else(store, capsys):
     assert all(b.spec.hash in text for b in dfa_runs(store))
 
 
-OWN = {"PF07": "credit=", "PF08": "in one pass", "PF09": "run_null", "PF15": "headline_acc="}
+OWN = {"PF07": "credit=", "PF09": "run_null", "PF15": "headline_acc="}
 
 
 def test_a_report_alone_says_what_the_author_has_to_add(store, tmp_path, capsys):
@@ -134,7 +134,7 @@ def test_a_report_alone_says_what_the_author_has_to_add(store, tmp_path, capsys)
     made = json.loads(out(capsys, "checklist", tmp_path / "mine.json", "--json"))
     states = {q["id"]: q["state"] for q in made["questions"]}
     assert states["PF07"] == states["PF15"] == "author"
-    assert states["PF03"] == states["PF13"] == "answered"
+    assert states["PF03"] == states["PF08"] == states["PF10"] == states["PF13"] == "answered"
     told = {q["id"]: q["answer"] for q in made["questions"]}
     assert not any("bundle" in answer for answer in told.values())  # a network of one's own has none
     assert all(word in told[pf] for pf, word in OWN.items())

@@ -32,10 +32,10 @@ def test_the_field_counts_what_passes_and_what_reaches_bp():
     broken = {"growth": 2000.0, "g_128": 4e-9}
     records = pool((BP, 0.615, 0.35, {}), (FA, 0.401, 0.35, {}), (DFA, 0.306, 0.35, broken))
     conclusion = paragraph(get_study("field").table(records).conclusion)
-    assert conclusion.startswith("2 of 3 rules pass the protocol (bp and fa(none)); 1 fail it (dfa(rms))")
-    assert "of 2 rules beside BP, 0 reach its accuracy in every seed" in conclusion
+    assert conclusion.startswith("2 of 3 rules pass the protocol (bp and fa(none)). Failing: 1 (dfa(rms)).")
+    assert "Beside BP, 0 of 2 rules reach its accuracy in every seed" in conclusion
     better = pool((BP, 0.615, 0.35, {}), (FA, 0.7, 0.35, {}))
-    assert "of 1 rules beside BP, 1 reach its accuracy in every seed" in paragraph(
+    assert "Beside BP, 1 of 1 rules reach its accuracy in every seed" in paragraph(
         get_study("field").table(better).conclusion
     )
 
@@ -47,4 +47,4 @@ def test_all_three_rates_are_shown_and_the_best_is_named():
     assert [(row.value("lr"), round(row.value("accuracy"), 3)) for row in found.rows] == [
         (5e-4, 0.4), (2e-3, 0.3), (8e-3, 0.5),
     ]  # fmt: skip
-    assert paragraph(found.conclusion).startswith("kp: 0.008 of 3")
+    assert paragraph(found.conclusion).startswith("Best learning rate of those tried: 0.008 for kp.")

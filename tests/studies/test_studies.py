@@ -73,7 +73,7 @@ def test_audit_shows_every_number_of_a_group_and_counts_failures():
     assert row.value("finding").outcome is Outcome.FAIL
     assert len(row.runs) == row.value("seeds") == 3
     assert conclusion(found).startswith(
-        "1 of 3 methods fail the protocol (dfa(rms)); by accuracy and Γ alone S1 accepts 1"
+        "1 of 3 methods fail the protocol (dfa(rms)). S1, which looks at accuracy and Γ alone, accepts 1"
     )
     assert conclusion(table("audit", pool(*CLASSIC[:2], (DFA, 0.5, 0.35, {})))).startswith("0 of 3 methods fail")
 
@@ -90,7 +90,7 @@ def test_ablation_finds_what_s1_accepts_and_s3_rejects():
     row, accept, reject = found.row(method="dfa(rms)"), Decision.ACCEPT, Decision.REJECT
     assert [row.value(s) for s in ("S0", "S1", "S2", "S3", "+(c)")] == [accept, accept, reject, reject, accept]
     assert "accepts 2 that the whole protocol (S3) rejects (dfa(rms) and dfa(none))" in conclusion(found)
-    assert "1 of them only by D3 (dfa(none)); all four strategies accept bp and fa(none)." in conclusion(found)
+    assert "1 of them only by D3 (dfa(none)). All four strategies accept bp and fa(none)." in conclusion(found)
 
 
 def test_temporal_first_epoch_saving_and_false_stop():
@@ -104,8 +104,9 @@ def test_temporal_first_epoch_saving_and_false_stop():
     records = [record(make("paper", DFA, s), 0.4, trajectory=x) for s, x in ((42, lines), (123, late))]
     found = table("temporal", [*records, record(make("paper", BP, 42), 0.6)])
     assert found.values("false_stop") == (True, False, None)
-    assert "fires in 2 of 3 runs, at a median epoch of 2.5 (dfa(rms) 2 to 3); stopping there saves 38 %" in conclusion(
-        found
+    assert (
+        "fires in 2 of 3 runs, at a median epoch of 2.5 (dfa(rms) 2 to 3). Stopping there would save 38 %"
+        in conclusion(found)
     )
     drawn = found.plots[0].table
     assert drawn is not None
@@ -122,7 +123,7 @@ def test_early_counts_mode_2_before_mode_1():
     first = found.row(method="dfa(rms)", epoch=1)
     assert first.value("top_share") == pytest.approx(0.4 / 0.43)
     assert first.value("deep_cosine") == pytest.approx(0.01)
-    assert "appears in 1 of 2 runs, and in 1 of them before Mode 1 or without it." in conclusion(found)
+    assert "appears in 1 of 2 runs, in 1 of them before Mode 1 or without it." in conclusion(found)
     top = [line(0, 0.1), line(1, 0.2, cosine=(0.1, 0.01, 0.01, 0.01, 1.0))]
     exact = record(make("paper", FA | OUTPUT, 42), 0.3, trajectory=top, exact_layers=(4,))
     assert conclusion(table("early", [exact])).endswith(
@@ -162,14 +163,14 @@ def test_a_penalty_of_one_seed_is_not_held_against_means():
         last = {**made.trajectory[-1], "h": [1.0] * 4 + [(1e4 if seed == 42 else 1e2) if lam == 0 else 10.0]}
         records.append(dataclasses.replace(made, trajectory=[*made.trajectory[:-1], last]))
     found = table("penalty", records)
-    assert "dfa(rms) +3.0 pp at λ=0.0001 (n=2, ‖h_L‖ 1e+03 → 10)" in conclusion(found)
+    assert "dfa(rms) +3.0 pp at λ=0.0001 (n=2, ‖h_L‖ 1000 → 10)" in conclusion(found)
     assert found.rows[0].value("last_h") == pytest.approx(1000)
 
 
 def test_capacity_compares_the_four_cells():
     cells = ((0.0, 0.585, 0.301), (1e-2, 0.532, 0.360))
     pools = (pool((BP, b, 0.35, {}), (DFA, d, 0.35, {}), penalty=lam, intervention=True) for lam, b, d in cells)
-    sentence = "changes BP by -5.3 pp and dfa(rms) by +5.9 pp; the gap between them goes from +28.4 to +17.2"
+    sentence = "changes BP by -5.3 pp and dfa(rms) by +5.9 pp. The gap between them goes from +28.4 to +17.2"
     assert sentence in conclusion(table("capacity", unique(*pools)))
 
 
@@ -210,7 +211,8 @@ def test_freshb_counts_runs_beyond_three_deviations():
     near, far = (FreshB(z=z, layers=(1,), seed=0, n_samples=256, **shared) for z in (1.0, 8.0))
     chosen = ((42, far), (123, near), (456, None))
     found = table("freshb", [record(make("paper", DFA, s, penalty=1e-2), 0.36, fresh=f) for s, f in chosen])
-    assert conclusion(found).startswith("in 1 of 2 runs (dfa(rms, λ=0.01) s42)")
+    assert conclusion(found).startswith("In 1 of 2 runs the trained matrices")
+    assert "(dfa(rms, λ=0.01) s42)" in conclusion(found)
     redrawn = found.rows[0]["fresh_b_mean"]
     assert (redrawn.value, redrawn.std) == pytest.approx((np.mean(draws), np.std(draws, ddof=1)))
     assert found.rows[2]["fresh_b"].note == "not measured"
@@ -229,9 +231,9 @@ def test_ladder_gains_are_paired():
     rungs = [record(make("paper", BP, 42, train_last=k), a) for k, a in ((0, 0.39), (2, 0.55), (4, 0.61))]
     found = table("ladder", rungs)
     assert found.values("gain") == (None, pytest.approx(16.0), pytest.approx(6.0))
-    assert conclusion(found) == "bp is best with 4 trained blocks (of 0, 2, 4; +22.0 pp over 0)."
+    assert conclusion(found) == "bp is best with 4 trained blocks (of 0, 2, 4 tried; +22.0 pp over 0)."
     falling = [record(make("paper", DFA, 42, train_last=k), a) for k, a in ((0, 0.35), (4, 0.30))]
-    assert conclusion(table("ladder", falling)) == "dfa(rms) is best with 0 trained blocks (of 0, 4)."
+    assert conclusion(table("ladder", falling)) == "dfa(rms) is best with 0 trained blocks (of 0, 4 tried)."
     accs = {(0, 42): 0.39, (0, 123): 0.40, (4, 42): 0.60, (4, 123): 0.64}
     both = table("ladder", [record(make("paper", BP, s, train_last=k), a) for (k, s), a in accs.items()])
     ends = stats.ttest_1samp([21.0, 24.0], 0).confidence_interval()
@@ -244,11 +246,12 @@ def test_credit_norm_weighs_the_method_against_the_norm():
         (m, 0.3, 0.2, {"growth": g}) for m, g in ((FA, 2.0), (FA_RMS, 60.0), (DFA_NONE, 4.0), (DFA, 100.0))
     ]
     assert (
-        "by 30 (FA) and 25 (DFA); DFA instead of FA by 2 (none) and 1.7 (rms): the method's factor is 0.067 times the norm's "
-        "(95 % interval 0.067 to 0.067, paired t of the logarithms): the norm's is larger."
+        "by 30 (FA) and 25 (DFA). DFA instead of FA multiplies it by 2 (none) and 1.7 (rms). "
+        "The method's factor is 0.067 times the norm's (95 % interval 0.067 to 0.067, paired t of the "
+        "logarithms): the norm's is larger."
     ) in conclusion(table("credit-norm", pool(*grown)))
     one = conclusion(table("credit-norm", pool(*grown, seeds=(42,))))
-    assert one.endswith("the method's factor is 0.067 times the norm's; one seed does not decide which is larger.")
+    assert one.endswith("The method's factor is 0.067 times the norm's; one seed does not decide which is larger.")
     by_seed = {42: 0.93, 123: 3.03, 456: 4.38}  # of DFA none; FA rms is 1
     mixed = [
         record(make("paper", m, s), 0.3, growth=by_seed[s] if m is DFA_NONE else 1.0)
@@ -283,7 +286,7 @@ def test_thresholds_gap_and_stability():
     assert thresholds.gap([], [1.0], True) is None
     found = table("thresholds", pool(CLASSIC[0], CLASSIC[2]))
     assert conclusion(found).startswith("2 of 2 verdicts are the same at all 36 settings")
-    assert "growth 1538-fold" in conclusion(found)  # 2000 / 1.3
+    assert "a factor 1538 in growth" in conclusion(found)  # 2000 / 1.3
     assert found.values("agree") == (36, 36)
 
 
@@ -336,16 +339,16 @@ def test_architectures_and_cifar100():
     shapes: tuple[dict[str, Any], ...] = ({}, {"arch": "vit-mini"})
     records = unique(*(pool(CLASSIC[2], **shape) for shape in shapes))
     assert conclusion(table("architectures", records)) == (
-        "2 of 2 pairs of architecture and method fail in every seed; failing by architecture: resmlp: dfa(rms); vit-mini: "
-        "dfa(rms); with one seed: none; where D3 is not measured or not measurable: none."
+        "2 of 2 pairs of architecture and method fail in every seed. Failing, by architecture: resmlp: dfa(rms); vit-mini: "
+        "dfa(rms). With one seed: none. D3 not measured or not measurable: none."
     )
     alone = [r for r in records if r.spec.arch == "resmlp" or (r.spec.seed == 42 and not r.spec.frozen)]
     found = table("architectures", alone)
-    assert conclusion(found).endswith("with one seed: vit-mini; where D3 is not measured or not measurable: vit-mini.")
+    assert conclusion(found).endswith("With one seed: vit-mini. D3 not measured or not measurable: vit-mini.")
     assert "resmlp d=256 L=4, 100 epochs, seeds 42, 123, 456; cifar10, vit-mini" in paragraph(found.convention)
     assert "100 epochs, seed 42; final checkpoint" in paragraph(found.convention)
     found = table("cifar100", pool(*CLASSIC, dataset="cifar100"))
-    assert "1 of 3 methods fail on cifar100 (dfa(rms)); highest accuracy: bp." in conclusion(found)
+    assert "1 of 3 methods fail on cifar100 (dfa(rms)). Highest accuracy: bp." in conclusion(found)
 
 
 def test_recipe_has_a_row_per_setting():
@@ -367,7 +370,7 @@ def test_rescue_ranks_what_passes_before_what_fails_and_counts_both():
     ranked = [g.spec for g in rescue.best(records)]
     assert [(s.method, s.credit_norm, s.credit_site) for s in ranked] == best
     found = table("rescue", records)
-    assert conclusion(found) == "on quadratic 2 of 4 recipes pass all three checks (2 of FA and 0 of DFA)."
+    assert conclusion(found) == "On quadratic, 2 of 4 recipes pass all three checks (2 of FA and 0 of DFA)."
     assert list(zip(*(found.values(n) for n in ("method", "norm", "site")), strict=True)) == best
     assert found.values("d3") == ("pass", "pass", "fail", "pass")
 
@@ -393,7 +396,7 @@ def test_ep_relaxation_says_where_it_stops_being_backpropagation():
     ways = [relaxed(50, 0.995, 0.02), relaxed(20, 0.991, 0.1), relaxed(12, 0.8, 0.3), relaxed(4, 0.1, 0.9)]
     found = table("ep-relaxation", [*ways, bp])
     assert conclusion(found) == (
-        "Γ ≥ 0.99 in 2 of 4 relaxations; all of them within 0.1 of the fixed point; of the others, the nearest ends at "
+        "Γ ≥ 0.99 in 2 of 4 relaxations. All of these end within 0.1 of the fixed point. Of the others, the nearest ends at "
         "0.3 (Γ 0.8), the farthest at 0.9 (Γ 0.1)."
     )
     assert found.values("steps") == (4, 12, 20, 50, None)

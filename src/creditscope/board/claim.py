@@ -161,11 +161,11 @@ def read_claim(directory: Path) -> Claim:
     claim = claim_of(content, str(path))
     if seal_of(content) != claim.seal:
         raise CreditscopeError(
-            f"{path} was changed after it was sealed; `creditscope claim seal {directory}` states that this was meant"
+            f"{path} was changed after it was sealed; `creditscope claim seal {directory}` seals it again, if this was intended"
         )
     if claim.name != directory.resolve().name:
         raise CreditscopeError(
-            f"{path} is of {claim.name!r} and its directory is {directory.resolve().name!r}; name them alike"
+            f"{path} is named {claim.name!r} and its directory {directory.resolve().name!r}; give both one name"
         )
     return claim
 
@@ -174,7 +174,7 @@ def read_small(path: Path, most: int, what: str) -> Any:
     """JSON of a file of its own directory, with a limit of its own; a link is not followed."""
     try:
         if path.is_symlink():
-            raise CreditscopeError(f"{path} is a link; {what} is a file of its own")
+            raise CreditscopeError(f"{path} is a symbolic link; {what} must be a regular file")
         size = path.stat().st_size if path.exists() else 0
     except OSError as error:
         raise CreditscopeError(f"cannot read {path}: {error.strerror or error}") from None

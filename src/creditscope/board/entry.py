@@ -215,13 +215,15 @@ def read_entry(directory: Path, today: datetime.date | None = None) -> Entry:
         raise CreditscopeError(f"{directory} is not a directory; an entry is a directory with {FILE} and its reports")
     claim = read_claim(directory)
     if claim.claimed.published and not (claim.paper or claim.claimed.source):
-        raise CreditscopeError(f"{directory / FILE}: its claim is published, and neither paper nor source says where")
+        raise CreditscopeError(
+            f"{directory / FILE}: the claim is marked as published, but neither paper nor source says where"
+        )
     last = (today or datetime.datetime.now(datetime.timezone.utc).date()) + datetime.timedelta(days=1)
     audits = []
     for k, stated in enumerate(claim.evaluations):
         where = f"{directory / FILE}: evaluation {k + 1}"
         if stated.date > last:
-            raise CreditscopeError(f"{where} has the date {stated.date}, which is to come")
+            raise CreditscopeError(f"{where} has the date {stated.date}, which lies in the future")
         if len(set(stated.seeds)) != len(stated.seeds):
             raise CreditscopeError(f"{where} names a seed twice: {', '.join(map(str, stated.seeds))[:80]}")
         if get_policy(stated.protocol).version != stated.protocol:
@@ -361,7 +363,7 @@ def _check_spec(stated: Evaluation, reports: tuple[DiagnosticReport, ...], where
     try:
         spec = spec_of(stated)
     except (CreditscopeError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CreditscopeError(f"{where}: its spec is none: {' '.join(str(error).split())[:200]}") from None
+        raise CreditscopeError(f"{where}: its spec is not valid: {' '.join(str(error).split())[:200]}") from None
     if spec is None:
         return
     if spec.hash != reports[0].run:
@@ -369,7 +371,7 @@ def _check_spec(stated: Evaluation, reports: tuple[DiagnosticReport, ...], where
             f"{where}: its spec is that of run {spec.hash[:12]} and the first report is of {reports[0].run[:12]!r}"
         )
     if spec.seed not in stated.seeds:
-        raise CreditscopeError(f"{where}: the seed {spec.seed} of its spec is none of its seeds")
+        raise CreditscopeError(f"{where}: the seed {spec.seed} of its spec is not among its seeds")
     runs = {own.hash: (own, k) for k, seed in enumerate(stated.seeds) for own in [spec.changed(seed=seed)]}
     for evidence, report in zip(stated.reports, reports, strict=True):
         if report.run not in runs:

@@ -88,7 +88,7 @@ def write_entry(out: Path, fields: dict[str, Any], files: Mapping[str, bytes], r
     if out.exists() and not replace:
         raise CreditscopeError(f"{out} exists already; choose another --out, or remove it")
     if out.exists() and not (out / FILE).is_file():
-        raise CreditscopeError(f"{out} exists and is no entry; choose another --out")
+        raise CreditscopeError(f"{out} exists and is not an entry; choose another --out")
 
     def fill(directory: Path) -> None:
         for name, data in files.items():

@@ -26,7 +26,7 @@ class Certify:
     data_dir: Path | None = None
     """Where the CIFAR files are."""
     device: str = "cpu"
-    """Where it is tested: cpu, cuda, cuda:1, mps, ..., or auto (the accelerator that is there)."""
+    """Where it is tested: cpu, cuda, cuda:1, mps, ..., or auto (an accelerator, if there is one)."""
     json: Path | None = None
     """Also write the certificate as JSON to this file."""
     figure: Path | None = None

@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from creditscope.protocol.report import DiagnosticReport
     from creditscope.render.checklist import Audited
 
-FROM_A_REPORT = (1, 2, 3, 4, 5, 6, 10, 11, 12, 13, 14)
+FROM_A_REPORT = (1, 2, 3, 4, 5, 6, 8, 10, 11, 12, 13, 14)
 """Pitfalls that a report alone can answer; the others need the files of a bundle and what lies beside it."""
 OWN_NETWORK = {
     7: "this file does not hold the feedback; say that the trained feedback was saved, and that credit= of diagnose used it",
-    8: "diagnose takes credit and reference in one pass; for arrays of your own, say that both are of the same samples",
     9: "this file does not hold the recipe of the null; train it by run_null, give it to diagnose as "
     "frozen_baseline_acc={'matched': ...}, and state the recipe",
     15: "this file does not name the seeds; give diagnose one accuracy per seed (headline_acc=[...]), and state all seeds run",

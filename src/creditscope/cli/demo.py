@@ -21,7 +21,7 @@ class Demo:
     workers: int | None = None
     """Networks to train at the same time (default: one per core)."""
     device: str = "cpu"
-    """Where the runs are trained: cpu, cuda, cuda:1, mps, ..., or auto (the accelerator that is there)."""
+    """Where the runs are trained: cpu, cuda, cuda:1, mps, ..., or auto (an accelerator, if there is one)."""
     devices: str | None = None
     """Numbers of the devices that this machine trains on, for example 0,1,2,3; each run gets one of them."""
     per_device: int = 1
@@ -56,8 +56,8 @@ class Demo:
         device = None if devices else str(chosen(self.device))
         executor = LocalExecutor(self.workers, devices=devices, per_device=self.per_device)
         console.print(
-            f"{len(specs)} networks (ResMLP d=128, L=4, quadratic teacher, {self.epochs} epochs) on {executor.workers} workers: "
-            "a few minutes; if interrupted, run it again to resume."
+            f"{len(specs)} networks (ResMLP d=128, L=4, quadratic teacher, {self.epochs} epochs), {executor.workers} at a "
+            "time: a few minutes. If interrupted, run it again to resume."
         )
         bundles = run_specs(specs, self.out / "networks", executor, console=console, device=device)
         executor.shutdown()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Diagnose:
-    """Measure and judge the network of a bundle, or the arrays of a record. The facts of a report are judged again.
+    """Measure and judge the network of a bundle, or the arrays of a record. A report is judged again from its facts.
     Exit code 0; with --strict 0 if every verdict passes, 3 if one fails, 4 otherwise.
 
     Example: creditscope diagnose runs/dfa --protocol four-diagnostic --json report.json --strict
@@ -34,7 +34,7 @@ class Diagnose:
     data_dir: Path | None = None
     """Where the CIFAR files are."""
     device: str = "cpu"
-    """Where it is measured: cpu, cuda, cuda:1, mps, ..., or auto (the accelerator that is there)."""
+    """Where it is measured: cpu, cuda, cuda:1, mps, ..., or auto (an accelerator, if there is one)."""
     json: Path | None = None
     """Also write the report as JSON to this file."""
     markdown: Path | None = None
@@ -46,7 +46,7 @@ class Diagnose:
     strict: bool = False
     """Exit with code 3 if the verdict fails, 4 if it neither fails nor passes."""
     long: bool = False
-    """Print everything: the checks with their conventions, every aggregation of Γ, profile, margins, the argument."""
+    """Print everything: the checks with their conventions, every aggregation of Γ, profile, margins, the way to the verdict."""
     github: bool = False
     """Also print the verdict as an annotation of a GitHub workflow."""
 

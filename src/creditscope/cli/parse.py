@@ -33,6 +33,8 @@ class Unnamed:
 def parse(args: Sequence[str]) -> Runnable:
     """The command that the arguments name, with its options."""
     words, node = named(args)
+    if isinstance(node, Group):  # a word that is no command: the mistake is told, whether help was asked for or not
+        args = [word for word in args if word not in ("-h", "--help")]
     kind = _load(node) if isinstance(node, Command) else None
     options = _options(kind) if kind else []
 

@@ -41,15 +41,15 @@ def several(devices: str, name: str) -> list[str]:
     try:
         numbers = [int(word) for word in devices.split(",")]
     except ValueError:
-        raise CreditscopeError(f"--devices {devices!r} is no list of numbers; give for example 0,1,2,3") from None
+        raise CreditscopeError(f"--devices {devices!r} is not a list of numbers; give for example 0,1,2,3") from None
     if len(set(numbers)) < len(numbers):
         raise CreditscopeError(f"--devices {devices} names a device twice; --per-device runs several on each")
     found = accelerator() if name in ("cpu", "auto") else torch.device(name)
     if found is None:
-        raise CreditscopeError(f"--devices {devices} needs an accelerator, and here there is cpu only")
+        raise CreditscopeError(f"--devices {devices} needs an accelerator, and this machine has only a CPU")
     there = torch.get_device_module(found.type).device_count()
     if missing := [n for n in numbers if not 0 <= n < there]:
         raise CreditscopeError(
-            f"--devices has {missing[0]} and there are {there} devices of kind {found.type}, from 0 on"
+            f"--devices names device {missing[0]}; there are {there} of kind {found.type}, numbered from 0"
         )
     return [f"{found.type}:{n}" for n in numbers]

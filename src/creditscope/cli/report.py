@@ -30,7 +30,7 @@ class Report:
     """
 
     dirs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Bundles, stores, reports (JSON), or directories that hold them. A report of a given bundle adds what it measured."""
+    """Bundles, stores, reports (JSON), or directories that hold them. A report of one of the bundles adds what it measured."""
     protocol: str = "three-check"
     """Verdict policy: three-check, three-check/1.0 or four-diagnostic."""
     json: Path | None = None

@@ -199,7 +199,7 @@ class Measure:
     data_dir: Path | None = None
     """Where the CIFAR files are."""
     device: str = "cpu"
-    """Where it is measured: cpu, cuda, cuda:1, mps, ..., or auto (the accelerator that is there)."""
+    """Where it is measured: cpu, cuda, cuda:1, mps, ..., or auto (an accelerator, if there is one)."""
 
     def execute(self) -> int:
         from creditscope.cli.place import measuring

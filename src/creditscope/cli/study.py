@@ -102,7 +102,7 @@ class Run:
     workers: int | None = None
     """Runs at the same time (default: one per core)."""
     device: str = "cpu"
-    """Where the runs are trained: cpu, cuda, cuda:1, mps, ..., or auto (the accelerator that is there)."""
+    """Where the runs are trained: cpu, cuda, cuda:1, mps, ..., or auto (an accelerator, if there is one)."""
     devices: str | None = None
     """Numbers of the devices that this machine trains on, for example 0,1,2,3; each run gets one of them."""
     per_device: int = 1

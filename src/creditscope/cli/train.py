@@ -16,7 +16,7 @@ from creditscope.training.spec import ARCHITECTURES, RECIPES, RunSpec, make_spec
 MAX_CONFIG = 16 * 2**10
 """The time that YAML takes grows with the square of its nesting."""
 
-DEVICE = "Where to train and measure: cpu, cuda, cuda:1, mps, ..., or auto (the accelerator that is there)."
+DEVICE = "Where to train and measure: cpu, cuda, cuda:1, mps, ..., or auto (an accelerator, if there is one)."
 
 SPEC_FIELDS = [name for name in RunSpec.model_fields if name != "options"]
 
@@ -35,7 +35,7 @@ def _default(name: str) -> str:
         return "by architecture: " + ", ".join(f"{k} {v}" for k, v in by_arch.items()) + special
     words = {
         "arch": "student for the student dataset, else resmlp",
-        "credit_norm": "no default, must be given where it applies",
+        "credit_norm": "none; must be given where it applies",
         "credit_site": "input; output for small-cnn",
         "grad_clip": "no clipping",
         "clip_over": "module where grad_clip is given",

@@ -43,8 +43,8 @@ class GivenCredit(CreditRule):
         missing = frozenset(layer for layer, each in enumerate(a) if each is None)
         if missing != self.missing:
             raise CreditscopeError(
-                f"a is None at layers {sorted(missing)} in one batch and at {sorted(self.missing)} in another; give "
-                "None at the same layers always"
+                f"a is None at layers {sorted(missing)} in one batch and at {sorted(self.missing)} in another; always "
+                "give None at the same layers"
             )
         full = [torch.zeros(batch.n, stream.widths[k]) if each is None else each for k, each in enumerate(a)]
         logits = batch.h[-1] if batch.logits is None else batch.logits

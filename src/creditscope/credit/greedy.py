@@ -35,7 +35,9 @@ class Greedy(Learning):
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
         if stream.scores_tokens:
-            raise CreditscopeError("credit rule 'greedy' has one label per sample; language models have one per token")
+            raise CreditscopeError(
+                "credit rule 'greedy' needs one label per sample; language models have one per token"
+            )
         super().setup(stream, n_classes, generator)
 
     def network(self, widths: list[int], size: int) -> nn.Module:

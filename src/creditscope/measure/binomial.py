@@ -7,7 +7,13 @@ from statistics import NormalDist
 
 from creditscope.measure.facts import Evaluation
 
-Z_95 = NormalDist().inv_cdf(0.975)
+
+def z_of(level: float) -> float:
+    """Half the width of a two-sided normal interval of this level, in standard errors."""
+    return NormalDist().inv_cdf((1 + level) / 2)
+
+
+Z_95 = z_of(0.95)
 CONSISTENT = 0.999
 """Level of the interval with which a stated accuracy is compared."""
 

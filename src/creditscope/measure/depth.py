@@ -147,6 +147,13 @@ def more_seeds(distance: float, spread: float, n: int) -> int | None:
     return None if found is None else found - n
 
 
+def seeds_text(more: int | None, what: str) -> str:
+    """ "2 more seeds of this spread would decide"."""
+    if more is None:
+        return f"it would take more than {MOST_SEEDS:,} seeds of this spread to {what}"
+    return f"{more} more seed{'' if more == 1 else 's'} of this spread would {what}"
+
+
 def seeds_to_decide(margin: DepthMargin, needed_pp: float) -> int | None:
     """How many more seeds would put the interval of a paired margin on one side of `needed_pp`; None: not known."""
     if margin.low_pp is None or margin.high_pp is None or not margin.interval.startswith(PAIRED):

@@ -69,6 +69,13 @@ class StreamInfo(Fact):
     """Names of the blocks in the model, where it was seen through hooks."""
     notes: tuple[str, ...] = ()
 
+    @property
+    def given_as_arrays(self) -> bool:
+        """Did states, credit and reference come from outside, so that only their author knows how they were taken?"""
+        from creditscope.stream.recorded import GIVEN_AS_ARRAYS
+
+        return GIVEN_AS_ARRAYS in self.notes
+
 
 class Proof(Fact):
     """Proof of the stream, on a few samples of the measurement; all errors are relative. None: could not be told."""

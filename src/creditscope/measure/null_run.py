@@ -17,7 +17,7 @@ from torch import nn
 
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_json, read_json, write_atomic
-from creditscope.measure.depth import accuracies, more_seeds
+from creditscope.measure.depth import accuracies, more_seeds, seeds_text
 from creditscope.measure.facts import Fact
 from creditscope.measure.student_t import t_975
 from creditscope.stream.eager import original
@@ -58,10 +58,8 @@ class NullRun(Fact):
         if self.low is None:
             return f"{told} (needed {self.needed:g}; one seed has no interval)"
         told += f" [{self.low:.3g}, {self.high:.3g}] (needed {self.needed:g})"
-        if self.more_seeds is None:
-            return f"{told}: not decided, the margin lies at the bound"
-        if self.more_seeds:
-            return f"{told}: not decided, {self.more_seeds} more seeds of this spread would"
+        if self.more_seeds != 0:
+            return f"{told}: not decided; {seeds_text(self.more_seeds, 'decide')}"
         side = "above" if self.low > (self.needed or 0.0) else "below"
         return f"{told}: decided, the margin is {side} what is needed"
 

@@ -18,11 +18,12 @@ else:  # only annotations name them: the scanner needs the standard library alon
     Evidence = Facts = Tensor = nn = Any
 
 __all__ = [
-    "NO_REPORT", "Answer", "Evidence", "Facts", "Numbers", "Pitfall", "Reproduction", "Spot", "Tensor", "clear", "found",
-    "from_facts", "nn", "times", "unknown",
+    "NO_COSINE", "NO_REPORT", "Answer", "Evidence", "Facts", "Numbers", "Pitfall", "Reproduction", "Spot", "Tensor", "clear",
+    "found", "from_facts", "nn", "times", "unknown",
 ]  # fmt: skip
 
 NO_REPORT = "report.json cannot be read"
+NO_COSINE = "no cosine was measured"
 Status = Literal["clear", "found", "cannot be told"]
 Numbers = dict[str, Any]
 """What a reproducer gives: `wrong`, `right`, and what else the sentence of the catalogue shows."""

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from creditscope.pitfalls.base import (
+    NO_COSINE,
     Answer,
     Facts,
     Numbers,
@@ -97,7 +98,7 @@ def _clamps(eps: ast.expr | None) -> bool:
 @from_facts
 def audit(facts: Facts) -> Answer:
     if facts.alignment is None or facts.aggregate is None:
-        return unknown("no cosine was measured")
+        return unknown(NO_COSINE)
     smallest = min(facts.reference.batch_mean_128)
     raw, clamped = facts.aggregate.headline, facts.aggregate.clamped_128
     shown = (

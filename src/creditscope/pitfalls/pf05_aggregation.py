@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import Answer, Facts, Numbers, Tensor, clear, found, from_facts, times, unknown
+from creditscope.pitfalls.base import (
+    NO_COSINE,
+    Answer,
+    Facts,
+    Numbers,
+    Tensor,
+    clear,
+    found,
+    from_facts,
+    times,
+    unknown,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,7 +90,7 @@ def disagreement(fact: Aggregate) -> str | None:
 @from_facts
 def audit(facts: Facts) -> Answer:
     if facts.aggregate is None or facts.aggregate.headline is None:
-        return unknown("no cosine was measured")
+        return unknown(NO_COSINE)
     if sentence := disagreement(facts.aggregate):
         return found(sentence)
     (low, small), (high, large) = extremes(facts.aggregate)

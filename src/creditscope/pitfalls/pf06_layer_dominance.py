@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from creditscope.pitfalls.base import Answer, Facts, Numbers, Tensor, clear, found, from_facts, unknown
+from creditscope.pitfalls.base import NO_COSINE, Answer, Facts, Numbers, Tensor, clear, found, from_facts, unknown
 
 COSINES = (0.45, 0.01, 0.01, 0.0, 0.01)
 """Close to the published DFA: aligned at the embedding, nothing behind it."""
@@ -46,7 +46,7 @@ def tensors(cosines: Sequence[float | None]) -> str | None:
 @from_facts
 def audit(facts: Facts) -> Answer:
     if facts.alignment is None or not any(c is not None for c in facts.alignment.mean):
-        return unknown("no cosine was measured")
+        return unknown(NO_COSINE)
     sentence = tensors(facts.alignment.mean)
     if sentence:
         return found(sentence)

@@ -183,4 +183,4 @@ def audit(evidence: Evidence) -> Answer:
                 "itself"
             )
     count = sum(t.numel() for t in evidence.credit.values())
-    return clear(f"credit.safetensors holds {len(evidence.credit)} tensors ({count:,} numbers) of {method!r}")
+    return clear(f"credit.safetensors holds the state of {method!r} ({count:,} numbers)")

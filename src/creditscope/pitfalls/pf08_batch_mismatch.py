@@ -5,7 +5,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from creditscope.pitfalls.base import NO_REPORT, Answer, Evidence, Numbers, Spot, Tensor, clear, found, unknown
+from creditscope.pitfalls.base import (
+    NO_COSINE,
+    NO_REPORT,
+    Answer,
+    Evidence,
+    Numbers,
+    Spot,
+    Tensor,
+    clear,
+    found,
+    unknown,
+)
 from creditscope.pitfalls.source import Source
 
 OLD_HOOKS = {
@@ -77,5 +88,9 @@ def audit(evidence: Evidence) -> Answer:
             f"{differs[0].path.name} was measured on other samples ({differs[0].samples}) than this network ({samples})"
         )
     if facts.alignment is None:
-        return unknown("no cosine was measured")
-    return clear(f"a and g were taken in one pass over the same {facts.convention.n_samples:,} samples ({samples})")
+        return unknown(NO_COSINE)
+    if facts.stream.given_as_arrays:
+        return unknown("credit and reference came as arrays: say that row by row they belong to the same samples")
+    return clear(
+        f"credit and reference were taken in one pass over the same {facts.convention.n_samples:,} samples ({samples})"
+    )

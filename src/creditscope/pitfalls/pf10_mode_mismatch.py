@@ -5,7 +5,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from creditscope.pitfalls.base import Answer, Facts, Numbers, Spot, clear, found, from_facts, nn
+from creditscope.pitfalls.base import (
+    NO_COSINE,
+    Answer,
+    Facts,
+    Numbers,
+    Spot,
+    clear,
+    found,
+    from_facts,
+    nn,
+    unknown,
+)
 from creditscope.pitfalls.source import AUTOGRAD, COSINES, Scope, Source, is_literal, last_name, method, words
 
 MODEL = {"model", "net", "network", "student", "encoder"}
@@ -41,11 +52,10 @@ def reproduce() -> Numbers:
 def tensors(model: nn.Module) -> str | None:
     """Modules that behave differently in train mode and are in it now: call it where gradients are measured."""
     names = [name for name, m in model.named_modules() if m.training and type(m).__name__.startswith(DEPENDS_ON_MODE)]
-    return (
-        f"{len(names)} modules depend on the mode and are in train mode ({names[0]}, ...); call model.eval()"
-        if names
-        else None
-    )
+    if not names:
+        return None
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"in train mode, which changes what they compute: {names[0]}{more}; call model.eval()"
 
 
 def code(source: Source) -> Iterator[Spot]:
@@ -105,6 +115,13 @@ def _has_mode_dependent(source: Source) -> bool:
 
 @from_facts
 def audit(facts: Facts) -> Answer:
-    if facts.convention.mode != "eval":
-        return found(f"the facts were taken in {facts.convention.mode} mode")
-    return clear("credit and reference were taken in one pass in eval mode")
+    mode, arrays = facts.convention.mode, facts.stream.given_as_arrays
+    if arrays and mode == "unstated":
+        return unknown("credit and reference came as arrays without their mode: state it (mode= of diagnose_arrays)")
+    if mode != "eval":
+        return found(f"the network was measured in {mode} mode")
+    if facts.alignment is None:
+        return unknown(NO_COSINE)
+    if arrays:
+        return clear("credit and reference came as arrays that are stated to be of eval mode")
+    return clear("credit and reference were taken in one pass, in eval mode")

@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from creditscope.measure.depth import BP, MATCHED, UNSTATED, seeds_to_decide
+from creditscope.measure.depth import BP, MATCHED, PAIRED, UNSTATED, seeds_text, seeds_to_decide
 from creditscope.measure.facts import GROUP, DepthMargin, Facts, batch_mean
-from creditscope.protocol.consistency import inconsistent, reaches_chance
+from creditscope.protocol.consistency import above_chance, inconsistent, reaches_chance
 from creditscope.protocol.estimate import estimate
 from creditscope.protocol.intervals import t_interval
 from creditscope.protocol.thresholds import DiagnosticThresholds
@@ -24,6 +24,7 @@ CheckId: TypeAlias = Literal["D1", "D2", "D3", "C"]
 Answer: TypeAlias = Literal["pass", "fail", "inconclusive", "not measurable", "not measured"]
 
 DIVERGED = "diverged"
+CHANCE = "accuracy reaches chance"
 NULL_ORDER = (MATCHED, UNSTATED, BP)
 """Which null D3 uses: the first of these that was given."""
 
@@ -210,16 +211,18 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
                 f"{compared(bp.margin_pp, needed)} pp over its own null: the task cannot show depth utility"
             )
         elif earned and (chance := reaches_chance(facts, passing=answer == "pass")):
-            answer, reason = "inconclusive", "accuracy reaches chance"
-            sentence = f"{difference} = {number(value)} pp ({convention}), but {chance}"
+            answer, reason = "inconclusive", CHANCE
+            sentence = (
+                f"{difference} = {number(value)} pp ({convention}), but {chance}; {above_chance(facts, margin.n)}"
+            )
         else:
             finding, reason = {
                 "pass": ("the trained blocks beat random blocks", ""),
                 "fail": ("the trained blocks do not beat random blocks", "margin below the threshold"),
             }.get(answer, _straddles(interval))
             sentence = f"{difference} = {compared(value, needed)} pp ({convention}): {finding}"
-            if earned and answer == "inconclusive" and (more := seeds_to_decide(margin, needed)):
-                sentence += f"; {more} more seed{'s' if more > 1 else ''} of this spread would"
+            if earned and answer == "inconclusive":
+                sentence += f"; {_decides(margin, needed)}"
     return Check(
         id="D3",
         name="depth utility",
@@ -233,6 +236,22 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
         sentence=sentence,
         reason=reason,
     )
+
+
+def what_decides(facts: Facts, check: Check) -> str:
+    """What the user can do about an inconclusive D3; "" where it is not."""
+    margin = chosen_margin(facts)
+    if check.answer != "inconclusive" or margin is None:
+        return ""
+    return above_chance(facts, margin.n) if check.reason == CHANCE else _decides(margin, check.threshold)
+
+
+def _decides(margin: DepthMargin, needed: float) -> str:
+    if margin.n == 1:
+        return "to decide, train more seeds and give one accuracy for each"
+    if not margin.interval.startswith(PAIRED):
+        return "to decide, give network and null the same seeds"
+    return seeds_text(seeds_to_decide(margin, needed), "decide")
 
 
 def check_stability(facts: Facts, thresholds: DiagnosticThresholds) -> Check:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from creditscope.errors import CreditscopeError
-from creditscope.measure.binomial import evaluation, wilson
+from creditscope.measure.binomial import CONSISTENT, Z_95, evaluation, wilson, z_of
+from creditscope.measure.depth import more_seeds, seeds_text
 from creditscope.measure.facts import Claim, DepthMargin, Evaluation, Facts
+from creditscope.measure.student_t import t_975
 from creditscope.protocol.intervals import accuracy_interval
 from creditscope.protocol.wording import between, number
 
@@ -128,10 +131,36 @@ def reaches_chance(facts: Facts, passing: bool = False) -> str:
             return ""
         return (
             f"this network has {number(seen.accuracy)} on the {seen.n:,} evaluation samples (99.9 % interval "
-            f"{between((seen.low, seen.high))}), which reaches chance {chance:.3g} (1/{seen.n_classes}{share}): what is measured "
-            "on it says nothing about a network that has learned"
+            f"{between((seen.low, seen.high))}), which reaches chance {chance:.3g} (1/{seen.n_classes}{share}): this network "
+            "may have learned nothing"
         )
     return (
         f"the accuracy {number(claim.accuracy)} {between((claim.low, claim.high))} ({claim.interval}) reaches chance "
-        f"{chance:.3g} (1/{seen.n_classes}{share}): nothing was learned that depth could have helped"
+        f"{chance:.3g} (1/{seen.n_classes}{share}): the network may have learned nothing"
     )
+
+
+def above_chance(facts: Facts, n: int) -> str:
+    """What would tell an accuracy that `reaches_chance` from chance; n: the networks behind the stated accuracy."""
+    claim, seen = facts.claim, facts.evaluation
+    if claim is None or seen is None or seen.chance is None:
+        return ""
+    chance = seen.chance
+    if claim.low > chance:
+        if seen.accuracy <= chance:
+            return "audit a network that has the stated accuracy"
+        return f"to tell it from chance, evaluate on about {_samples(seen.accuracy, chance, z_of(CONSISTENT))} samples"
+    if claim.accuracy <= chance:
+        return "more seeds will not help: train the network until it beats chance"
+    if n == 1:
+        samples = _samples(claim.accuracy, chance, Z_95)
+        return f"to tell it from chance, give one accuracy per seed, or test on about {samples} samples"
+    spread = (claim.high - claim.low) / 2 * math.sqrt(n) / t_975(n - 1)
+    return seeds_text(more_seeds(claim.accuracy - chance, spread, n), "tell it from chance")
+
+
+def _samples(accuracy: float, chance: float, z: float) -> str:
+    """Samples from which on a share of `accuracy` differs from chance by z standard errors, to two digits."""
+    needed = chance * (1 - chance) * (z / (accuracy - chance)) ** 2
+    step = 10 ** max(0, math.floor(math.log10(needed)) - 1)
+    return f"{math.ceil(needed / step) * step:,}"

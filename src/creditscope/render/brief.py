@@ -7,7 +7,7 @@ from rich.text import Text
 
 from creditscope.measure.facts import Facts
 from creditscope.protocol.chain import S1_WORDS, s1
-from creditscope.protocol.checks import Check, chosen_margin
+from creditscope.protocol.checks import Check, chosen_margin, what_decides
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.wording import between, compared
 from creditscope.render.certificate import certificate_title
@@ -20,8 +20,8 @@ FINDINGS = {
     ("D1", "fail"): "the stream explodes within one block",
     ("D2", "pass"): "above the numerical floor",
     ("D2", "fail"): "at the numerical floor",
-    ("C", "pass"): "not drift-dominated (interpretive)",
-    ("C", "fail"): "drift-dominated (interpretive)",
+    ("C", "pass"): "noise-dominated (decides nothing)",
+    ("C", "fail"): "drift-dominated (decides nothing)",
 }
 WITHHELD = "Γ is withheld: clamped or not, it is an angle to a gradient that has all but vanished (D2)"
 DIVERGED = "Γ is withheld: NaN or Inf was met"
@@ -37,7 +37,8 @@ def brief_parts(report: DiagnosticReport, headline: str, verdict: Text) -> list[
             WITHHELD if report.checks["D2"].value is not None and not report.checks["D2"].diverged else DIVERGED
         )
     layers = layers_brief(facts)
-    below = [f"! {warning}" for warning in report.verdict.warnings]
+    below = [f"D3: {todo}" for todo in [what_decides(facts, report.checks["D3"])] if todo]
+    below += [f"! {warning}" for warning in report.verdict.warnings]
     below += [report.verdict.alternative] if report.verdict.alternative else []
     below += [certificate_title(report.certificate)] if report.certificate else []
     below += [f"note: {note}" for note in facts.stream.notes]
@@ -71,7 +72,7 @@ def check_rows(report: DiagnosticReport) -> list[list[str]]:
     """Id, answer, and one line: number, threshold, finding. `report.checks[id].sentence` has the conventions."""
     margin = chosen_margin(report.facts)
     null = "" if margin is None else margin.null + (f", n={margin.n}" if margin.n > 1 else "")
-    return [[c.id, mark(c.answer), f"{c.name}: {_finding(c, null)}"] for c in report.verdict.checks]
+    return [[c.id, mark(c.answer, c.id), f"{c.name}: {_finding(c, null)}"] for c in report.verdict.checks]
 
 
 def _finding(check: Check, null: str) -> str:

@@ -64,5 +64,11 @@ STYLES = {
 }
 
 
-def mark(answer: str) -> str:
-    return MARKS.get(answer, answer)
+INTERPRETIVE = {"fail": "• high", "pass": "• low"}
+"""The answers of C, which decides nothing: neither of them is a failure or a success."""
+
+
+def mark(answer: str, check: str = "") -> str:
+    """`check`: the id of the check that gave the answer."""
+    words = INTERPRETIVE if check == "C" else {}
+    return words.get(answer) or MARKS.get(answer, answer)

@@ -197,7 +197,7 @@ def checks_section(report: DiagnosticReport) -> Section:
         [
             c.id,
             c.name,
-            mark(c.answer),
+            mark(c.answer, c.id),
             num(c.value),
             f"[{num(c.interval[0])}, {num(c.interval[1])}]" if c.interval else "–",
             c.sentence,

@@ -123,6 +123,10 @@ def _element(
     d = element.get("d", "")
     if not d or look == {"fill": "#ffffff"}:
         return ""  # the ground
+    if look.get("fill", "").startswith(
+        "url(#"
+    ):  # a hatch is left out, its words say the same; the colour below it stays
+        look["fill"] = shapes[look["fill"][5:-1]][0].get("fill", FACES["open"])
     whole = titles is not None and len(titles) == 1 and look.get("fill", "#000000") != "none"  # a bar, a cell
     return _shape(f'path d="{_path(d)}"', look, titles.pop() if titles and whole else None)
 
@@ -131,8 +135,6 @@ def _shape(start: str, look: dict[str, str], title: str | None) -> str:
     names, attributes = ["m"] if title is not None else [], []
     for what, letter, default in (("fill", "f", "#000000"), ("stroke", "l", "none")):
         colour = look.get(what, default)
-        if colour.startswith("url("):
-            colour = FACES["open"]  # a hatch, whose words say the same
         if colour == "none" and what == "fill":
             attributes.append('fill="none"')
         elif colour != "none":

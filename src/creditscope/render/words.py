@@ -8,139 +8,147 @@ nothing where there are none). A field of statements prints them one after the o
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from string import Formatter
 from typing import Any
 
 from creditscope.render.numbers import num, signed
-from creditscope.runs.groups import Finding
+from creditscope.runs.groups import Finding, Group, Outcome
 from creditscope.tables import Cell, Statement, Value
 
 SENTENCES = {
-    "no runs": "no finished runs",
+    "no runs": "The finished runs do not answer this yet.",
     # what is said of audited groups
-    "reported": "protocol {protocols}; {seeds:given}in brackets: credit_norm; credit_site is input where no site is named; "
-    "accuracy: mean ± sample standard deviation over seeds, final checkpoint; Γ: per-sample cosine ({cosine}), "
-    "averaged over samples, over the layers whose credit trains something, and over seeds; S1 accepts where accuracy is above "
-    "chance and Γ > 0, however small; growth and ‖g_L‖: smallest to largest over seeds; ‖g_L‖ is the mean per-sample norm "
-    "divided by 128 (batch-mean convention); {samples} evaluation samples, {dtype}; margins in percentage points with 95 % "
-    "interval ({intervals:or=no null})",
+    "reported": "Protocol {protocols}. {seeds:given}In brackets: credit_norm; credit_site is input where no site is named. "
+    "Accuracy: mean ± sample standard deviation over seeds, final checkpoint. Γ: per-sample cosine ({cosine}), averaged "
+    "over samples, over the layers whose credit trains something, and over seeds. S1 accepts where accuracy is above "
+    "chance and Γ > 0, however small. Growth and ‖g_L‖: smallest to largest over seeds. ‖g_L‖ is the mean per-sample norm "
+    "divided by 128 (batch-mean convention). {samples:,} evaluation samples, {dtype}. Margins: percentage points with 95 % "
+    "interval ({intervals:or=no null}).",
     "judged by": "{policy}",
     "judged by another": "{policy} ({labels:list}, as it was given)",
     "seeds of": "{label}: {seeds:list}",
     "network": "{network}, {seeds:seeds}{others:in=()}",
-    "audited": "protocol {protocol}; {networks}; final checkpoint; mean ± sample standard deviation over seeds; growth and ‖g_L‖ "
-    "smallest to largest, ‖g_L‖ = mean per-sample norm / 128; margins with 95 % interval (paired t over seeds; of one seed "
-    "binomial, this network only)",
-    "D3 not measurable": "D3 is not measurable where BP itself does not beat its null by the threshold",
-    "in some": "{label}: {k} of {n}",
+    "audited": "Protocol {protocol}. Networks: {networks}; final checkpoint. Mean ± sample standard deviation over seeds. "
+    "Growth and ‖g_L‖: smallest to largest seed; ‖g_L‖ is the mean per-sample norm / 128. Margins: 95 % interval (paired t "
+    "over seeds; for one seed binomial, this network only).",
+    "D3 not measurable": "D3 is not measurable where BP itself does not beat its null by the threshold.",
+    "in some": "{label} in {k} of {n}",
     "partly": "; in some seeds only: {groups:and}",
-    "cells missing": "{cells} of the 4 cells have runs; the comparison needs all four, with a seed in common",
+    "cells missing": "{cells} of the 4 cells have runs. The comparison needs all four, with a seed in common.",
     # the studies
-    "audit": "{failed:count} of {groups} methods fail the protocol ({failed:names}{partly}); by accuracy and Γ alone S1 accepts "
-    "{accepted:count} of them ({accepted:names})",
-    "ablation": "of {groups} methods, accuracy + Γ (S1) accepts {caught:count} that the whole protocol (S3) rejects "
-    "({caught:names}), {late:count} of them only by D3{late:in=()}; all four strategies accept {healthy:names}"
-    "{open:after=; not decidable: }",
-    "strategies": "accepted by S0: accuracy above chance; S1: and Γ > 0; S2: and not both D1 and D2 fail; S3: and D3 does not "
-    "fail; +(a) to +(d): S1 and that diagnostic does not fail (scale, reference, stability, depth); full: S1 and none of (a), "
-    "(b), (d) fails, so D1 or D2 alone rejects; not decidable: what would decide is inconclusive or not measured",
+    "audit": "{failed:count} of {groups} methods fail the protocol ({failed:names}{partly}). S1, which looks at accuracy "
+    "and Γ alone, accepts {accepted:count} of them ({accepted:names}).",
+    "ablation": "Of {groups} methods, S1 (accuracy and Γ) accepts {caught:count} that the whole protocol (S3) rejects "
+    "({caught:names}), {late:count} of them only by D3{late:in=()}. All four strategies accept "
+    "{healthy:names}{open:after=. Not decidable: }.",
+    "strategies": "S0 accepts if accuracy is above chance; S1 if also Γ > 0; S2 if also D1 and D2 do not both fail; S3 if "
+    "also D3 does not fail. +(a) to +(d): S1, and this diagnostic does not fail (scale, reference, stability, depth). "
+    "Full: S1, and none of (a), (b), (d) fails, so D1 or D2 alone rejects. Not decidable: what would decide is "
+    "inconclusive or not measured.",
     "at epochs": "{label} {span:span}",
-    "temporal": "Mode 1 (D1 and D2) fires in {fired} of {runs} runs, at a median epoch of {median:g} ({by_method:comma}); "
-    "stopping there saves {saved:%} of a run's epochs on average, with {wrong} false stops",
-    "temporal, none": "Mode 1 (D1 and D2 together) fires in none of {runs} runs; one of the two fires in {one} of them, so early "
-    "stopping on Mode 1 would have saved nothing",
-    "temporal convention": "checks on the evaluation samples after every epoch; a check fires where the whole interval of its "
-    "fact (t over the evaluation batches) is beyond the threshold; a stop is false if Mode 1 is gone at the end, or if accuracy "
-    "still rises by more than {gain:g} pp",
-    "early": "Mode 2 (one layer has more than {limit:g} of Γ) appears in {with_mode2} of {runs} runs, and in {before} of them "
-    "before Mode 1 or without it{exact}",
+    "temporal": "Mode 1 (D1 and D2) fires in {fired} of {runs} runs, at a median epoch of {median:g} ({by_method:comma}). "
+    "Stopping there would save {saved:%} of a run's epochs on average (false stops: {wrong}).",
+    "temporal, none": "Mode 1 (D1 and D2 together) fires in none of {runs} runs; one of the two fires in {one} of them. "
+    "Stopping at Mode 1 would have saved nothing.",
+    "temporal convention": "The checks see the evaluation samples after every epoch. A check fires if the whole interval "
+    "of its fact (t over the evaluation batches) is beyond the threshold. A stop is false if Mode 1 is gone at the end, or "
+    "if accuracy still rises by more than {gain:g} pp.",
+    "early": "Mode 2 (one layer has more than {limit:g} of Γ) appears in {with_mode2} of {runs} runs, in {before} of them "
+    "before Mode 1 or without it{exact}.",
     "early, exact": "; in {n} of them the layer is one whose credit is exact by construction (FA: L)",
-    "early convention": "epochs 1-{epochs}; share = |cos_l| / Σ|cos| over the layers that count",
-    "cosine and rho": "{state} {c:+2} / {r:+2}",
-    "best state": "; the credit predicts loss changes best in the {state} state",
-    "triangulation": "deep cosine / ρ of {label:names}: {states:comma}{best}",
-    "triangulation convention": "early = after epoch {early}; penalised: λ = {penalty:g}; layers of 1..L that count, mean over "
-    "seeds; controls of ρ on the same networks, all layers 1..L",
-    "interventions": "mean ± sample standard deviation over n seeds (‖h_L‖: geometric mean; ‖g_L‖: smallest to largest); deep = "
-    "layers of 1..L that count, without exact ones (of bp all are exact, so all count); ρ: 32 directions, ε = 1e-3, 256 samples, "
-    "float64; nudging η = .01; Δ train loss = last minus first epoch",
-    "gain under a penalty": "{method} {gain:+1} pp at λ={penalty:g} (n={n}, ‖h_L‖ {before:.2g} → {after:.2g})",
-    "penalty": "largest gain in mean accuracy by a penalty, over the same n seeds (among the penalties with the most seeds; "
-    "differences between them are not tested): {gains:or=not measured}; the point estimate of the margin lies between 1 and 2 pp "
-    "in {fragile} of {rows} rows",
-    "capacity": "λ={penalty:g} changes BP by {bp:+1} pp and {label} by {dfa:+1} pp; the gap between them goes from {before:+1} "
-    "to {after:+1} pp (over {seeds:shared})",
+    "early convention": "Epochs 1 to {epochs}. Share: |cos_l| / Σ|cos| over the layers that count.",
+    "cosine and rho": "{state} {c:+3} / {r:+3}",
+    "best state": ". The credit predicts loss changes best in the {state} state",
+    "triangulation": "Deep cosine / ρ of {label:names}: {states:comma}{best}.",
+    "triangulation convention": "Early: after epoch {early}. Penalised: λ = {penalty:g}. Layers of 1..L that count, mean "
+    "over seeds. The controls of ρ are taken on the same networks, over all layers 1..L.",
+    "interventions": "Mean ± sample standard deviation over n seeds (‖h_L‖: geometric mean; ‖g_L‖: smallest to largest). "
+    "Deep: layers of 1..L that count, without exact ones (of bp all are exact, so all count). ρ: 32 directions, ε = 1e-3, "
+    "256 samples, float64. Nudging: η = .01. Δ train loss: last minus first epoch.",
+    "gain under a penalty": "{method} {gain:+1} pp at λ={penalty:g} (n={n}, ‖h_L‖ {before:num2} → {after:num2})",
+    "penalty": "Largest gain in mean accuracy by a penalty, over the same n seeds: {gains:or=not measured}. Only penalties "
+    "with the most seeds are compared, and differences between them are not tested. The point estimate of the margin lies "
+    "between 1 and 2 pp in {fragile} of {rows} rows.",
+    "capacity": "λ={penalty:g} changes BP by {bp:+1} pp and {label} by {dfa:+1} pp. The gap between them goes from "
+    "{before:+1} to {after:+1} pp, over {seeds:shared}.",
     "rank": "{quantity} {value:+2}",
-    "functional": "rank correlation of the deep cosine over {points} methods ({labels:list}; {seeds:means}) with {ranks:comma}; "
-    "{by_cosine} has the highest cosine, {winner} the highest accuracy.{chance}",
+    "functional": "Rank correlation of the deep cosine over {points} methods ({labels:list}; {seeds:means}) with "
+    "{ranks:comma}. {by_cosine} has the highest cosine, {winner} the highest accuracy.{chance}",
     "same winner": "also",
     "other winner": "while {label} has",
     "chance of order": " With {points} points, a rank correlation of +1 or -1 arises by chance with p = {p:num2}.",
-    "freshb": "in {specific:count} of {measured} runs ({specific:names}) the trained matrices lie more than {z:g} standard "
-    "deviations from redrawn ones: there, the network is aligned with its own matrices, not with "
-    "random matrices in general",
-    "freshb convention": "deep mean cosine without exact layers, λ = {penalty:g}, the same {samples:either} samples for both; "
-    "z = (trained - mean of the redrawn) / their standard deviation; each row one network",
+    "freshb": "In {specific:count} of {measured} runs the trained matrices lie more than {z:g} standard deviations from "
+    "redrawn ones ({specific:names}). There, the network is aligned with its own matrices, not with random matrices in "
+    "general.",
+    "freshb convention": "Deep mean cosine without exact layers, λ = {penalty:g}, the same {samples:either} samples for "
+    "both. z: (trained - mean of the redrawn) / their standard deviation. Each row is one network.",
     "failing at": "{name}: {failed:names}",
-    "architectures": "{failed} of {groups} pairs of architecture and method fail in every seed; failing by architecture: "
-    "{by}{partly}; with one seed: {single:names}; where D3 is not measured or not measurable: {open:names}",
-    "cifar100": "{failed:count} of {groups} methods fail on {dataset} ({failed:names}{partly}); highest accuracy: {best}",
+    "architectures": "{failed} of {groups} pairs of architecture and method fail in every seed. Failing, by architecture: "
+    "{by}{partly}. With one seed: {single:names}. D3 not measured or not measurable: {open:names}.",
+    "cifar100": "{failed:count} of {groups} methods fail on {dataset} ({failed:names}{partly}). Highest accuracy: {best}.",
     "bp over depth": "{method} {gain:+1} pp from L={shallow} to L={deep}",
     "over depth": "{method} {gain:+1} pp from L={shallow} to L={deep}, deep cosine {before:+2} → {after:+2}",
-    "field": "{passed:count} of {groups} rules pass the protocol ({passed:names}); {failed:count} fail it ({failed:names})",
-    "field against bp": "of {others} rules beside BP, {reached:count} reach its accuracy in every seed{reached:in=()}",
-    "best rate": "{method}: {lr:g} of {tried}",
-    "of rungs": "of {rungs:list}",
+    "field": "{passed:count} of {groups} rules pass the protocol ({passed:names}). Failing: {failed:count} "
+    "({failed:names}).",
+    "field against bp": "Beside BP, {reached:count} of {others} rules reach its accuracy in every seed{reached:in=()}.",
+    "best rate": "{lr:g} for {methods:names}",
+    "best rates": "Best learning rate of those tried: {best}.",
+    "of rungs": "of {rungs:list} tried",
     "over the lowest": "{gain:cell+1 pp} over {lowest}",
-    "best rung": "{method} is best with {best} trained blocks{about:in=()}",
-    "ladder convention": "{networks:list}; 0 = frozen-blocks null trained by the same rule; mean ± sample standard deviation "
-    "over seeds; a gain is over the seeds that both rungs have (in brackets: paired 95 % t-interval); best: the largest mean",
+    "best rung": "{method} is best with {best} trained blocks{about:in=()}.",
+    "ladder convention": "Networks: {networks:list}. 0 trained blocks: the frozen-blocks null, trained by the same rule. "
+    "Mean ± sample standard deviation over seeds. A gain is over the seeds that both rungs have (in brackets: paired 95 % "
+    "t-interval). Best: the largest mean.",
     "takes away": "; the first block that lowers the readout: {blocks:list}",
-    "profile of": "{method}: the readout of h_L is {margin:+1} pp above that of the twin (networks: {networks}){loss}",
-    "profile convention": "{networks:list}; closed-form ridge readouts fitted on the training data, accuracy on the test "
-    "data; twin: blocks re-initialised, embedding kept; without a profile: {missing} (`runs measure` adds it)",
-    "random-target": "without any signal, ‖h_L‖ grows more than {factor:g}-fold under {grew:count} of {rules} rules "
-    "({grew:names})",
-    "random-target convention": "labels redrawn for every batch; mean over samples, geometric mean over seeds",
-    "thresholds": "{stable:count} of {groups} verdicts are the same at all {settings} settings ({stable:names}); separation "
-    "between networks with and without Mode 1: growth {growth:num2}-fold, ‖g_L‖ {reference:num2}-fold (below 1: they overlap; "
-    "–: one side is empty)",
-    "thresholds convention": "growth {growths:list}, floor {floors:list}, margin {margins:list} pp",
+    "profile of": "{method}: the readout of h_L minus that of the twin is {margin:+1} pp (networks: {networks}){loss}.",
+    "profile convention": "Networks: {networks:list}. Closed-form ridge readouts fitted on the training data; accuracy on "
+    "the test data. Twin: blocks re-initialised, embedding kept. Networks without a profile: {missing} (`runs measure` "
+    "adds it).",
+    "random-target": "Without any signal, ‖h_L‖ grows more than {factor:g}-fold under {grew:count} of {rules} rules "
+    "({grew:names}).",
+    "random-target convention": "Labels are redrawn for every batch. Mean over samples, geometric mean over seeds.",
+    "thresholds": "{stable:count} of {groups} verdicts are the same at all {settings} settings ({stable:names}). Networks "
+    "with and without Mode 1 lie apart by a factor {growth:num2} in growth and {reference:num2} in ‖g_L‖ (below 1 they "
+    "overlap; – means that one side is empty).",
+    "thresholds convention": "Settings: growth {growths:list}; floor {floors:list}; margin {margins:list} pp.",
     "not judged": "; {n} more without a measured D3",
     "fails in": "{label} fails in {k} of {share.n} seeds (95 % interval {share.low:.2f} to {share.high:.2f}; {undecided} "
-    "inconclusive{open})",
+    "inconclusive{open}).",
     "chosen": "{label} in {k}",
     "all at once": ", all of them at once in {k}",
-    "selections": "of the {choices} choices of {size} of the {seeds} seeds that have their nulls, the mean margin is below the "
-    "threshold of D3: {below:comma}{every_below}; and so is its whole paired 95 % interval: {fail:comma}{every_fail}",
-    "seeds convention": "{networks:or=no finished runs}; every seed that was run, none selected; each judged alone (binomial "
-    "interval, this network only); share: Clopper-Pearson",
-    "weighed by one seed": "the method's factor is {ratio:.2g} times the norm's; one seed does not decide which is larger",
+    "selections": "There are {choices} choices of {size} of the {seeds} seeds that have their nulls. The mean margin is "
+    "below the threshold of D3 for {below:comma}{every_below}. Its whole paired 95 % interval is below it for "
+    "{fail:comma}{every_fail}.",
+    "seeds convention": "Networks: {networks:or=none finished}. Every seed that was run, none selected; each judged alone "
+    "(binomial interval, this network only). Share: Clopper-Pearson.",
+    "weighed by one seed": "The method's factor is {ratio:.2g} times the norm's; one seed does not decide which is larger.",
     **{
-        f"weighed: {key}": "the method's factor is {ratio:.2g} times the norm's (95 % interval {low:.2g} to {high:.2g}, paired t "
-        f"of the logarithms): {told}"
+        f"weighed: {key}": "The method's factor is {ratio:.2g} times the norm's (95 % interval {low:.2g} to {high:.2g}, paired t "
+        f"of the logarithms): {told}."
         for key, told in {
             "method": "the method's is larger",
             "norm": "the norm's is larger",
             "open": "which is larger is not decided",
         }.items()
     },
-    "credit-norm": "over {seeds:shared}, rms instead of none multiplies growth by {by_norm[0]:.2g} (FA) and {by_norm[1]:.2g} "
-    "(DFA); DFA instead of FA by {by_method[0]:.2g} (none) and {by_method[1]:.2g} (rms): {weighed}",
-    "recipes": "{failed:count} of {groups} recipes of {method} fail ({failed:names}{partly})",
+    "credit-norm": "Over {seeds:shared}, rms instead of none multiplies growth by {by_norm[0]:.2g} (FA) and "
+    "{by_norm[1]:.2g} (DFA). DFA instead of FA multiplies it by {by_method[0]:.2g} (none) and {by_method[1]:.2g} (rms). "
+    "{weighed}",
+    "recipes": "{failed:count} of {groups} recipes of {method} fail ({failed:names}{partly}).",
     "of method": "{k} of {method}",
-    "rescue": "on {dataset} {passing} of {tried} recipes pass all three checks ({counts:and})",
-    "rescue convention": "every recipe that was tried, the best first (by verdict, failed checks, lower end of the margin, "
-    "accuracy)",
-    "relaxed": "Γ ≥ {limit:g} in {same} of {pairs} relaxations",
-    "relaxed within": "all of them within {distance:num2} of the fixed point",
-    "relaxed elsewhere": "of the others, the nearest ends at {nearest[0]:num2} (Γ {nearest[1]:num2}), the farthest at "
-    "{farthest[0]:num2} (Γ {farthest[1]:num2})",
-    "relaxation convention": "plain gradient descent on the states; a step that raises the energy is halved; credit read as the "
-    "prediction error; distance: ‖dE/dh‖ at the end of the relaxation over that at its start, mean over samples of the last "
-    "batch",
+    "rescue": "On {dataset}, {passing} of {tried} recipes pass all three checks ({counts:and}).",
+    "rescue convention": "Every recipe that was tried, the best first (by verdict, failed checks, lower end of the margin, "
+    "accuracy).",
+    "relaxed": "Γ ≥ {limit:g} in {same} of {pairs} relaxations.",
+    "relaxed within": "All of these end within {distance:num2} of the fixed point.",
+    "relaxed elsewhere": "Of the others, the nearest ends at {nearest[0]:num2} (Γ {nearest[1]:num2}), the farthest at "
+    "{farthest[0]:num2} (Γ {farthest[1]:num2}).",
+    "relaxation convention": "Plain gradient descent on the states; a step that raises the energy is halved. Credit is "
+    "read as the prediction error. Distance: ‖dE/dh‖ at the end of the relaxation over that at its start, mean over "
+    "samples of the last batch.",
 }
 """By the name of the statement; a name that is not here is its own template."""
 
@@ -193,6 +201,23 @@ def finding_text(found: Finding) -> str:
     return (next(iter(lines)) if len(lines) == 1 else told) + (f" (D3 by the {found.null} null)" if found.null else "")
 
 
+def verdict_text(group: Group) -> str:
+    """The verdict over seeds in a few words: the field's, and the checks behind it."""
+
+    def checks(answer: str) -> str:
+        return ", ".join(c for c in ("D1", "D2", "D3") if group.answer(c) == answer)
+
+    if group.outcome is Outcome.FAIL:
+        return f"not supported: {checks('fail')}"
+    if group.outcome is Outcome.INCONCLUSIVE:
+        return f"inconclusive: {checks('inconclusive')}"
+    if group.outcome is Outcome.MIXED:
+        counts = Counter("not supported" if r.status == "fail" else r.status for r in group.reports)
+        (first, most), *others = counts.most_common()
+        return ", ".join([f"{most} of {len(group.reports)} seeds {first}", *(f"{k} {told}" for told, k in others)])
+    return "trustworthy" if group.outcome is Outcome.PASS else group.status
+
+
 def words(value: Value) -> str:
     """A value that is no quantity, as a person reads it."""
     if value is None:
@@ -229,7 +254,7 @@ LISTS = {
     "either": lambda v: " or ".join(map(words, v)),
     "seeds": lambda v: f"seed{'s' if len(v) > 1 else ''} {', '.join(map(str, v))}",
     "shared": lambda v: f"the seed{'s' if len(v) > 1 else ''} that all have ({', '.join(map(str, v))})",
-    "given": lambda v: f"seeds {', '.join(map(str, v))}; " if v else "",
+    "given": lambda v: f"Seeds {', '.join(map(str, v))}. " if v else "",
     "means": means_over,
     "span": span_text,
 }

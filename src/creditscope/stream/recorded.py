@@ -24,6 +24,8 @@ EACH = "each"
 """batch_size: the loss is averaged over each batch as it is given."""
 MAX_BATCH = 2**31
 HALF = (torch.float16, torch.bfloat16)
+GIVEN_AS_ARRAYS = "given as arrays: the network itself was not seen"
+"""The note of every such stream."""
 ON_CPU = 1
 """kDLCPU of the DLPack protocol."""
 
@@ -88,7 +90,7 @@ class RecordedStream(Stream):
         self.model = nn.Module()  # holds nothing but the dtype of the network
         self.model.register_parameter("dtype", nn.Parameter(torch.empty(0, dtype=dtype), requires_grad=False))
         self.loss_from = loss_from
-        self.notes = ("given as arrays: the network itself was not seen",)
+        self.notes = (GIVEN_AS_ARRAYS,)
 
     def _checked(self, read: str | None) -> str:
         dims = {len(shape) for shape in self.shapes}

@@ -229,12 +229,13 @@ def summary_table(lines: Sequence[Line], title: str) -> Table:
         made = {"table": name, "values": len(claims), "written": written, **counts, "networks": len(runs)}
         rows.append(Row({k: Cell(v) for k, v in made.items()}, runs))
     titles = {
-        "written": f"agree, {first}",
-        "agrees": "in every reading run",
-        "depends": "in some",
+        "agrees": "agree in every reading",
+        "depends": "agree in some",
         "differs": "differ in all",
+        "written": f"agree {first}",
+        "networks": "our networks",
     }
-    names = ("table", "values", "written", *(o.name.lower() for o in Outcome), "networks")
+    names = ("table", "values", *(o.name.lower() for o in Outcome), "written", "networks")
     return Table("tables", title, tuple(Column(n, titles.get(n, n.replace("_", " "))) for n in names), tuple(rows))
 
 
@@ -276,8 +277,8 @@ def readings_table(lines: Sequence[Line], title: str) -> Table:
         )
     ]
     titles = {
-        "chosen_log": "log10 ratio, values that choose", "chosen_z": "z, values that choose",
-        "held_log": "log10 ratio, held back", "held_z": "z, held back",
+        "chosen_log": "norms, used to choose (log10)", "chosen_z": "others, used to choose (z)",
+        "held_log": "norms, held back (log10)", "held_z": "others, held back (z)",
     }  # fmt: skip
     distance = Quantity("distance", "", "distance", digits=2)
     columns = (

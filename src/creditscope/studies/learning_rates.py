@@ -29,10 +29,11 @@ def specs(preset: str) -> list[RunSpec]:
 
 
 def conclude(table: Table, groups: Sequence[Group]) -> Iterator[Statement]:
+    best: dict[float, list[str]] = {}
     for label in dict.fromkeys(g.label for g in groups):
-        tried = [g for g in groups if g.label == label]
-        best = max(tried, key=lambda g: g.accuracies[0])
-        yield state("best rate", method=label, lr=best.spec.lr, tried=len(tried))
+        rate = max((g for g in groups if g.label == label), key=lambda g: g.accuracies[0]).spec.lr or 0.0
+        best.setdefault(rate, []).append(label)
+    yield state("best rates", best=tuple(state("best rate", lr=lr, methods=best[lr]) for lr in sorted(best)))
 
 
 STUDY = Study(

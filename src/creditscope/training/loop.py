@@ -112,7 +112,9 @@ def train(
 
 def _make_partial(partial: Path) -> None:
     if partial.is_symlink():
-        raise CreditscopeError(f"{partial} is a link; a run is trained inside its own directory: remove the link")
+        raise CreditscopeError(
+            f"{partial} is a symbolic link; a run is trained inside its own directory: remove the link"
+        )
     try:
         partial.mkdir(exist_ok=True)
     except OSError as error:
@@ -366,7 +368,7 @@ def _require(spec: RunSpec, device: torch.device) -> None:
             f"method {spec.method} computes in float64, which {device} does not have; use --device cpu"
         )
     if spec.precision in AUTOCAST and not has_products(device, AUTOCAST[spec.precision]):
-        raise CreditscopeError(f"{device} has no products in {spec.precision}; use --precision fp32")
+        raise CreditscopeError(f"{device} cannot multiply in {spec.precision}; use --precision fp32")
 
 
 @contextmanager

@@ -66,34 +66,33 @@ class RunSpec(BaseModel):
     credit_site: Literal["input", "output"] | None = None
     """Block l learns from a_l (input) or from a_{l+1} (output)."""
     grad_clip: float | None = Field(None, gt=0, le=1e6)
-    """Scale a gradient down to this L2 norm where its norm is larger; None does not clip."""
+    """Scale a gradient down to this L2 norm where its norm is larger."""
     clip_over: Literal["module", "global"] | None = None
-    """Whose gradient grad_clip bounds: `module`, each block and the embedding by itself (head and terminal norm are left
-    alone); `global`, all trained parameters as one vector."""
+    """What grad_clip bounds: `module`, each block and the embedding by itself; `global`, all trained parameters as one."""
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Settings of the credit rule (EP's β, a bridge's width, ...)."""
     penalty: float = Field(0.0, ge=0, le=1e6)
     """λ of the per-block penalty λ‖f_l(h_l)‖²."""
     train_last: int | None = Field(None, ge=0)
-    """Train only the last k blocks; 0 is the frozen-blocks null; None trains all."""
+    """Train only the last k blocks; 0 is the frozen-blocks null."""
     targets: Literal["labels", "random"] = "labels"
     """`random`: labels redrawn for every batch (growth without signal)."""
     epochs: int | None = Field(None, ge=1, le=100_000)
     """Epochs to train."""
     schedule_epochs: int | None = Field(None, ge=1, le=100_000)
-    """Length of the cosine schedule (the number of epochs unless said otherwise)."""
+    """Length of the cosine schedule, in epochs."""
     batch_size: int = Field(128, ge=1, le=1_000_000)
     """Training batch size."""
     lr: float | None = Field(None, gt=0, le=1e3)
     """Peak learning rate of AdamW."""
     head_lr: float | None = Field(None, gt=0, le=1e3)
-    """Peak learning rate of head and terminal norm, where it is another one than lr."""
+    """Peak learning rate of head and terminal norm, if it differs from lr."""
     weight_decay: float = Field(0.01, ge=0, le=1e3)
     """Weight decay of AdamW."""
     augment: bool | None = None
     """Random crop (pad 4) and horizontal flip; images only."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Matrix products of training; bf16 and fp16 pay only on hardware that has them. Weights and measurement are fp32 in all."""
+    """Matrix products of training; bf16 and fp16 are faster only on hardware that has them. Weights and measurement stay fp32."""
     checkpoint_epochs: tuple[int, ...] = ()
     """Epochs after which weights and rule are also saved (triangulation reads them)."""
     seed: int = Field(42, ge=0, lt=2**31)

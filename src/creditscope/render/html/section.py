@@ -90,7 +90,7 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
         "s1": S1_WORDS[s1(facts, report.headline_acc, report.n_test)],
         "chain": report.chain,
         "checks": report.verdict.checks,
-        "answers": {c.id: mark(c.answer) for c in report.verdict.checks},
+        "answers": {c.id: mark(c.answer, c.id) for c in report.verdict.checks},
         "by_id": report.checks,
         "warnings": report.verdict.warnings,
         "alternative": report.verdict.alternative,
