@@ -1,4 +1,4 @@
-"""The loss of each sample, and the terms that it is a sum of."""
+"""The loss of each sample, and how much it changes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,24 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     Logits [B, T, C] with labels [B, T]: summed over the tokens of a sample (as over samples: no gradient shrinks because
     there are more of them); a token with label -100 is not scored.
     """
-    each = loss_terms(cross_entropy, logits, y)
-    return each if y.dim() == 1 else each.view(len(y), -1).sum(1)
-
-
-def loss_terms(loss_fn: LossFn, logits: Tensor, y: Tensor) -> Tensor:
-    """What is added up to the losses: those of single tokens where the loss is cross-entropy, else the losses of the samples.
-
-    A sum of them in float64 is not rounded as a loss in float32 is.
-    """
-    if loss_fn is not cross_entropy:
-        return loss_fn(logits, y)
     logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
     if y.dim() == 1:
         return F.cross_entropy(logits, y.long(), reduction="none")
-    return F.cross_entropy(logits.flatten(0, -2), y.flatten().long(), reduction="none", ignore_index=IGNORED)
+    each = F.cross_entropy(logits.flatten(0, -2), y.flatten().long(), reduction="none", ignore_index=IGNORED)
+    return each.view(len(y), -1).sum(1)
+
+
+def loss_change(loss_fn: LossFn, ahead: Tensor, behind: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """(loss of the logits `ahead` minus that of `behind`, in float64; the largest number that was rounded on the way).
+
+    A cross-entropy changes by log(1 + Σ_c p_c (exp(Δz_c) - 1)) - Δz_y, which is not rounded as two losses are.
+    """
+    size = ahead.abs().max().double()
+    if loss_fn is not cross_entropy:
+        one, other = (loss_fn(t, y).double() for t in (ahead, behind))
+        return (one - other).sum(), torch.maximum(one.abs().max(), size)
+    scored = (y != IGNORED).flatten()
+    moved = (ahead - behind).flatten(0, -2)
+    grown = (behind.flatten(0, -2).softmax(-1) * moved.expm1()).sum(-1).double()
+    own = moved.gather(-1, y.long().flatten().where(scored, 0).unsqueeze(-1)).squeeze(-1).double()
+    return (grown.log1p() - own)[scored].sum(), size

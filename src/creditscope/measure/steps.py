@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from creditscope.measure.loss import LossFn, loss_terms
+from creditscope.measure.loss import LossFn, loss_change
 from creditscope.stream.batches import map_samples
 from creditscope.stream.hooks import HookedStream
 from creditscope.stream.interface import ROUNDING, Stream, difference
@@ -27,6 +27,8 @@ ALONG = 3.0
 direction of its own, is then seen in states of any width."""
 AGREE = 5
 """Two finite differences agree where they differ by so many times less than they do from what g foretells."""
+COMMON = 0.1
+"""Of what rounding may make of a change: what it commonly makes."""
 ROUNDED = 100
 """A change below so many rounding steps is not measurable."""
 SEED = 20261117
@@ -152,8 +154,7 @@ class Slope:
             one, other, g = (rows(self.stream, t).double() for t in (ahead, behind, self.grads[layer + 1]))
             change, rounded = (g * (one - other)).sum(), (g * one).norm()
         else:
-            one, other = (loss_terms(self.loss_fn, t, self.label).double() for t in (ahead, behind))
-            change, rounded = (one - other).sum(), torch.maximum(one.norm(), ahead.abs().max().double())
+            change, rounded = loss_change(self.loss_fn, ahead, behind, self.label)
         between = apart * self.lengths[layer][0]
         self.changes.append(float(change / between))
         self.resolutions.append(float(ROUNDED * torch.finfo(ahead.dtype).eps * rounded / between))
@@ -176,14 +177,16 @@ class Slope:
         return {k for k, e in enumerate(found) if e > most and abs(self.changes[k]) * most > self.resolutions[k]}
 
     def contradicted(self, again: Slope, most: float) -> set[int]:
-        """Layers at which this slope and that of another length agree with each other, and with g_l not."""
-        agree = set()
-        for k in self.wrong(most) & again.wrong(most):
+        """Layers at which this slope and that of another length agree with each other, and with g_l not: by a relative `most`, and
+        by more than rounding commonly makes."""
+        found = set()
+        for k, (one, other) in enumerate(zip(self.changes, again.changes, strict=True)):
             foretold = self.foretold(k)
-            off = min(abs(self.changes[k] - foretold), abs(again.changes[k] - foretold))
-            if abs(self.changes[k] - again.changes[k]) * AGREE < off:
-                agree.add(k)
-        return agree
+            off = min(abs(one - foretold), abs(other - foretold))
+            least = max(most * abs(foretold), COMMON * self.resolutions[k], COMMON * again.resolutions[k])
+            if off > least and abs(one - other) * AGREE < off:
+                found.add(k)
+        return found
 
     def foretold(self, layer: int) -> float:
         """<g_l, v>."""

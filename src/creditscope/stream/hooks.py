@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from creditscope.errors import CreditscopeError
-from creditscope.stream.batches import SAMPLES, call_model, call_on, few_samples, logits_of, map_samples
+from creditscope.stream.batches import SAMPLES, call_on, copied, few_samples, logits_of, map_samples
 from creditscope.stream.blocks import arguments_of, at, replaced, resolve_blocks, spelled, tensors_in, with_argument
 from creditscope.stream.graph import Edge, edge_of, has_skip, reaches
 from creditscope.stream.interface import Stream, Tap, same
@@ -327,8 +327,9 @@ class HookedStream(Stream):
         def before(name: str, args: Any, kwargs: Any) -> None:
             found.append(arguments_of(args, kwargs))
 
+        inputs = copied(inputs)
         with hooks_on(self._blocks, before, lambda *_: None):
-            call_model(self.model, inputs)
+            call_on(self.model, inputs)
         return found
 
     def variants(self, states: Sequence[tuple[int, Tensor]], inputs: Any) -> Tensor:
@@ -357,9 +358,9 @@ class HookedStream(Stream):
         entering, onward: native states of l = 0..L; the readout is given entering[L], and whoever else uses the output of a
             block finds onward[l + 1].
         """
-        run = _Steps(self, entering, onward)
+        run, inputs = _Steps(self, entering, onward), copied(inputs)
         with hooks_on(self._blocks, run.before, run.after):
-            logits = logits_of(call_model(self.model, inputs))
+            logits = logits_of(call_on(self.model, inputs))
         if run.calls != self.depth:
             raise run.other_depth(f"{run.calls} times")
         return run.given, logits
@@ -367,11 +368,12 @@ class HookedStream(Stream):
     def _with(self, put: _Puts, inputs: Any) -> Tensor:
         """Logits of a run in which states are put in where they are made."""
         how = {self._places[layer].how for layer, _ in put.states}
+        inputs = copied(inputs)  # before anything is watched
         if "input" in how:
             index = int(self._places[0].path[0])
             inputs = with_input(inputs, index, put.changed(0, tree_flatten(inputs)[0][index]))
         with hooks_on(self._blocks, put.before, put.after, put.first), put.watching("operation" in how):
-            logits = logits_of(call_model(self.model, inputs))
+            logits = logits_of(call_on(self.model, inputs))
         put.require_complete()
         return logits
 
