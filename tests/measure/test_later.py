@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from creditscope import CreditscopeError, diagnose
 from creditscope.measure import proof as proofs
+from creditscope.measure.loss import cross_entropy, loss_change
 
 C, D, D_IN, DEPTH = 4, 16, 6, 3
 NO_GRADIENT = "is not the gradient"
@@ -139,8 +140,34 @@ def test_kinks_in_a_large_network_are_no_contradiction(monkeypatch):
     for seed in range(5):
         model = Net(width=64)
         torch.manual_seed(seed)
-        model.layers = nn.ModuleList(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)) for _ in range(DEPTH))
+        model.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)) for _ in range(DEPTH)
+        )
         assert max(told(model, batches(8, 8)).facts.proof.gradient) < 5e-2
+
+
+@pytest.mark.parametrize(("error", "words"), [(2e-3, "0.002"), (9e-4, "")])
+def test_what_a_coarse_proof_leaves_open_is_told(monkeypatch, error, words):
+    monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
+    monkeypatch.setattr(proofs.GradientCheck, "errors", lambda *_: [None, error, 1e-5, 1e-5])
+    monkeypatch.setattr(proofs.Slope, "errors", lambda _: None)
+    said = [w for w in told(Net(), batches(3)).verdict.warnings if "proved to be the gradient" in w]
+    assert len(said) == bool(words)
+    assert all("g_1 is proved" in w and words in w and "float32" in w for w in said)
+
+
+def test_the_change_of_a_cross_entropy_is_the_difference_of_two():
+    gen = torch.Generator().manual_seed(3)
+    behind, y = torch.randn(1, 5, C, generator=gen).double(), torch.tensor([[0, 3, -100, 1, 2]])
+    for size in (1.0, 1e-3):
+        ahead = behind + size * torch.randn(behind.shape, generator=gen).double()
+        wanted = float(cross_entropy(ahead, y) - cross_entropy(behind, y))
+        assert float(loss_change(cross_entropy, ahead, behind, y)[0]) == pytest.approx(wanted, rel=1e-9)
+        assert float(loss_change(cross_entropy, ahead[:, 0], behind[:, 0], y[:, 0])[0]) == pytest.approx(
+            float(cross_entropy(ahead[:, 0], y[:, 0]) - cross_entropy(behind[:, 0], y[:, 0])), rel=1e-9
+        )
+        other = loss_change(lambda z, y: z.square().sum((1, 2)), ahead, behind, y)[0]
+        assert float(other) == pytest.approx(float(ahead.square().sum() - behind.square().sum()), rel=1e-9)
 
 
 class Writes(Net):

@@ -177,7 +177,7 @@ class Slope:
         return {k for k, e in enumerate(found) if e > most and abs(self.changes[k]) * most > self.resolutions[k]}
 
     def contradicted(self, again: Slope, most: float) -> set[int]:
-        """Layers at which this slope and that of another length agree with each other, and with g_l not: by a relative `most`, and
+        """Layers at which this slope and that of another length agree with each other, and with g_l not: by a relative `most` and
         by more than rounding commonly makes."""
         found = set()
         for k, (one, other) in enumerate(zip(self.changes, again.changes, strict=True)):
