@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from creditscope import CreditscopeError, diagnose
 from creditscope.measure import proof as proofs
+from creditscope.measure import steps
 from creditscope.measure.loss import cross_entropy, loss_change
 
 C, D, D_IN, DEPTH = 4, 16, 6, 3
@@ -91,7 +92,7 @@ def test_a_gradient_that_is_wrong_in_later_batches_is_refused(path, first, later
         near, far = (model.stem(x).norm(dim=1) for x, _ in given)
     assert float(far.min()) > float(near.max())
     limit = (float(near.max()) + float(far.min())) / 2
-    model.layers[1].cut = model.layers[2].cut = None
+    model.layers[1], model.layers[2] = Block(D, None), Block(D, None)
     with pytest.raises(CreditscopeError, match=NO_GRADIENT):
         told(model, given)
 
@@ -150,7 +151,7 @@ def test_kinks_in_a_large_network_are_no_contradiction(monkeypatch):
 def test_what_a_coarse_proof_leaves_open_is_told(monkeypatch, error, words):
     monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
     monkeypatch.setattr(proofs.GradientCheck, "errors", lambda *_: [None, error, 1e-5, 1e-5])
-    monkeypatch.setattr(proofs.Slope, "errors", lambda _: None)
+    monkeypatch.setattr(steps.Slope, "errors", lambda _: None)
     said = [w for w in told(Net(), batches(3)).verdict.warnings if "proved to be the gradient" in w]
     assert len(said) == bool(words)
     assert all("g_1 is proved" in w and words in w and "float32" in w for w in said)

@@ -68,6 +68,8 @@ IN_PASSING = {
     torch.float64: (1e-6, STEPS[0][1], GRADIENT / 10),
 }
 """Of the check one step at a time on the network itself: step to one side, step to both sides, largest error."""
+TOKENS = 16
+"""Of a language model, on which it is seen whether the model has changed."""
 LATER = 8
 """Batches of which a sample is looked at that the proof does not see otherwise, at the most."""
 LONGEST = 1e-2
@@ -130,6 +132,9 @@ class Record:
 
     def add_logits(self, logits: Tensor) -> None:
         self.logits = self._few(logits, 0)
+
+    def compare(self, logits: Tensor) -> None:
+        """As soon as the logits are there: those of single samples need not be kept."""
         while self.alone:
             k, alone = self.alone.popitem()
             if k in self.samples:
@@ -180,6 +185,9 @@ class Seen:
         if not self.quick and n > SAMPLES and _dtype(stream) in IN_PASSING:
             self._drawn.add(0)
         self._first: Record | None = None
+        self._found: Proof | None = None
+        self._short = _short(*batches[0]) if self.quick and later else None
+        self._before = None if self._short is None else run(stream.model, self._short)
         self._later: list[list[float | None]] = []
         self.open: list[Record] = []
         """Of one sample each: what is not proved yet."""
@@ -192,15 +200,17 @@ class Seen:
         if self.quick and not number:
             samples = [*range(SAMPLES - 1), sample] if n > SAMPLES else range(n)
             self._first = Record(self._stream, inputs, y, samples, True)
-            self._first.alone = self._alone
+            self._first.alone, self._alone = self._alone, {}
             return self._first
         return Record(self._stream, inputs, y, [sample], self.quick) if number in self._drawn else None
 
     @torch.no_grad()
     def look(self, record: Record) -> None:
-        """After its batch was measured. What was seen of the first batch waits for the end: a network that changes in between
-        is then another one."""
+        """After its batch was measured: prove what was seen, and forget it; no later batch is measured beside it."""
         if record is self._first:
+            self._first, self._found = None, self._seen_right(record)
+            if self._found is None and _dtype(self._stream) in IN_PASSING:
+                self.open.append(record.last())
             return
         errors = _slope(self._stream, record, self._loss_fn) if self.quick else None
         if errors is not None:
@@ -212,15 +222,22 @@ class Seen:
     def proof(self) -> Proof | None:
         """The proof with the runs that the measurement has made already. None: something does not come out; the proof with runs
         of its own decides."""
-        if self._first is None:
+        if self._found is None:
             return None
-        found = self._seen_right(self._first)
-        if found is None:
-            if _dtype(self._stream) in IN_PASSING:
-                self.open.append(self._first.last())
-            return None
+        if self._short is not None:
+            again = difference(logits_of(run(self._stream.model, self._short)), logits_of(self._before))
+            if again > _rounding(logits_of(self._before)):
+                raise CreditscopeError(
+                    f"the model gives other logits for a sample after the last batch than before the first (relative difference "
+                    f"{again:.2g}): it changes from call to call; keep its state fixed in eval mode"
+                )
         later = [*self._later, *(_decided(self._stream, record, self._loss_fn) for record in self.open)]
-        return found.model_copy(update={"gradient": _worst(found.gradient, *later), "later": len(later)})
+        return self._found.model_copy(update={"gradient": _worst(self._found.gradient, *later), "later": len(later)})
+
+    @property
+    def proved(self) -> bool:
+        """Is the first batch proved by what was seen of it?"""
+        return self._found is not None
 
     def _seen_right(self, first: Record) -> Proof | None:
         """Each sample is run by itself, without hooks: the logits are the model's own, and no sample influences another, if they
@@ -263,6 +280,13 @@ class Seen:
             recover(self._stream.model)
             return float("inf")
         return difference(alone, first.logits[k : k + 1])
+
+
+def _short(inputs: Any, y: Tensor) -> Any:
+    """The first sample; of a language model, whose inputs all have one number for each token, the first few tokens of it."""
+    one = map_samples(inputs, len(y), lambda t: t[:1])
+    tokens = y.dim() == 2 and all(t.shape[:2] == y.shape for t in tensors_of(_given(inputs)))
+    return map_samples(one, 1, lambda t: t[:, :TOKENS]) if tokens else one
 
 
 def _slope(stream: Stream, record: Record, loss_fn: LossFn) -> list[float] | None:
@@ -639,8 +663,8 @@ class GradientCheck:
         wrong: set[int] | None = None
         close: list[float] | None = None
 
-        def tried(sample: int, length: float) -> tuple[Slope, list[float] | None]:
-            slope = Slope(stream, sample, self.y, self.loss_fn, states, grads, length)
+        def tried(sample: int, length: float, draw: int = 0) -> tuple[Slope, list[float] | None]:
+            slope = Slope(stream, sample, self.y, self.loss_fn, states, grads, length, draw)
             return slope, slope_errors(slope, example, len(self.y))
 
         for k, length in enumerate(lengths):  # a kink is met by one sample, at some lengths
@@ -651,7 +675,10 @@ class GradientCheck:
                 return errors
             if not k and tolerance > GRADIENT:
                 again, known = tried(0, lengths[1])
-                sure = set() if known is None else slope.contradicted(again, GRADIENT)
+                sure = {} if known is None else slope.contradicted(again, GRADIENT)
+                for draw in (1, 2) if sure else ():  # kinks agree by chance, not along every direction
+                    one, other = (tried(0, each, draw)[0] for each in lengths[:2])
+                    sure = {layer: off for layer, off in sure.items() if one.agrees(other, layer, off)}
                 if sure:
                     raise _no_gradient(stream, max(sure), errors[max(sure)])
             if _within(errors, tolerance / 10):
@@ -717,7 +744,7 @@ class GradientCheck:
         resolution = RESOLUTION_STEPS * torch.finfo(h.dtype).eps * (size + long * steep)
         foretold = (rows(stream, g).double() * rows(stream, v).double()).sum(1)
         best = torch.full_like(foretold, float("inf"))
-        for scale, step in steps:
+        for scale, step in (*steps, (steps[0][0], steps[0][1] / 100)):  # behind a kink
             length = step * long if scale == "state" else torch.minimum(step / steep.clamp_min(TINY), LONGEST * long)
             moved = scaled(stream, v, length.clamp(TINY, 1 / TINY))
             try:
@@ -727,7 +754,7 @@ class GradientCheck:
                 break
             change = (up - down).double() / (2 * length)
             best = torch.minimum(best, _errors(change, foretold, resolution / (2 * length), tolerance))
-            if bool((best <= tolerance).all()):
+            if bool((best <= min(tolerance / 10, GRADIENT)).all()):
                 break
         return best.tolist()
 

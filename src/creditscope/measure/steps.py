@@ -25,7 +25,7 @@ TINY = 1e-305
 ALONG = 3.0
 """Of the direction of one step: the part along g, in deviations of what a drawn one has along g. What is missing in g, in a
 direction of its own, is then seen in states of any width."""
-AGREE = 5
+AGREE = 8
 """Two finite differences agree where they differ by so many times less than they do from what g foretells."""
 COMMON = 0.1
 """Of what rounding may make of a change: what it commonly makes."""
@@ -130,9 +130,10 @@ class Slope:
         states: Sequence[Tensor],
         grads: Sequence[Tensor],
         step: float,
+        draw: int = 0,
     ) -> None:
-        """sample: its number among y, states and gradients; step: relative to ‖h_l‖."""
-        dim, rng = stream.batch_dim, torch.Generator().manual_seed(SEED)
+        """sample: its number among y, states and gradients; step: relative to ‖h_l‖; draw: which direction is drawn."""
+        dim, rng = stream.batch_dim, torch.Generator().manual_seed(SEED + draw)
         self.stream, self.loss_fn, self.sample, self.label = stream, loss_fn, sample, y[sample : sample + 1]
         self.states = [t.narrow(dim, sample, 1) for t in states]
         self.grads = [t.narrow(dim, sample, 1) for t in grads]
@@ -176,17 +177,21 @@ class Slope:
         found = self.errors() or []
         return {k for k, e in enumerate(found) if e > most and abs(self.changes[k]) * most > self.resolutions[k]}
 
-    def contradicted(self, again: Slope, most: float) -> set[int]:
+    def contradicted(self, again: Slope, most: float) -> dict[int, float]:
         """Layers at which this slope and that of another length agree with each other, and with g_l not: by a relative `most` and
-        by more than rounding commonly makes."""
-        found = set()
+        by more than rounding commonly makes; and how far they are from it."""
+        found = {}
         for k, (one, other) in enumerate(zip(self.changes, again.changes, strict=True)):
             foretold = self.foretold(k)
             off = min(abs(one - foretold), abs(other - foretold))
             least = max(most * abs(foretold), COMMON * self.resolutions[k], COMMON * again.resolutions[k])
-            if off > least and abs(one - other) * AGREE < off:
-                found.add(k)
+            if off > least and self.agrees(again, k, off):
+                found[k] = off
         return found
+
+    def agrees(self, again: Slope, layer: int, off: float) -> bool:
+        """With the slope of another length, if g_l is so far off."""
+        return abs(self.changes[layer] - again.changes[layer]) * AGREE < off
 
     def foretold(self, layer: int) -> float:
         """<g_l, v>."""

@@ -174,6 +174,7 @@ def collect(
         _one_batch(stream, inputs, y, credit, loss_fn, got, watch, weights, shown)
         if seen is not None and shown is not None:
             seen.look(shown)
+            got.few = None if seen.proved else got.few
         if hashed:
             got.digest.add(inputs, y)
     if credit is not None:
@@ -279,7 +280,7 @@ def _one_batch(
             raise cannot_run(error) from error
         _require_clean(inputs, logits.detach())
         if shown is not None:
-            shown.add_logits(logits.detach())
+            shown.compare(logits.detach())
         own = stream.own_logits(inputs)
         if own is not None:
             off = difference(logits, own)
@@ -334,6 +335,8 @@ def _one_batch(
         watch(batch, [g for g, _ in reversed(seen)], [a for _, a in reversed(seen)])
     got.add_logits(logits.detach(), y)
     got.add_samples(len(y), losses.detach())
+    if shown is not None:
+        shown.add_logits(logits.detach())
     if got.n == len(y):  # the first batch
         few = range(min(SAMPLES, len(y)))
         got.few = shown.logits if shown and shown.samples == [*few] else logits.detach()[:SAMPLES].clone()
