@@ -14,12 +14,13 @@ from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import FreshB, Nudging, Perturbation, Proof
 from creditscope.measure.full import not_measured
 from creditscope.measure.functional import CONTROL_SEED, N_SAMPLES, Probe, resolution, with_controls
+from creditscope.measure.loss import cross_entropy
 from creditscope.measure.nudging import nudging
 from creditscope.measure.nulls import SEED as FRESH_SEED
 from creditscope.measure.perturbation import perturbation
 from creditscope.measure.profile import States, profile_of_states
 from creditscope.measure.proof import AT_ONCE, GRADIENT, GRADIENT_FLOAT32, STEPS, STEPS_FLOAT32, GradientCheck
-from creditscope.measure.sweep import Collected, check_labels, cross_entropy, facts_from
+from creditscope.measure.sweep import Collected, check_labels, facts_from
 from creditscope.protocol import DiagnosticThresholds, get_policy
 from creditscope.protocol.diagnosis import LEVELS
 from creditscope.protocol.report import Claims, DiagnosticReport, make_report

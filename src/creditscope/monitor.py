@@ -12,7 +12,8 @@ from creditscope.credit.base import as_rule
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_line, write_atomic, write_new
 from creditscope.measure.facts import Facts
-from creditscope.measure.sweep import LossFn, cross_entropy, dtype_of, facts_from, facts_of_ranks, measured
+from creditscope.measure.loss import LossFn, cross_entropy
+from creditscope.measure.sweep import dtype_of, facts_from, facts_of_ranks, measured
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.trajectory import trajectory_line
 from creditscope.stream.batches import as_batches, device_of

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from creditscope.measure.functional import Probe, double_stream, make_probe
-from creditscope.measure.sweep import cross_entropy
+from creditscope.measure.loss import cross_entropy
 from creditscope.stream.interface import Stream
 
 

@@ -11,8 +11,8 @@ from creditscope.credit.fa import FA
 from creditscope.errors import CreditscopeError
 from creditscope.measure import functional
 from creditscope.measure.functional import displaced, double_stream, first_samples, resolution
+from creditscope.measure.loss import cross_entropy
 from creditscope.measure.perturbation import SEED, pearson, perturbation
-from creditscope.measure.sweep import cross_entropy
 from creditscope.models import ResMLP, ViTMini
 from creditscope.protocol.diagnosis import diagnose
 from creditscope.stream.interface import make_stream

@@ -23,10 +23,10 @@ from creditscope.measure.functional import (
     first_samples,
     make_probe,
 )
+from creditscope.measure.loss import cross_entropy
 from creditscope.measure.nudging import STEP, nudging
 from creditscope.measure.nulls import FreshNull
 from creditscope.measure.perturbation import DIRECTIONS, EPSILON, SEED, perturbation
-from creditscope.measure.sweep import cross_entropy
 from creditscope.stream.untouched import untouched
 
 

@@ -7,7 +7,7 @@ Marked: samples that influence each other, states that do not carry everything.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,15 +19,35 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Proof
-from creditscope.measure.steps import TINY, Slope, direction, norms, rows, scaled, slope_errors, step_errors
-from creditscope.stream.batches import SAMPLES, Arguments, call_model, few_run, logits_of, map_samples, run
+from creditscope.measure.loss import LossFn
+from creditscope.measure.steps import (
+    ALONG,
+    TINY,
+    Slope,
+    direction,
+    norms,
+    rows,
+    scaled,
+    slope_errors,
+    slope_errors_ahead,
+    step_errors,
+)
+from creditscope.stream.batches import (
+    SAMPLES,
+    Arguments,
+    Batches,
+    call_model,
+    few_run,
+    logits_of,
+    map_samples,
+    run,
+    tensors_of,
+)
 from creditscope.stream.blocks import Path, spelled, tensors_in
 from creditscope.stream.eager import eagerly
 from creditscope.stream.hooks import HookedStream
 from creditscope.stream.interface import ROUNDING, InterfaceStream, Stream, difference
 from creditscope.stream.ranks import recover
-
-LossFn = Callable[[Tensor, Tensor], Tensor]
 
 _Reference = tuple[list[Tensor], list[Tensor | None], Tensor, Tensor]
 """Native states and gradients of l = 0..L, losses, logits."""
@@ -44,10 +64,14 @@ GRADIENT_FLOAT32 = 5e-2
 MISSING = 5e-2
 """Error of one step, at every length and in every sample, beyond which g_l misses a part of the gradient through it."""
 IN_PASSING = {
-    torch.float32: (1e-3, STEPS_FLOAT32[0][1], GRADIENT_FLOAT32 / 10),
+    torch.float32: (1e-3, STEPS_FLOAT32[0][1], GRADIENT),
     torch.float64: (1e-6, STEPS[0][1], GRADIENT / 10),
 }
 """Of the check one step at a time on the network itself: step to one side, step to both sides, largest error."""
+TOKENS = 16
+"""Of a language model, on which it is seen whether the model has changed."""
+LATER = 8
+"""Batches of which a sample is looked at that the proof does not see otherwise, at the most."""
 LONGEST = 1e-2
 """The longest step, relative to ‖h_l‖."""
 AT_ONCE = 128
@@ -81,109 +105,222 @@ def _same_logits(seen: Tensor, own: Tensor) -> float:
     return error
 
 
-class Seen:
-    """What the measurement sees of the first samples of its first batch, for the proof of a large network: native states and
-    gradients of l = 0..L, logits."""
+class Record:
+    """What the measurement sees of some samples of one batch: native states and gradients of l = 0..L (not deep: of
+    0), logits."""
 
-    def __init__(self, stream: Stream, n: int, alone: dict[int, Tensor]) -> None:
-        """alone: logits of samples that were run by themselves, without hooks."""
-        self.n, self._alone, self._dim = n, alone, stream.batch_dim
-        self.errors: dict[int, float] = {}
-        """Of the logits of samples run by themselves."""
+    def __init__(self, stream: Stream, inputs: Any, y: Tensor, samples: Sequence[int], deep: bool) -> None:
+        """samples: their numbers in the batch."""
+        self.samples, self.deep, self.batch_size, self.dim = list(samples), deep, len(y), stream.batch_dim
+        self.example = map_samples(inputs, len(y), lambda t: self._few(t, 0))
+        self.y = self._few(y, 0)
         self.states: list[Tensor] = []
         self.grads: dict[int, Tensor] = {}
-        self.proof: Proof | None = None
+        self.logits: Tensor = y
+        self.alone: dict[int, Tensor] = {}
+        """Logits of samples that were run by themselves, by their number in the batch; gone when the batch has its own."""
+        self.errors: dict[int, float] = {}
+        """The relative difference between the two."""
+
+    def add_state(self, layer: int, h: Tensor) -> None:
+        if self.deep or not layer:
+            self.states.append(self._few(h, self.dim))
+
+    def add_gradient(self, layer: int, g: Tensor) -> None:
+        if self.deep or not layer:
+            self.grads[layer] = self._few(g, self.dim)
+
+    def add_logits(self, logits: Tensor) -> None:
+        self.logits = self._few(logits, 0)
 
     def compare(self, logits: Tensor) -> None:
         """As soon as the logits are there: those of single samples need not be kept."""
-        for k in [k for k in self._alone if k < self.n]:
-            self.errors[k] = difference(self._alone.pop(k), logits[k : k + 1])
+        while self.alone:
+            k, alone = self.alone.popitem()
+            if k in self.samples:
+                self.errors[k] = difference(alone, logits[k : k + 1])
 
-    def add_state(self, h: Tensor) -> None:
-        self.states.append(self._few(h))
+    def _few(self, t: Tensor, dim: int) -> Tensor:
+        return torch.cat([t.narrow(dim, k, 1) for k in self.samples], dim)
 
-    def add_gradient(self, layer: int, g: Tensor) -> None:
-        self.grads[layer] = self._few(g)
+    @property
+    def finite(self) -> bool:
+        return all(bool(t.isfinite().all()) for t in (self.logits, *self.states, *self.grads.values()))
 
-    def settle(self, stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, logits: Tensor) -> None:
-        """Prove what was seen, and forget it: no later batch is measured beside it. logits: of the first samples."""
-        self.logits = logits
-        self.proof = _seen_right(stream, inputs, y, loss_fn, self)
-        self.states, self.grads = [], {}
-        del self.logits
+    def reference(self, loss_fn: LossFn) -> _Reference:
+        return self.states, [*self._ascending()], loss_fn(self.logits, self.y), self.logits
 
-    def _few(self, t: Tensor) -> Tensor:
-        return t.narrow(self._dim, 0, self.n).clone()
+    def slope(self, stream: Stream, sample: int, loss_fn: LossFn, step: float) -> Slope:
+        assert isinstance(stream, HookedStream)
+        return Slope(stream, sample, self.y, loss_fn, self.states, self._ascending(), step)
+
+    def _ascending(self) -> list[Tensor]:
+        return [self.grads[layer] for layer in sorted(self.grads)]
+
+    def last(self) -> Record:
+        """Of the last of the samples."""
+        n, other = len(self.samples), copy.copy(self)
+        other.samples = self.samples[-1:]
+        other.example = map_samples(self.example, n, lambda t: t[n - 1 :])
+        other.y, other.logits = self.y[n - 1 :], self.logits[n - 1 :]
+        other.states = [t.narrow(self.dim, n - 1, 1) for t in self.states]
+        other.grads = {layer: t.narrow(self.dim, n - 1, 1) for layer, t in self.grads.items()}
+        return other
 
 
-def seen_by(stream: Stream, n: int, alone: dict[int, Tensor]) -> Seen | None:
-    """For a measurement with batches of n samples; None: the proof makes all its runs by itself."""
-    if n < 2 or _size(stream) <= LARGEST_COPY or not isinstance(stream, HookedStream) or not stream.apart:
-        return None
-    return Seen(stream, min(SAMPLES, n), alone)
+class Seen:
+    """What the measurement sees of a few samples, so that the proof looks at the very numbers that are told.
 
-
-@torch.no_grad()
-def _seen_right(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, seen: Seen) -> Proof | None:
-    """The proof with the runs that the measurement has made already. None: something does not come out; the proof with runs of
-    its own decides.
-
-    Each sample is run by itself, without hooks: the logits are the model's own, and no sample influences another, if they are
-    those of the measurement.
+    Of the first batch of a large network that can be proved one step at a time: of the samples of the proof. Of the last batch
+    and of others that are drawn: of one sample that is drawn, behind the first ones where there are more.
     """
-    assert isinstance(stream, HookedStream)
-    n, states = seen.n, seen.states
-    example = map_samples(inputs, len(y), lambda t: t[:n])
-    if not all(bool(t.isfinite().all()) for t in (seen.logits, *states, *seen.grads.values())):
-        return None
-    errors = [_error_alone(stream, example, k, seen) for k in range(n)]
-    if max(errors) > _rounding(seen.logits):
-        return None
-    dtype, slope = _dtype(stream), None
-    if dtype in IN_PASSING:
-        grads = [seen.grads[layer] for layer in range(stream.depth + 1)]
-        step, longer, most = IN_PASSING[dtype]
-        slope = Slope(stream, n - 1, y[:n], loss_fn, states, grads, step)
-    swaps = step_errors(stream, example, n, states, seen.logits, slope)
-    if swaps is None:
-        return None
-    gradient: list[float | None] = [None] * len(states)
-    if slope is not None:
-        found = slope.errors()
-        if not _within(found, most):  # from both sides
-            found = slope_errors(Slope(stream, 0, y[:n], loss_fn, states, grads, longer), example, n)
-        if found is None or not _within(found, most):
+
+    def __init__(self, stream: Stream, batches: Batches, alone: dict[int, Tensor], loss_fn: LossFn) -> None:
+        """alone: logits of samples of the first batch that were run by themselves, without hooks."""
+        self._stream, self._loss_fn, self._alone = stream, loss_fn, alone
+        n, later = len(batches[0][1]), len(batches) - 1
+        self.quick = n > 1 and _size(stream) > LARGEST_COPY and isinstance(stream, HookedStream) and stream.apart
+        order = torch.randperm(max(0, later - 1), generator=torch.Generator().manual_seed(SEED)) + 1
+        self._drawn = {*order.tolist()[: LATER - 1], later} - {0} if _dtype(stream) in IN_PASSING else set()
+        if not self.quick and n > SAMPLES and _dtype(stream) in IN_PASSING:
+            self._drawn.add(0)
+        self._first: Record | None = None
+        self._found: Proof | None = None
+        self._short = _short(*batches[0]) if self.quick and later else None
+        self._before = None if self._short is None else run(stream.model, self._short)
+        self._later: list[list[float | None]] = []
+        self.open: list[Record] = []
+        """Of one sample each: what is not proved yet."""
+
+    def record(self, number: int, inputs: Any, y: Tensor) -> Record | None:
+        """To be shown the batch of that number; None: nothing of it is looked at."""
+        n = len(y)
+        low = SAMPLES if n > SAMPLES else 0
+        sample = int(torch.randint(low, n, (1,), generator=torch.Generator().manual_seed(SEED + number)))
+        if self.quick and not number:
+            samples = [*range(SAMPLES - 1), sample] if n > SAMPLES else range(n)
+            self._first = Record(self._stream, inputs, y, samples, True)
+            self._first.alone, self._alone = self._alone, {}
+            return self._first
+        return Record(self._stream, inputs, y, [sample], self.quick) if number in self._drawn else None
+
+    @torch.no_grad()
+    def look(self, record: Record) -> None:
+        """After its batch was measured: prove what was seen, and forget it; no later batch is measured beside it."""
+        if record is self._first:
+            self._first, self._found = None, self._seen_right(record)
+            if self._found is None and _dtype(self._stream) in IN_PASSING:
+                self.open.append(record.last())
+            return
+        errors = _slope(self._stream, record, self._loss_fn) if self.quick else None
+        if errors is not None:
+            self._later.append([*errors])
+        else:
+            self.open.append(record)
+
+    @torch.no_grad()
+    def proof(self) -> Proof | None:
+        """The proof with the runs that the measurement has made already. None: something does not come out; the proof with runs
+        of its own decides."""
+        if self._found is None:
             return None
-        gradient = [*found]
-    return Proof(
-        n_samples=n,
-        logits=max(errors),
-        independent=True,
-        swap=tuple(swaps),
-        gradient=tuple(gradient),
-        gradient_dtype=str(dtype).removeprefix("torch."),
-        gradient_reason=_why(dtype, _too_large(stream)),
-    )
+        if self._short is not None:
+            again = difference(logits_of(run(self._stream.model, self._short)), logits_of(self._before))
+            if again > _rounding(logits_of(self._before)):
+                raise CreditscopeError(
+                    f"the model gives other logits for a sample after the last batch than before the first (relative difference "
+                    f"{again:.2g}): it changes from call to call; keep its state fixed in eval mode"
+                )
+        later = [*self._later, *(_decided(self._stream, record, self._loss_fn) for record in self.open)]
+        return self._found.model_copy(update={"gradient": _worst(self._found.gradient, *later), "later": len(later)})
+
+    @property
+    def proved(self) -> bool:
+        """Is the first batch proved by what was seen of it?"""
+        return self._found is not None
+
+    def _seen_right(self, first: Record) -> Proof | None:
+        """Each sample is run by itself, without hooks: the logits are the model's own, and no sample influences another, if they
+        are those of the measurement."""
+        stream, n = self._stream, len(first.samples)
+        if not first.finite:
+            return None
+        errors = [self._error_alone(first, k) for k in range(n)]
+        if max(errors) > _rounding(first.logits):
+            return None
+        dtype, slope = _dtype(stream), None
+        if dtype in IN_PASSING:
+            step, _, most = IN_PASSING[dtype]
+            slope = first.slope(stream, n - 1, self._loss_fn, step)
+        swaps = step_errors(stream, first.example, n, first.states, first.logits, slope)
+        if swaps is None:
+            return None
+        gradient: list[float | None] = [None] * len(swaps)
+        if slope is not None:
+            found = slope.errors()
+            gradient = [*found] if found and _within(found, most) else _decided(stream, first.last(), self._loss_fn)
+        return Proof(
+            n_samples=n,
+            logits=max(errors),
+            independent=True,
+            swap=tuple(swaps),
+            gradient=tuple(gradient),
+            gradient_dtype=str(dtype).removeprefix("torch."),
+            gradient_reason=_why(dtype, _too_large(stream)),
+        )
+
+    def _error_alone(self, first: Record, k: int) -> float:
+        """Relative difference of the logits of a sample, run by itself without hooks, to those of the measurement."""
+        if first.samples[k] in first.errors:
+            return first.errors[first.samples[k]]
+        try:
+            example = map_samples(first.example, len(first.samples), lambda t: t[k : k + 1])
+            alone = logits_of(call_model(self._stream.model, example))
+        except Exception:  # it is the user's code: it may take no sample by itself
+            recover(self._stream.model)
+            return float("inf")
+        return difference(alone, first.logits[k : k + 1])
+
+
+def _short(inputs: Any, y: Tensor) -> Any:
+    """The first sample; of a language model, whose inputs all have one number for each token, the first few tokens of it."""
+    one = map_samples(inputs, len(y), lambda t: t[:1])
+    tokens = y.dim() == 2 and all(t.shape[:2] == y.shape for t in tensors_of(_given(inputs)))
+    return map_samples(one, 1, lambda t: t[:, :TOKENS]) if tokens else one
+
+
+def _slope(stream: Stream, record: Record, loss_fn: LossFn) -> list[float] | None:
+    """The error of each step of one sample, to one side, else to both; None where it is not small."""
+    step, longer, most = IN_PASSING[_dtype(stream)]
+    found = slope_errors_ahead(record.slope(stream, 0, loss_fn, step), record.example, record.logits)
+    if not _within(found, most):
+        found = slope_errors(record.slope(stream, 0, loss_fn, longer), record.example, 1)
+    return found if _within(found, most) else None
+
+
+def _decided(stream: Stream, record: Record, loss_fn: LossFn) -> list[float | None]:
+    """The errors of the gradients of one sample that does not depend on others, on the network itself; refused where they are
+    none."""
+    steps, tolerance = (STEPS, GRADIENT) if _dtype(stream) == torch.float64 else (STEPS_FLOAT32, GRADIENT_FLOAT32)
+    check = GradientCheck(record.y, loss_fn, coupled=False, at_once=min(AT_ONCE, record.batch_size), apart=True)
+    return check.errors(stream, record.example, steps, tolerance, record.reference(loss_fn))
+
+
+def _worst(*errors: Sequence[float | None]) -> tuple[float | None, ...]:
+    """Per layer; None where every one is."""
+    return tuple(max((e for e in each if e is not None), default=None) for each in zip(*errors, strict=True))
 
 
 def _within(errors: list[float] | None, most: float) -> bool:
     return errors is not None and max(errors) <= most
 
 
-def _error_alone(stream: Stream, example: Any, k: int, seen: Seen) -> float:
-    """Relative difference of the logits of sample k, run by itself without hooks, to those of the measurement."""
-    if k in seen.errors:
-        return seen.errors[k]
-    try:
-        alone = logits_of(call_model(stream.model, map_samples(example, seen.n, lambda t: t[k : k + 1])))
-    except Exception:  # it is the user's code: it may take no sample by itself
-        recover(stream.model)
-        return float("inf")
-    return difference(alone, seen.logits[k : k + 1])
-
-
-def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, measured: Tensor) -> Proof:
+def prove(
+    stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, measured: Tensor, later: Sequence[Record] = ()
+) -> Proof:
     """Call inside `untouched(stream.model)`, with a batch of the measurement and the logits of its first samples there.
+
+    later: of single samples, whose gradients are held against a finite difference as they were measured.
 
     Where a few samples get other logits by themselves, the whole batch is the example.
     """
@@ -212,6 +349,7 @@ def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, measured: Ten
             swaps, beside = _swaps(stream, example, n, states, own, n if whole else at_once)
         else:
             swaps = [*apart]
+    held = 0
     if finite:
         check = GradientCheck(
             y[:n],
@@ -219,8 +357,10 @@ def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, measured: Ten
             coupled=independent is False,
             at_once=n if whole or independent is False else at_once,
             apart=apart is not None,
+            later=() if independent is False else [record for record in later if record.finite],
         )
         gradient, dtype, why = _gradient(stream, example, check, reference, states[0])
+        held = check.held
     else:
         gradient, dtype, why = [None] * len(states), "none", "the states or logits are not finite"
     return Proof(
@@ -232,6 +372,7 @@ def prove(stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, measured: Ten
         gradient=tuple(gradient),
         gradient_dtype=dtype,
         gradient_reason=why,
+        later=held,
     )
 
 
@@ -396,10 +537,10 @@ def _gradient(
     """
     own_dtype = _dtype(stream)
     if own_dtype == torch.float64:
-        return check.errors(stream, example, STEPS, GRADIENT, reference), "float64", ""
+        return check.all_errors(stream, example, STEPS, GRADIENT, reference), "float64", ""
     if _size(stream) <= LARGEST_COPY:
         coarse = _Coarse()
-        doubled = tree_map(lambda t: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t, example)
+        doubled = _doubled(example)
         try:
             lifted = _lifted(stream)
             with eagerly(lifted.model), torch.no_grad(), coarse:
@@ -412,13 +553,17 @@ def _gradient(
             why = f"the network computes in {coarse.seen} inside, whatever its dtype" if coarse.seen else ""
             with eagerly(lifted.model):
                 reference = _reference(lifted, doubled, check.y, check.loss_fn, states)
-                return check.errors(lifted, doubled, steps, tolerance, reference), coarse.seen or "float64", why
+                return check.all_errors(lifted, doubled, steps, tolerance, reference), coarse.seen or "float64", why
     else:
         reason = _too_large(stream)
     if own_dtype != torch.float32:
         name = str(own_dtype).removeprefix("torch.")
         return [None] * (stream.depth + 1), name, _why(own_dtype, reason)
-    return check.errors(stream, example, STEPS_FLOAT32, GRADIENT_FLOAT32, reference), "float32", reason
+    return check.all_errors(stream, example, STEPS_FLOAT32, GRADIENT_FLOAT32, reference), "float32", reason
+
+
+def _doubled(inputs: Any) -> Any:
+    return tree_map(lambda t: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t, inputs)
 
 
 def _lifted(stream: Stream) -> Stream:
@@ -454,6 +599,28 @@ class GradientCheck:
     fixed)."""
     apart: bool = False
     """The steps were seen to depend on nothing but their state: one step after the other may be checked."""
+    later: Sequence[Record] = ()
+    """Single samples of the measurement, to be checked as well."""
+    held: int = 0
+    """How many of them were."""
+
+    def all_errors(
+        self, stream: Stream, example: Any, steps: Steps, tolerance: float, reference: _Reference | None = None
+    ) -> list[float | None]:
+        """`errors`, with those of later samples on the whole way from h_0."""
+        found = self.errors(stream, example, steps, tolerance, reference)
+        dtype = torch.float32 if reference is None else reference[0][0].dtype
+        for group in _alike(self.later):
+            joined = _joined(group, dtype)
+            check = GradientCheck(joined.y, self.loss_fn, coupled=False, at_once=self.at_once)
+            errors = check.of_each(stream, joined, steps, tolerance)
+            for record, error in zip(group, errors, strict=True):
+                if error > tolerance and error < float("inf"):
+                    error = _by_itself(stream, _joined([record], dtype), self.loss_fn, steps, tolerance)
+                if error < float("inf"):
+                    found[0] = _worst([found[0]], [error])[0]
+                    self.held += 1
+        return found
 
     def errors(
         self, stream: Stream, example: Any, steps: Steps, tolerance: float, reference: _Reference | None = None
@@ -468,26 +635,60 @@ class GradientCheck:
                 )
         grads = [g for g in found if g is not None]
         if self.apart and isinstance(stream, HookedStream):
-            wrong: set[int] | None = None
-            lengths = [length for scale, length in steps if scale == "state"]
-            for k, step in enumerate([*lengths, lengths[0] / 100]):  # a kink is met by one sample, at some lengths
-                slope = Slope(stream, k % len(self.y), self.y, self.loss_fn, states, grads, step)
-                quick = slope_errors(slope, example, len(self.y))
-                if quick is None:
-                    wrong = None
-                    break
-                if _within(quick, tolerance / 10):
-                    return [*quick]
-                wrong = slope.wrong(MISSING) if wrong is None else wrong & slope.wrong(MISSING)
-                if not wrong:
-                    break
-            if wrong and quick is not None:
-                raise _no_gradient(stream, max(wrong), quick[max(wrong)])
+            quick = self.by_steps(stream, example, states, grads, steps, tolerance)
+            if quick is not None:
+                return [*quick]
         best = self.compared(stream, example, states, grads, losses, logits, steps, tolerance)
         for layer, error in enumerate(best):
             if error is not None and error > tolerance:
                 raise _no_gradient(stream, layer, error)
         return best
+
+    def by_steps(
+        self,
+        stream: HookedStream,
+        example: Any,
+        states: list[Tensor],
+        grads: list[Tensor],
+        steps: Steps,
+        tolerance: float,
+    ) -> list[float] | None:
+        """Relative error per layer, one step at a time; None: it does not tell.
+
+        Refused: a step whose error is large at every length and in every sample, and one at which two lengths agree with each
+        other and not with g_l.
+        """
+        lengths = [length for scale, length in steps if scale == "state"]
+        lengths.append(lengths[0] / 100)
+        wrong: set[int] | None = None
+        close: list[float] | None = None
+
+        def tried(sample: int, length: float, draw: int = 0) -> tuple[Slope, list[float] | None]:
+            slope = Slope(stream, sample, self.y, self.loss_fn, states, grads, length, draw)
+            return slope, slope_errors(slope, example, len(self.y))
+
+        for k, length in enumerate(lengths):  # a kink is met by one sample, at some lengths
+            slope, errors = tried(k % len(self.y), length)
+            if errors is None:
+                return close
+            if _within(errors, min(tolerance / 10, GRADIENT)):
+                return errors
+            if not k and tolerance > GRADIENT:
+                again, known = tried(0, lengths[1])
+                sure = {} if known is None else slope.contradicted(again, GRADIENT)
+                for draw in (1, 2) if sure else ():  # kinks agree by chance, not along every direction
+                    one, other = (tried(0, each, draw)[0] for each in lengths[:2])
+                    sure = {layer: off for layer, off in sure.items() if one.agrees(other, layer, off)}
+                if sure:
+                    raise _no_gradient(stream, max(sure), errors[max(sure)])
+            if _within(errors, tolerance / 10):
+                close = errors if close is None else min(close, errors, key=max)
+            wrong = slope.wrong(MISSING) if wrong is None else wrong & slope.wrong(MISSING)
+            if not wrong and close is None:
+                return None
+        if wrong and errors is not None:
+            raise _no_gradient(stream, max(wrong), errors[max(wrong)])
+        return close
 
     def compared(
         self,
@@ -529,6 +730,33 @@ class GradientCheck:
             if not open_layers:
                 break
         return best
+
+    @torch.no_grad()
+    def of_each(self, stream: Stream, record: Record, steps: Steps, tolerance: float) -> list[float]:
+        """The error of g_0 of each sample of a record, the best of all lengths; infinite where none can be told, or the model
+        does not take these samples together."""
+        (h, *_), g = record.states, record.grads[0]
+        wide = ALONG / (g.numel() / len(self.y)) ** 0.5 if tolerance <= GRADIENT else 1.0
+        v = direction(stream, g, torch.Generator().manual_seed(SEED), wide)
+        losses = self.loss_fn(record.logits, self.y)
+        size = torch.maximum(losses.abs(), record.logits.abs().reshape(len(self.y), -1).amax(1)).clamp_min(1.0).double()
+        long, steep = norms(stream, h), norms(stream, g)
+        resolution = RESOLUTION_STEPS * torch.finfo(h.dtype).eps * (size + long * steep)
+        foretold = (rows(stream, g).double() * rows(stream, v).double()).sum(1)
+        best = torch.full_like(foretold, float("inf"))
+        for scale, step in (*steps, (steps[0][0], steps[0][1] / 100)):  # behind a kink
+            length = step * long if scale == "state" else torch.minimum(step / steep.clamp_min(TINY), LONGEST * long)
+            moved = scaled(stream, v, length.clamp(TINY, 1 / TINY))
+            try:
+                up, down = self._losses(stream, [(0, h + moved), (0, h - moved)], record.example)
+            except Exception:  # it is the user's code: it may take batches of some sizes only
+                recover(stream.model)
+                break
+            change = (up - down).double() / (2 * length)
+            best = torch.minimum(best, _errors(change, foretold, resolution / (2 * length), tolerance))
+            if bool((best <= min(tolerance / 10, GRADIENT)).all()):
+                break
+        return best.tolist()
 
     def _length(self, length: Tensor) -> Tensor:
         length = length.clamp(TINY, 1 / TINY)
@@ -616,13 +844,73 @@ def _by_parts(
 
 
 def _error(change: Tensor, foretold: Tensor, resolution: Tensor, coupled: bool, tolerance: float) -> float | None:
-    """Relative error, the middle one of the samples (a kink may lie within one step).
-
-    None where the difference lies below the resolution and does not agree; one that agrees proves the gradient all the same.
-    """
+    """Relative error, the middle one of the samples (a kink may lie within one step). None: of no sample can it be told."""
     if coupled:
         change, foretold, resolution = (t.sum().view(1) for t in (change, foretold, resolution))
+    errors = _errors(change, foretold, resolution, tolerance)
+    known = errors.isfinite()
+    return float(errors[known].median()) if bool(known.any()) else None
+
+
+def _errors(change: Tensor, foretold: Tensor, resolution: Tensor, tolerance: float) -> Tensor:
+    """Relative error of each sample; infinite where the difference lies below the resolution and does not agree (one that
+    agrees proves the gradient all the same)."""
     size = torch.maximum(change.abs(), foretold.abs())
     error = (change - foretold).abs() / size.clamp_min(TINY)
     known = change.isfinite() & (size > 0) & ((size * tolerance > resolution) | (error <= tolerance))
-    return float(error[known].median()) if bool(known.any()) else None
+    return error.where(known, torch.full_like(error, float("inf")))
+
+
+# ---- later samples -----------------------------------------------------------------------------------------------
+
+
+def _alike(records: Sequence[Record]) -> list[list[Record]]:
+    """Those that can be run together: all, or each by itself."""
+    forms = {tuple(t.shape for t in (*tensors_of(_given(r.example)), r.states[0], r.y)) for r in records}
+    apart = len(forms) > 1 or any(shape[:1] != (1,) for form in forms for shape in form[:-2])
+    return [[record] for record in records] if apart else [[*records]] if records else []
+
+
+def _given(example: Any) -> Any:
+    return example.inputs if isinstance(example, Arguments) else example
+
+
+def _joined(records: Sequence[Record], dtype: torch.dtype) -> Record:
+    """One record of all of them, h_0 and g_0 in this dtype."""
+    first = records[0]
+    joined, dim = copy.copy(first), first.dim
+    if len(records) > 1:
+        flat = [tree_flatten(_given(r.example)) for r in records]
+        leaves = [
+            torch.cat(each) if isinstance(each[0], Tensor) else each[0]
+            for each in zip(*(f[0] for f in flat), strict=True)
+        ]
+        inner = tree_unflatten(leaves, flat[0][1])
+        joined.example = first.example._replace(inputs=inner) if isinstance(first.example, Arguments) else inner
+        joined.y = torch.cat([r.y for r in records])
+    if dtype == torch.float64:
+        joined.example = _doubled(joined.example)
+    joined.states = [torch.cat([r.states[0] for r in records], dim).to(dtype)]
+    joined.grads = {0: torch.cat([r.grads[0] for r in records], dim).to(dtype)}
+    joined.logits = torch.cat([r.logits for r in records]).to(dtype)
+    return joined
+
+
+def _by_itself(stream: Stream, record: Record, loss_fn: LossFn, steps: Steps, tolerance: float) -> float:
+    """Relative difference of the measured g_0 of a sample from that of the sample by itself, which is proved to be a gradient.
+
+    A finite difference that does not agree may be one of a network that rounds; what is wrong is then told from it.
+    """
+    exact = _reference(stream, record.example, record.y, loss_fn)
+    GradientCheck(record.y, loss_fn, coupled=False, at_once=AT_ONCE).errors(
+        stream, record.example, steps, tolerance, exact
+    )
+    g = exact[1][0]
+    assert g is not None  # `errors` has looked
+    off = float((norms(stream, record.grads[0] - g) / norms(stream, g).clamp_min(TINY)).max())
+    if off > MISSING:
+        raise CreditscopeError(
+            f"g_0 of sample {record.samples[0]} of a batch of {record.batch_size} is not the gradient of its loss: by itself the "
+            f"sample has another one (relative difference {off:.2g}). The backward pass depends on where a sample stands"
+        )
+    return off

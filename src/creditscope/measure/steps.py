@@ -6,12 +6,13 @@ It only ever says yes: where a step does not come out as foretold, the proof lay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from creditscope.measure.loss import LossFn, loss_change
 from creditscope.stream.batches import map_samples
 from creditscope.stream.hooks import HookedStream
 from creditscope.stream.interface import ROUNDING, Stream, difference
@@ -24,6 +25,10 @@ TINY = 1e-305
 ALONG = 3.0
 """Of the direction of one step: the part along g, in deviations of what a drawn one has along g. What is missing in g, in a
 direction of its own, is then seen in states of any width."""
+AGREE = 8
+"""Two finite differences agree where they differ by so many times less than they do from what g foretells."""
+COMMON = 0.1
+"""Of what rounding may make of a change: what it commonly makes."""
 ROUNDED = 100
 """A change below so many rounding steps is not measurable."""
 SEED = 20261117
@@ -121,13 +126,14 @@ class Slope:
         stream: HookedStream,
         sample: int,
         y: Tensor,
-        loss_fn: Callable[[Tensor, Tensor], Tensor],
+        loss_fn: LossFn,
         states: Sequence[Tensor],
         grads: Sequence[Tensor],
         step: float,
+        draw: int = 0,
     ) -> None:
-        """sample: its number among y, states and gradients; step: relative to ‖h_l‖."""
-        dim, rng = stream.batch_dim, torch.Generator().manual_seed(SEED)
+        """sample: its number among y, states and gradients; step: relative to ‖h_l‖; draw: which direction is drawn."""
+        dim, rng = stream.batch_dim, torch.Generator().manual_seed(SEED + draw)
         self.stream, self.loss_fn, self.sample, self.label = stream, loss_fn, sample, y[sample : sample + 1]
         self.states = [t.narrow(dim, sample, 1) for t in states]
         self.grads = [t.narrow(dim, sample, 1) for t in grads]
@@ -149,8 +155,7 @@ class Slope:
             one, other, g = (rows(self.stream, t).double() for t in (ahead, behind, self.grads[layer + 1]))
             change, rounded = (g * (one - other)).sum(), (g * one).norm()
         else:
-            ends = self.loss_fn(torch.cat([ahead, behind]), self.label.repeat_interleave(2, 0)).double()
-            change, rounded = ends[0] - ends[1], torch.maximum(ends.abs().max(), ahead.abs().max().double())
+            change, rounded = loss_change(self.loss_fn, ahead, behind, self.label)
         between = apart * self.lengths[layer][0]
         self.changes.append(float(change / between))
         self.resolutions.append(float(ROUNDED * torch.finfo(ahead.dtype).eps * rounded / between))
@@ -158,8 +163,8 @@ class Slope:
     def errors(self) -> list[float] | None:
         """Relative error of each l = 0..L; None: something is zero or not finite."""
         found = []
-        for change, g, v in zip(self.changes, self.grads, self.directions, strict=True):
-            foretold = float((rows(self.stream, g).double() * rows(self.stream, v).double()).sum())
+        for layer, change in enumerate(self.changes):
+            foretold = self.foretold(layer)
             size = max(abs(change), abs(foretold))
             error = abs(change - foretold) / size if size > 0 else float("nan")
             if not error < float("inf"):
@@ -171,6 +176,40 @@ class Slope:
         """Layers whose error is above `most`, by more than rounding makes."""
         found = self.errors() or []
         return {k for k, e in enumerate(found) if e > most and abs(self.changes[k]) * most > self.resolutions[k]}
+
+    def contradicted(self, again: Slope, most: float) -> dict[int, float]:
+        """Layers at which this slope and that of another length agree with each other, and with g_l not: by a relative `most` and
+        by more than rounding commonly makes; and how far they are from it."""
+        found = {}
+        for k, (one, other) in enumerate(zip(self.changes, again.changes, strict=True)):
+            foretold = self.foretold(k)
+            off = min(abs(one - foretold), abs(other - foretold))
+            least = max(most * abs(foretold), COMMON * self.resolutions[k], COMMON * again.resolutions[k])
+            if off > least and self.agrees(again, k, off):
+                found[k] = off
+        return found
+
+    def agrees(self, again: Slope, layer: int, off: float) -> bool:
+        """With the slope of another length, if g_l is so far off."""
+        return abs(self.changes[layer] - again.changes[layer]) * AGREE < off
+
+    def foretold(self, layer: int) -> float:
+        """<g_l, v>."""
+        g, v = (rows(self.stream, t[layer]).double() for t in (self.grads, self.directions))
+        return float((g * v).sum())
+
+
+@torch.no_grad()
+def slope_errors_ahead(slope: Slope, example: Any, logits: Tensor) -> list[float] | None:
+    """Relative error of each l = 0..L in a run of the one sample of `example`, whose logits are known, to one side of h_l; None:
+    something is zero or not finite, or the model makes another h_0 of the sample."""
+    ran = _steps(slope.stream, list(slope.ahead()), slope.states, example)
+    if ran is None or difference(ran[0][0], slope.states[0]) > ROUNDING.get(logits.dtype, ROUNDING[torch.float32]):
+        return None
+    for ahead, h in zip(ran[0][1:], slope.states[1:], strict=True):
+        slope.add(ahead, h)
+    slope.add(ran[1], logits)
+    return slope.errors()
 
 
 @torch.no_grad()

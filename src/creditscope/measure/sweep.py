@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
@@ -19,7 +18,8 @@ from creditscope.errors import CreditscopeError
 from creditscope.measure.alignment import aggregate, alignment, clamped_cosine, concentration, inner_products
 from creditscope.measure.binomial import evaluation
 from creditscope.measure.facts import Convention, Evaluation, Facts, Proof, StreamInfo
-from creditscope.measure.proof import Seen, prove, seen_by
+from creditscope.measure.loss import LossFn, cross_entropy
+from creditscope.measure.proof import Record, Seen, prove
 from creditscope.measure.reference import reference
 from creditscope.measure.scale import scale
 from creditscope.measure.stability import GroupMeans, stability
@@ -31,26 +31,11 @@ from creditscope.stream.labels import IGNORED
 from creditscope.stream.ranks import Ranks, whole_tensor
 from creditscope.stream.untouched import parameters_as, untouched
 
-LossFn = Callable[[Tensor, Tensor], Tensor]
-"""loss_fn(logits, y) -> the loss of each sample, [B]."""
 Watch = Callable[[CreditBatch, list[Tensor], list[Tensor]], None]
 """watch(batch, g, a): sees every batch with g_l and a_l, l = 0..L, as they are read ([B, d_l])."""
 Array = NDArray[np.float64]
 CHUNK = 2**17
 """Numbers that are lifted to float64 at a time."""
-
-
-def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Per-sample cross-entropy [B]; half-precision logits are lifted to float32 for the loss itself.
-
-    Logits [B, T, C] with labels [B, T]: summed over the tokens of a sample (as over samples: no gradient shrinks because
-    there are more of them); a token with label -100 is not scored.
-    """
-    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-    if y.dim() == 1:
-        return F.cross_entropy(logits, y.long(), reduction="none")
-    each = F.cross_entropy(logits.flatten(0, -2), y.flatten().long(), reduction="none", ignore_index=IGNORED)
-    return each.view(len(y), -1).sum(1)
 
 
 def check_labels(y: Tensor, n_classes: int) -> None:
@@ -179,18 +164,17 @@ def collect(
 ) -> Collected:
     """Run the batches through the stream and keep what every fact needs. Call inside `untouched(model)`.
 
-    seen: is shown the first batch, and settled before the next.
+    seen: is shown a few samples of some batches.
     hashed: False where the same batches are measured again and again and nobody asks which they were.
     """
     got = Collected(stream.depth)
     weights = Weights(stream.model, summed=credit is not None)
-    for inputs, y in batches:
-        _one_batch(stream, inputs, y, credit, loss_fn, got, watch, weights, seen)
-        if seen is not None:
-            assert got.few is not None
-            seen.settle(stream, inputs, y, loss_fn, got.few)
-            got.few = got.few if seen.proof is None else None
-            seen = None
+    for number, (inputs, y) in enumerate(batches):
+        shown = None if seen is None else seen.record(number, inputs, y)
+        _one_batch(stream, inputs, y, credit, loss_fn, got, watch, weights, shown)
+        if seen is not None and shown is not None:
+            seen.look(shown)
+            got.few = None if seen.proved else got.few
         if hashed:
             got.digest.add(inputs, y)
     if credit is not None:
@@ -226,7 +210,7 @@ def _one_batch(
     got: Collected,
     watch: Watch | None,
     weights: Weights,
-    shown: Seen | None = None,
+    shown: Record | None = None,
 ) -> None:
     hiddens: list[Tensor] = []
     credits: Iterator[tuple[int, Tensor]] | None = None
@@ -276,7 +260,7 @@ def _one_batch(
             )
         got.add_state(layer, h)
         if shown is not None:
-            shown.add_state(value.detach())
+            shown.add_state(layer, value.detach())
         if credit is not None:
             hiddens.append(value.detach())
             given.append((f"h_{layer}", hiddens[-1], hiddens[-1]._version))
@@ -351,8 +335,11 @@ def _one_batch(
         watch(batch, [g for g, _ in reversed(seen)], [a for _, a in reversed(seen)])
     got.add_logits(logits.detach(), y)
     got.add_samples(len(y), losses.detach())
+    if shown is not None:
+        shown.add_logits(logits.detach())
     if got.n == len(y):  # the first batch
-        got.few = logits.detach()[:SAMPLES].clone()
+        few = range(min(SAMPLES, len(y)))
+        got.few = shown.logits if shown and shown.samples == [*few] else logits.detach()[:SAMPLES].clone()
 
 
 def _require_clean(inputs: Any, logits: Tensor) -> None:
@@ -487,17 +474,17 @@ def measured(
         if credit is not None:
             credit.attach(stream)
         try:
-            seen = seen_by(stream, len(y), alone)
+            seen = Seen(stream, batches, alone, loss_fn)
             got = collect(stream, batches, credit, loss_fn, watch, hashed, seen)
             break
         except OtherRead as found:
             if read is not None or attempt == 2:
                 raise
             stream = stream.reading("flatten", f"read over all tokens: {found}")
-    proof = None if seen is None else seen.proof
+    proof = seen.proof()
     if proof is None:
         assert got.few is not None
-        proof = prove(stream, inputs, y, loss_fn, got.few)
+        proof = prove(stream, inputs, y, loss_fn, got.few, seen.open)
     return stream, got, proof
 
 

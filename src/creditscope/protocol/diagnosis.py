@@ -12,8 +12,9 @@ from creditscope.credit.base import as_rule
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Facts, Training
 from creditscope.measure.full import Full
+from creditscope.measure.loss import LossFn
 from creditscope.measure.profile import depth_profile
-from creditscope.measure.sweep import LossFn, dtype_of, facts_of_ranks, sweep
+from creditscope.measure.sweep import dtype_of, facts_of_ranks, sweep
 from creditscope.protocol import DiagnosticThresholds, get_policy
 from creditscope.protocol.consistency import SAME_DATA
 from creditscope.protocol.report import DiagnosticReport, make_report

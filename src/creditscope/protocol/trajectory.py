@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from creditscope.credit.base import CreditRule
 from creditscope.measure.facts import Facts
-from creditscope.measure.sweep import collect, cross_entropy, dtype_of, facts_from
+from creditscope.measure.loss import cross_entropy
+from creditscope.measure.sweep import collect, dtype_of, facts_from
 from creditscope.protocol.checks import run_checks
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.stream.interface import Stream

@@ -16,6 +16,8 @@ LARGEST_QUOTED_BATCH = 1024
 
 GROUPS_ADVISED = 8
 
+COARSE_GRADIENT = 1e-3
+"""Relative error of g_l against a finite difference above which it is told: in float32 a part of that size may be missing."""
 SWAP_ROUNDING = 1e-3
 """Relative difference of logits above which a state does not carry everything (float32 rounds at 1e-7, bfloat16 at 1e-2)."""
 
@@ -68,6 +70,13 @@ def _proof(facts: Facts) -> Iterator[str]:
             why = proof.gradient_reason or "the change of the loss is below its resolution"
             layers = ", ".join(f"g_{layer}" for layer in unproved)
             yield f"{layers} could not be held against a finite difference: {why}"
+        coarse = {layer: e for layer, e in enumerate(proof.gradient) if e is not None and e > COARSE_GRADIENT}
+        if coarse:
+            layers = ", ".join(f"g_{layer}" for layer in coarse)
+            yield (
+                f"{layers} {'are' if len(coarse) > 1 else 'is'} proved to be the gradient to a relative "
+                f"{number(max(coarse.values()))} only, in {proof.gradient_dtype}: a part of that size may be missing"
+            )
     zero = {layer: n for layer, n in enumerate(facts.reference.zero_samples) if n}
     if zero and not facts.non_finite:
         counts = ", ".join(f"g_{layer}: {n:,}" for layer, n in zero.items())

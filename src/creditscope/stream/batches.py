@@ -412,9 +412,19 @@ def _most_scored(y: Tensor) -> int:
 
 
 def call_model(model: nn.Module, inputs: Any, **kwargs: Any) -> Any:
-    """model(x), model(*inputs) or model(**inputs), by the form of the inputs."""
+    """model(x), model(*inputs) or model(**inputs), by the form of the inputs; on copies, to which the model may write."""
+    return call_on(model, copied(inputs), **copied(kwargs))
+
+
+def copied(inputs: Any) -> Any:
+    """With tensors of their own: one that a model writes to unseen (by `.data`, by numpy) is nobody else's."""
+    return tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, inputs)
+
+
+def call_on(model: nn.Module, inputs: Any, **kwargs: Any) -> Any:
+    """`call_model` on these very tensors."""
     if isinstance(inputs, Arguments):
-        return call_model(model, inputs.inputs, **inputs.kwargs, **kwargs)
+        return call_on(model, inputs.inputs, **inputs.kwargs, **kwargs)
     if isinstance(inputs, Mapping):
         return model(**inputs, **kwargs)
     if isinstance(inputs, tuple | list):

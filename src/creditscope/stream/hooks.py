@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from creditscope.errors import CreditscopeError
-from creditscope.stream.batches import SAMPLES, call_model, few_samples, logits_of, map_samples
+from creditscope.stream.batches import SAMPLES, call_on, copied, few_samples, logits_of, map_samples
 from creditscope.stream.blocks import arguments_of, at, replaced, resolve_blocks, spelled, tensors_in, with_argument
 from creditscope.stream.graph import Edge, edge_of, has_skip, reaches
 from creditscope.stream.interface import Stream, Tap, same
@@ -114,7 +114,7 @@ class HookedStream(Stream):
                 probe = Probe(
                     self.model,
                     self._blocks,
-                    lambda inputs: logits_of(call_model(self.model, inputs)),
+                    lambda inputs: logits_of(call_on(self.model, inputs)),
                     self._begun(example),
                 )
             if probe.calls[0].edges or source == "state":
@@ -131,14 +131,14 @@ class HookedStream(Stream):
             yield
 
     def _begun(self, inputs: Any) -> Any:
-        """The inputs, detached from the user's; where the graph begins at them, they carry gradients."""
+        """Copies of the inputs, detached from the user's; where the graph begins at them, they carry gradients."""
 
         def begin(t: Any) -> Any:
             if not isinstance(t, Tensor):
                 return t
             if self._source == "inputs" and t.is_floating_point():
                 return t.detach().requires_grad_().clone()  # not a leaf: a block may write to it in place
-            return t.detach()
+            return t.detach().clone()
 
         return tree_map(begin, inputs)
 
@@ -316,7 +316,7 @@ class HookedStream(Stream):
         run = _Run(self, tap)
         inputs = self._begun(inputs)
         with hooks_on(self._blocks, run.before, run.after), run.watching(self._places[-1].how == "operation"):
-            logits = logits_of(call_model(self.model, inputs))
+            logits = logits_of(call_on(self.model, inputs))
         run.require_complete()
         return logits
 
@@ -327,8 +327,9 @@ class HookedStream(Stream):
         def before(name: str, args: Any, kwargs: Any) -> None:
             found.append(arguments_of(args, kwargs))
 
+        inputs = copied(inputs)
         with hooks_on(self._blocks, before, lambda *_: None):
-            call_model(self.model, inputs)
+            call_on(self.model, inputs)
         return found
 
     def variants(self, states: Sequence[tuple[int, Tensor]], inputs: Any) -> Tensor:
@@ -357,9 +358,9 @@ class HookedStream(Stream):
         entering, onward: native states of l = 0..L; the readout is given entering[L], and whoever else uses the output of a
             block finds onward[l + 1].
         """
-        run = _Steps(self, entering, onward)
+        run, inputs = _Steps(self, entering, onward), copied(inputs)
         with hooks_on(self._blocks, run.before, run.after):
-            logits = logits_of(call_model(self.model, inputs))
+            logits = logits_of(call_on(self.model, inputs))
         if run.calls != self.depth:
             raise run.other_depth(f"{run.calls} times")
         return run.given, logits
@@ -367,11 +368,12 @@ class HookedStream(Stream):
     def _with(self, put: _Puts, inputs: Any) -> Tensor:
         """Logits of a run in which states are put in where they are made."""
         how = {self._places[layer].how for layer, _ in put.states}
+        inputs = copied(inputs)  # before anything is watched
         if "input" in how:
             index = int(self._places[0].path[0])
             inputs = with_input(inputs, index, put.changed(0, tree_flatten(inputs)[0][index]))
         with hooks_on(self._blocks, put.before, put.after, put.first), put.watching("operation" in how):
-            logits = logits_of(call_model(self.model, inputs))
+            logits = logits_of(call_on(self.model, inputs))
         put.require_complete()
         return logits
 
@@ -382,7 +384,13 @@ def marked(tensors: Sequence[Tensor]) -> list[Any]:
     places = {t.data_ptr() for t in tensors}
     if len(places) < len(tensors):
         return [object()]
-    return [(t._version, float(torch.linalg.vector_norm(t.detach(), dtype=torch.float64))) for t in tensors]
+    return [(t._version, _size(t.detach())) for t in tensors]
+
+
+def _size(t: Tensor) -> float:
+    """L2 norm; in float64, which is slow, only where its own dtype does not hold it."""
+    size = float(torch.linalg.vector_norm(t))
+    return size if 0 < size < float("inf") else float(torch.linalg.vector_norm(t, dtype=torch.float64))
 
 
 Beside = Callable[[int, dict[int | str, Any]], dict[int | str, Any]]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from creditscope.errors import CreditscopeError
-from creditscope.stream.batches import SAMPLES, call_model, logits_of, map_samples
+from creditscope.stream.batches import SAMPLES, call_model, copied, logits_of, map_samples
 from creditscope.stream.devices import wide
 from creditscope.stream.eager import original
 from creditscope.stream.ranks import has_shards
@@ -196,9 +196,9 @@ class InterfaceStream(Stream):
                 logits, hiddens = self._own_forward(example)
             except RuntimeError as error:
                 raise self._cannot_run(example, error) from error
-            if hiddens is not None and (self._embed is None or not same(self._embed(example), hiddens[0])):
+            if hiddens is not None and (self._embed is None or not same(self._embed(copied(example)), hiddens[0])):
                 self._embed = None  # the model adds something (positions, tokens) to its embed module
-            h = self.embed(example)
+            h = self.embed(copied(example))
             self.kind = self._find_kind(h, hiddens)
             states = [h]
             for layer in range(self.depth):
@@ -331,7 +331,7 @@ class InterfaceStream(Stream):
 
     def forward(self, inputs: Any, tap: Tap) -> Tensor:
         with torch.no_grad():
-            h = self.embed(inputs)
+            h = self.embed(copied(inputs))
         return self.forward_from(h, inputs, tap)
 
     def forward_from(self, h: Tensor, inputs: Any, tap: Tap) -> Tensor:

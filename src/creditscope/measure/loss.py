@@ -1,0 +1,43 @@
+"""The loss of each sample, and how much it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from creditscope.stream.labels import IGNORED
+
+LossFn = Callable[[Tensor, Tensor], Tensor]
+"""loss_fn(logits, y) -> the loss of each sample, [B]."""
+
+
+def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """Per-sample cross-entropy [B]; half-precision logits are lifted to float32 for the loss itself.
+
+    Logits [B, T, C] with labels [B, T]: summed over the tokens of a sample (as over samples: no gradient shrinks because
+    there are more of them); a token with label -100 is not scored.
+    """
+    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    if y.dim() == 1:
+        return F.cross_entropy(logits, y.long(), reduction="none")
+    each = F.cross_entropy(logits.flatten(0, -2), y.flatten().long(), reduction="none", ignore_index=IGNORED)
+    return each.view(len(y), -1).sum(1)
+
+
+def loss_change(loss_fn: LossFn, ahead: Tensor, behind: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """(loss of the logits `ahead` minus that of `behind`, in float64; the largest number that was rounded on the way).
+
+    A cross-entropy changes by log(1 + Σ_c p_c (exp(Δz_c) - 1)) - Δz_y, which is not rounded as two losses are.
+    """
+    size = ahead.abs().max().double()
+    if loss_fn is not cross_entropy:
+        one, other = (loss_fn(t, y).double() for t in (ahead, behind))
+        return (one - other).sum(), torch.maximum(one.abs().max(), size)
+    scored = (y != IGNORED).flatten()
+    moved = (ahead - behind).flatten(0, -2)
+    grown = (behind.flatten(0, -2).softmax(-1) * moved.expm1()).sum(-1).double()
+    own = moved.gather(-1, y.long().flatten().where(scored, 0).unsqueeze(-1)).squeeze(-1).double()
+    return (grown.log1p() - own)[scored].sum(), size

@@ -1,0 +1,244 @@
+"""What is wrong only in samples, batches or calls that a proof on the first samples does not see: refused, and a sound neighbour
+is measured. Each on a float64 copy of a small network, and on the network itself where it counts as large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from creditscope import CreditscopeError, diagnose
+from creditscope.measure import proof as proofs
+from creditscope.measure import steps
+from creditscope.measure.loss import cross_entropy, loss_change
+
+C, D, D_IN, DEPTH = 4, 16, 6, 3
+NO_GRADIENT = "is not the gradient"
+
+
+@pytest.fixture(params=["small", "large"])
+def path(request, monkeypatch) -> str:
+    """large: every network counts as one, so that nothing is copied."""
+    if request.param == "large":
+        monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
+    return str(request.param)
+
+
+class Block(nn.Module):
+    """h + f(h); `cut` says in which samples, and what share of it, the branch has no gradient."""
+
+    def __init__(self, width: int, cut: Callable[[Tensor], Tensor] | None) -> None:
+        super().__init__()
+        self.map, self.cut = nn.Linear(width, width), cut
+
+    def forward(self, h: Tensor) -> Tensor:
+        f = torch.tanh(self.map(h))
+        if self.cut is not None:
+            share = self.cut(h).to(h).view(-1, 1)
+            f = share * f.detach() + (1 - share) * f
+        return h + f
+
+
+class Net(nn.Module):
+    def __init__(self, cut: Callable[[Tensor], Tensor] | None = None, width: int = D, at: int | None = None) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.stem, self.head = nn.Linear(D_IN, width), nn.Linear(width, C)
+        self.layers = nn.ModuleList(Block(width, cut if at in (None, k) else None) for k in range(DEPTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.stem(x)
+        for layer in self.layers:
+            h = layer(h)
+        out: Tensor = self.head(h)
+        return out
+
+
+def batches(*sizes: int) -> list[tuple[Tensor, Tensor]]:
+    gen = torch.Generator().manual_seed(7)
+    return [(torch.randn(n, D_IN, generator=gen), torch.randint(C, (n,), generator=gen)) for n in sizes]
+
+
+def told(model: nn.Module, given: list[tuple[Tensor, Tensor]]) -> Any:
+    return diagnose(model, given, blocks="layers.*")
+
+
+def behind(h: Tensor) -> Tensor:
+    """Samples behind the third."""
+    return torch.arange(len(h)) > 2
+
+
+@pytest.mark.parametrize("sizes", [(8,), (8, 8), (3, 8), (12, 5, 7)])
+def test_a_gradient_that_is_wrong_behind_the_first_samples_is_refused(path, sizes):
+    with pytest.raises(CreditscopeError, match=NO_GRADIENT):
+        told(Net(behind), batches(*sizes))
+
+
+@pytest.mark.parametrize("at", range(DEPTH))
+def test_it_is_seen_at_every_block(path, at):
+    with pytest.raises(CreditscopeError, match=NO_GRADIENT):
+        told(Net(behind, at=at), batches(8, 8))
+
+
+@pytest.mark.parametrize(("first", "later"), [(3, 3), (2, 2), (3, 8)])
+def test_a_gradient_that_is_wrong_in_later_batches_is_refused(path, first, later):
+    given = batches(first, later)
+    given = [given[0], (given[1][0] + 5, given[1][1])]  # another range of inputs
+    model = Net(lambda h: h.detach().norm(dim=1) > limit)
+    with torch.no_grad():
+        near, far = (model.stem(x).norm(dim=1) for x, _ in given)
+    assert float(far.min()) > float(near.max())
+    limit = (float(near.max()) + float(far.min())) / 2
+    model.layers[1], model.layers[2] = Block(D, None), Block(D, None)
+    with pytest.raises(CreditscopeError, match=NO_GRADIENT):
+        told(model, given)
+
+
+@pytest.mark.parametrize("sizes", [(8,), (8, 8), (3, 8), (2, 2), (1, 1), (12, 5, 7), (4,) * 12])
+def test_a_sound_neighbour_is_measured_and_later_samples_are_counted(path, sizes):
+    proof = told(Net(), batches(*sizes)).facts.proof
+    assert max(proof.gradient) < 1e-3
+    quick = path == "large" and sizes[0] > 1
+    others = min(len(sizes) - 1, proofs.LATER)
+    assert proof.later == others + (sizes[0] > 3 and not quick)
+    assert proof.n_samples == min(3, sizes[0])
+
+
+def test_samples_that_influence_each_other_are_marked_and_not_refused(path):
+    class Centred(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x - 0.5 * x.mean(0))
+
+    class Mixed(Block):
+        def forward(self, h: Tensor) -> Tensor:
+            return super().forward(h - 0.5 * h.mean(0))
+
+    model = Net()
+    model.layers = nn.ModuleList(Mixed(D, None) for _ in range(DEPTH))
+    for one in (Centred(), model):
+        proof = told(one, batches(8, 8)).facts.proof
+        assert proof.independent is False
+        assert proof.later == 0
+
+
+@pytest.mark.parametrize("share", [0.03, 0.1])
+@pytest.mark.parametrize("width", [32, 256])
+def test_a_small_part_of_a_branch_without_gradient_is_refused(path, share, width):
+    def cut(h: Tensor) -> Tensor:
+        return torch.full((len(h),), share)
+
+    with pytest.raises(CreditscopeError, match=NO_GRADIENT):
+        told(Net(cut, width), batches(8, 8))
+    assert max(told(Net(width=width), batches(8, 8)).facts.proof.gradient) < 1e-3
+
+
+def test_kinks_in_a_large_network_are_no_contradiction(monkeypatch):
+    """ReLU: a finite difference in float32 meets kinks; it comes closer to the gradient with shorter steps."""
+    monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
+    for seed in range(8):
+        torch.manual_seed(seed)
+        layers = nn.Sequential(*(Kinked() for _ in range(8)))
+        model = nn.Sequential(nn.Linear(D_IN, D), layers, nn.Linear(D, C))
+        proof = diagnose(model, batches(4, 4), blocks=list(layers)).facts.proof
+        assert proof is not None
+        assert max(e or 0.0 for e in proof.gradient) < 5e-2
+
+
+class Kinked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(nn.Linear(D, 4 * D), nn.ReLU(), nn.Linear(4 * D, D))
+
+    def forward(self, h: Tensor) -> Tensor:
+        out: Tensor = h + self.branch(h)
+        return out
+
+
+@pytest.mark.parametrize(("error", "words"), [(2e-3, "0.002"), (9e-4, "")])
+def test_what_a_coarse_proof_leaves_open_is_told(monkeypatch, error, words):
+    monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
+    monkeypatch.setattr(proofs.GradientCheck, "errors", lambda *_: [None, error, 1e-5, 1e-5])
+    monkeypatch.setattr(steps.Slope, "errors", lambda _: None)
+    said = [w for w in told(Net(), batches(3)).verdict.warnings if "proved to be the gradient" in w]
+    assert len(said) == bool(words)
+    assert all("g_1 is proved" in w and words in w and "float32" in w for w in said)
+
+
+def test_the_change_of_a_cross_entropy_is_the_difference_of_two():
+    gen = torch.Generator().manual_seed(3)
+    behind, y = torch.randn(1, 5, C, generator=gen).double(), torch.tensor([[0, 3, -100, 1, 2]])
+    for size in (1.0, 1e-3):
+        ahead = behind + size * torch.randn(behind.shape, generator=gen).double()
+        wanted = float(cross_entropy(ahead, y) - cross_entropy(behind, y))
+        assert float(loss_change(cross_entropy, ahead, behind, y)[0]) == pytest.approx(wanted, rel=1e-9)
+        assert float(loss_change(cross_entropy, ahead[:, 0], behind[:, 0], y[:, 0])[0]) == pytest.approx(
+            float(cross_entropy(ahead[:, 0], y[:, 0]) - cross_entropy(behind[:, 0], y[:, 0])), rel=1e-9
+        )
+        other = loss_change(lambda z, y: z.square().sum((1, 2)), ahead, behind, y)[0]
+        assert float(other) == pytest.approx(float(ahead.square().sum() - behind.square().sum()), rel=1e-9)
+
+
+class Writes(Net):
+    """Writes to its input, which no version tells."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.how == "data":
+            x.data.mul_(0.5)
+        elif self.how == "numpy":
+            x.detach().numpy()[...] *= 0.5
+        else:
+            x.mul_(0.5)
+        return super().forward(x)
+
+
+class Halves(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(0.5 * x)
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (8, 8)])
+@pytest.mark.parametrize("how", ["data", "numpy", "in place"])
+def test_a_model_that_writes_to_its_input_is_measured_as_one_that_does_not(path, how, sizes):
+    given, clean = batches(*sizes), batches(*sizes)
+    facts, wanted = told(Writes(how), given).facts, told(Halves(), clean).facts
+    assert facts.scale.mean == pytest.approx(wanted.scale.mean, rel=1e-6)
+    assert facts.reference.per_sample == pytest.approx(wanted.reference.per_sample, rel=1e-5)
+    assert facts.loss == pytest.approx(wanted.loss, rel=1e-6)
+    assert all(torch.equal(x, u) for (x, _), (u, _) in zip(given, clean, strict=True))
+
+
+class Tired(Net):
+    """Another network from so many samples on."""
+
+    def __init__(self, samples: int) -> None:
+        super().__init__()
+        self.left = samples
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.left -= len(x)
+        return super().forward(x if self.left >= 0 else 2 * x)
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (3, 3, 3), (8, 8)])
+def test_a_network_that_changes_between_two_batches_is_refused(path, sizes):
+    """Measured are those that change before the first batch or after the last run that the numbers are from."""
+    total: list[int] = []
+    model = Net()
+    model.stem.register_forward_hook(lambda module, given, out: total.append(len(out)))
+    before, after = (told(one, batches(*sizes)).facts.scale.mean for one in (model, Tired(0)))
+    refused = 0
+    for samples in range(sum(total)):
+        try:
+            found = told(Tired(samples), batches(*sizes)).facts.scale.mean
+        except CreditscopeError:
+            refused += 1
+            continue
+        assert found == pytest.approx(before, rel=1e-6) or found == pytest.approx(after, rel=1e-6), samples
+    assert refused
