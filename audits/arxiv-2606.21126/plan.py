@@ -34,7 +34,7 @@ def kind(spec: RunSpec) -> Kind:
     """Runs of one kind cost the same per epoch."""
     width, depth, _, _ = spec.shape
     options = json.dumps(spec.options, sort_keys=True)
-    return (spec.dataset, spec.arch, str(width), str(depth), spec.method, "yes" if spec.frozen else "no", options)
+    return (spec.dataset, str(spec.arch), str(width), str(depth), spec.method, "yes" if spec.frozen else "no", options)
 
 
 def planned() -> dict[str, list[RunSpec]]:

@@ -401,7 +401,7 @@ def test_a_null_at_chance_is_said_to_be_there():
 def test_a_batch_counts_once():
     net, batches = untrained()
     x, y = batches[0]
-    for size in (8, 128):
+    for size in (16, 128):
         with pytest.raises(CreditscopeError) as caught:
             diagnose(net, [(x[:size], y[:size])] * 64, headline_acc=1.0, frozen_baseline_acc=0.3)
         assert str(caught.value) == (

@@ -147,7 +147,7 @@ def test_links_in_a_store_lead_nothing_out_of_it(tmp_path):
         train(spec, out)
     (out.parent / ".r.lock").unlink()
     (out.parent / ".r.partial").symlink_to(elsewhere)
-    with pytest.raises(CreditscopeError, match="is a link"):
+    with pytest.raises(CreditscopeError, match="is a symbolic link"):
         train(spec, out)
     (tmp_path / "report.json").symlink_to(victim)
     write_atomic(tmp_path / "report.json", b"theirs")  # the link is replaced, never followed

@@ -537,7 +537,7 @@ def _gradient(
     """
     own_dtype = _dtype(stream)
     if own_dtype == torch.float64:
-        return check.all_errors(stream, example, STEPS, GRADIENT, reference), "float64", ""
+        return check.all_errors(stream, example, STEPS, GRADIENT, reference, own=stream), "float64", ""
     if _size(stream) <= LARGEST_COPY:
         coarse = _Coarse()
         doubled = _doubled(example)
@@ -553,13 +553,17 @@ def _gradient(
             why = f"the network computes in {coarse.seen} inside, whatever its dtype" if coarse.seen else ""
             with eagerly(lifted.model):
                 reference = _reference(lifted, doubled, check.y, check.loss_fn, states)
-                return check.all_errors(lifted, doubled, steps, tolerance, reference), coarse.seen or "float64", why
+                return (
+                    check.all_errors(lifted, doubled, steps, tolerance, reference, own=stream),
+                    coarse.seen or "float64",
+                    why,
+                )
     else:
         reason = _too_large(stream)
     if own_dtype != torch.float32:
         name = str(own_dtype).removeprefix("torch.")
         return [None] * (stream.depth + 1), name, _why(own_dtype, reason)
-    return check.all_errors(stream, example, STEPS_FLOAT32, GRADIENT_FLOAT32, reference), "float32", reason
+    return check.all_errors(stream, example, STEPS_FLOAT32, GRADIENT_FLOAT32, reference, own=stream), "float32", reason
 
 
 def _doubled(inputs: Any) -> Any:
@@ -605,9 +609,17 @@ class GradientCheck:
     """How many of them were."""
 
     def all_errors(
-        self, stream: Stream, example: Any, steps: Steps, tolerance: float, reference: _Reference | None = None
+        self,
+        stream: Stream,
+        example: Any,
+        steps: Steps,
+        tolerance: float,
+        reference: _Reference | None = None,
+        *,
+        own: Stream,
     ) -> list[float | None]:
-        """`errors`, with those of later samples on the whole way from h_0."""
+        """`errors`, with those of later samples on the whole way from h_0; own: the stream that was measured, `stream` or one of
+        another dtype."""
         found = self.errors(stream, example, steps, tolerance, reference)
         dtype = torch.float32 if reference is None else reference[0][0].dtype
         for group in _alike(self.later):
@@ -617,6 +629,9 @@ class GradientCheck:
             for record, error in zip(group, errors, strict=True):
                 if error > tolerance and error < float("inf"):
                     error = _by_itself(stream, _joined([record], dtype), self.loss_fn, steps, tolerance)
+                if error > MISSING and error < float("inf"):
+                    _require_same(own, record, self.loss_fn)
+                    continue  # its dtype has no room for the gradient: nothing is proved
                 if error < float("inf"):
                     found[0] = _worst([found[0]], [error])[0]
                     self.held += 1
@@ -907,10 +922,20 @@ def _by_itself(stream: Stream, record: Record, loss_fn: LossFn, steps: Steps, to
     )
     g = exact[1][0]
     assert g is not None  # `errors` has looked
-    off = float((norms(stream, record.grads[0] - g) / norms(stream, g).clamp_min(TINY)).max())
-    if off > MISSING:
+    return _off(stream, record, g)
+
+
+def _require_same(own: Stream, record: Record, loss_fn: LossFn) -> None:
+    """A sample by itself, on the network that was measured, must have the gradient that it had in its batch."""
+    g = _reference(own, record.example, record.y, loss_fn)[1][0]
+    off = float("inf") if g is None else _off(own, record, g)
+    if not off <= MISSING:
         raise CreditscopeError(
             f"g_0 of sample {record.samples[0]} of a batch of {record.batch_size} is not the gradient of its loss: by itself the "
             f"sample has another one (relative difference {off:.2g}). The backward pass depends on where a sample stands"
         )
-    return off
+
+
+def _off(stream: Stream, record: Record, g: Tensor) -> float:
+    """Relative difference of the g_0 that was measured from this one."""
+    return float((norms(stream, record.grads[0] - g) / norms(stream, g).clamp_min(TINY)).max())

@@ -54,7 +54,8 @@ def plan(specs: Sequence[RunSpec], store: Store | None, workers: int | None, dat
 
 
 def calibrate(spec: RunSpec, data_dir: str | Path | None) -> tuple[float, int]:
-    """(seconds per epoch, bytes of weights and credit state) of one run, timed on a few steps."""
+    """(seconds per epoch, bytes of weights and credit state) of one run, from a few steps: processor time, so that other work on
+    the machine does not count (a run has one thread)."""
     import torch
 
     from creditscope.data import load_dataset
@@ -68,20 +69,20 @@ def calibrate(spec: RunSpec, data_dir: str | Path | None) -> tuple[float, int]:
         run.model.train()
         run.rule.begin_epoch(spec.schedule_epochs or 1, spec.schedule_epochs or 1)
         batches = epoch_batches(dataset, spec.batch_size, spec.seed, 1, bool(spec.augment))
-        started, taken = time.perf_counter(), 0
+        started, taken = time.process_time(), 0
         for step, (x, y) in enumerate(batches):
             if step == WARM:
-                started = time.perf_counter()
+                started = time.process_time()
             run.optimizer.zero_grad()
             run.objective.backward(x, y)
             run.optimizer.step()
             taken += step >= WARM
             if taken == STEPS:
                 break
-        per_step = (time.perf_counter() - started) / max(1, taken)
-        started = time.perf_counter()
+        per_step = (time.process_time() - started) / max(1, taken)
+        started = time.process_time()
         run.measure()
-        per_record = time.perf_counter() - started
+        per_record = time.process_time() - started
     steps = math.ceil(len(dataset.train_y) / spec.batch_size)
     weights = sum(t.numel() * t.element_size() for t in run._state().values())
     return per_step * steps + per_record, weights

@@ -31,7 +31,7 @@ LABEL_KEYS = ("labels", "label", "y", "targets", "target")
 FEW = 32
 """Two batches smaller than this may share no label by chance."""
 DIFFERENT = 8
-"""Two batches with fewer different samples than this may be equal by chance."""
+"""Two batches with at most so many different samples may be equal by chance."""
 
 
 class Arguments(NamedTuple):
@@ -278,13 +278,13 @@ def _require_apart(batches: Batches) -> None:
     seen: dict[tuple[Any, ...], int] = {}
     for k, (inputs, y) in enumerate(batches):
         given = [t for t in tensors_of(inputs) if t.dim() and len(t) == len(y)]
-        if not given or len(y) < DIFFERENT:
+        if not given or len(y) <= DIFFERENT:
             continue
         key = (y.shape, *(tuple(t[0].flatten()[:DIFFERENT].tolist()) for t in (y.unsqueeze(1), *given)))
         first = seen.setdefault(key, k)
         if first == k or not _equal(batches[first], (inputs, y)):
             continue
-        if len(given[0].flatten(1).unique(dim=0)) >= DIFFERENT:
+        if len(given[0].flatten(1).unique(dim=0)) > DIFFERENT:
             raise CreditscopeError(
                 f"batch {k} holds the samples of batch {first} again; give disjoint batches (next(iter(loader)) begins anew each "
                 "time; a loader that fills one tensor again and again needs clone())"
