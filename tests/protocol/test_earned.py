@@ -396,6 +396,7 @@ def test_a_null_at_chance_is_said_to_be_there():
         report = diagnose(net, batches, headline_acc=0.36, frozen_baseline_acc=null)
         assert report.status == "pass"
         assert any("make sure that it was trained" in warning for warning in report.verdict.warnings) is said
+        assert last_line(report) == "VERDICT: trustworthy" + (" (warning: the null is at chance)" if said else "")
 
 
 def test_a_batch_counts_once():

@@ -16,7 +16,7 @@ from pydantic import model_validator
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import DIVERGED, Check, Judgement, chosen_margin, non_finite, run_checks
-from creditscope.protocol.consistency import inconsistent, no_accuracy
+from creditscope.protocol.consistency import inconsistent, no_accuracy, null_at_chance
 from creditscope.protocol.estimate import disagreement, estimate
 from creditscope.protocol.thresholds import DiagnosticThresholds, changed
 from creditscope.protocol.warnings import warnings_for
@@ -255,6 +255,8 @@ def _conclude_earned(
     if claim is not None and claim.other_data:
         warned.append("the stated accuracy is of other data")
     margin = chosen_margin(facts)
+    if margin is not None and null_at_chance(facts, margin):
+        warned.append("the null is at chance")
     if margin is not None and disagreement(facts, margin, needed):
         warned.append("the depth profile contradicts the null")
     if changed(thresholds):
