@@ -30,11 +30,18 @@ EXACT = 1e-4
 """Largest relative difference of a credit that is exact by construction."""
 
 
+class Passed(tuple[str, ...]):
+    """Names of the checks that a rule passed; shown as one line."""
+
+    def __repr__(self) -> str:
+        return f"{len(self)} checks passed: {', '.join(name.replace('_', ' ') for name in self)}"
+
+
 def check_rule(
     rule: CreditRule | type[CreditRule] | str,
     model: nn.Module | None = None,
     batch: tuple[Tensor, Tensor] | None = None,
-) -> tuple[str, ...]:
+) -> Passed:
     """Refuse a rule that does not keep what creditscope relies on; the names of the checks that were made.
 
     rule: the class, an instance (its options are taken), or the name of a registered rule. model, batch: a network with embed,
@@ -46,7 +53,7 @@ def check_rule(
         with _own_numbers(kit.name):
             check(kit)
         done.append(check.__name__.strip("_"))
-    return tuple(done)
+    return Passed(done)
 
 
 def _maker(rule: CreditRule | type[CreditRule] | str) -> Callable[[], CreditRule]:

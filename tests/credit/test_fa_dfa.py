@@ -112,8 +112,8 @@ class Odd(FA):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda a: a[:2], "'fa' returned 2 layers for 3 blocks; return 4"),
-        (lambda a: [*a, a[0]], "'fa' returned 5 layers for 3 blocks; return 4"),
+        (lambda a: a[:2], "'fa' returned 2 layers for 3 blocks; return 4 (h_0 to h_3)"),
+        (lambda a: [*a, a[0]], "'fa' returned 5 layers for 3 blocks; return 4 (h_0 to h_3)"),
         (lambda a: 1 / 0, "'fa' raised ZeroDivisionError: division by zero"),
         (lambda a: [*a[:2], torch.zeros(2), a[3]], "'fa' returned shape [2] at layer 2"),
         (lambda a: [torch.full((6, D), math.nan), *a[1:]], "'fa' returned NaN or Inf at layer 0"),
@@ -274,8 +274,8 @@ class Faulty(CreditRule):
 @pytest.mark.parametrize(
     ("give", "says"),
     [
-        (lambda h: h[:-1], "'faulty' returned 3 layers for 3 blocks; return 4"),
-        (lambda h: [*h, h[0]], "'faulty' returned 5 layers for 3 blocks; return 4"),
+        (lambda h: h[:-1], "'faulty' returned 3 layers for 3 blocks; return 4 (h_0 to h_3)"),
+        (lambda h: [*h, h[0]], "'faulty' returned 5 layers for 3 blocks; return 4 (h_0 to h_3)"),
         (lambda h: [h[0], h[1], h[2][:-1], h[3]], "'faulty' returned shape [5, 16] at layer 2"),
         (lambda h: [h[0], h[1].sum(1), *h[2:]], "'faulty' returned shape [6] at layer 1"),
         (

@@ -129,6 +129,12 @@ def test_a_good_rule_of_ones_own_passes():
     assert len(check_rule(Good)) == len(check_rule(Good())) == 10
 
 
+def test_what_was_checked_is_shown_as_a_line():
+    shown = str(check_rule(Good))
+    assert shown.startswith("10 checks passed: ")
+    assert not set("()'_") & set(shown)
+
+
 @pytest.mark.parametrize(
     ("rule", "says"),
     [

@@ -117,7 +117,7 @@ def nan_at_one(credits):
 
 
 WRONG = [
-    (lambda c: c[:2], r"'(wrong|callable)' returned 2 layers for 2 blocks; return 3"),
+    (lambda c: c[:2], r"'(wrong|callable)' returned 2 layers for 2 blocks; return 3 \(h_0 to h_2\)"),
     (lambda c: [c[0], c[1][:, :4], c[2]], r"'(wrong|callable)' returned shape \[6, 4\] at layer 1"),
     (nan_at_one, r"'(wrong|callable)' returned NaN or Inf at layer 1"),
     (lambda c: [c[0], c[1], c[2] / 0.0], r"'(wrong|callable)' returned NaN or Inf at layer 2"),

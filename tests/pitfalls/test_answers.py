@@ -9,6 +9,7 @@ import pytest
 
 from creditscope.measure.facts import Aggregate, Facts
 from creditscope.pitfalls import get_pitfall, pf05_aggregation
+from creditscope.pitfalls.base import Answer
 from creditscope.pitfalls.evidence import Evidence
 from creditscope.protocol.report import make_report
 from creditscope.stream.recorded import GIVEN_AS_ARRAYS
@@ -29,9 +30,31 @@ def test_aggregations_are_shown_with_their_extremes():
     )
 
 
-def about(number: int, facts: Facts) -> str:
+@pytest.mark.parametrize(
+    ("values", "status", "says"),
+    [
+        ((-0.019, 0.001, -0.009, -0.012), "clear", "all aggregations lie within ±0.05 of 0: "),  # was "15.1-fold"
+        ((-0.049, 0.049, 0.0, 0.02), "clear", "all aggregations lie within ±0.05 of 0: "),
+        ((0.05, 0.01, 0.03, 0.04), "found", "Γ depends on the aggregation 5.0-fold: "),
+        ((-0.02, 0.3, 0.2, 0.2), "found", "the sign of Γ depends on the aggregation: "),
+        ((-0.06, 0.02, 0.01, -0.01), "found", "the sign of Γ depends on the aggregation: "),
+        ((0.3, 0.2, 0.25, 0.25), "clear", "the aggregations agree within a factor 2: "),
+    ],
+)
+def test_a_ratio_of_numbers_near_zero_is_no_pitfall(values, status, says):
+    names = ("norm_weighted", "flattened", "headline", "concat")
+    fact = Aggregate(**dict(zip(names, values, strict=True)), clamped_128=0.0, spread=0.0, sign_flips=False)
+    answer = answer_of(5, make_facts(cosines=(0.3,) * 5).model_copy(update={"aggregate": fact}))
+    assert (answer.status, answer.sentence.startswith(says)) == (status, True), answer
+
+
+def answer_of(number: int, facts: Facts) -> Answer:
     spec = make_spec({"method": "dfa", "credit_norm": "none"})
-    return get_pitfall(number).audit(Evidence(Path("mine.json"), spec, make_report(facts), None)).status
+    return get_pitfall(number).audit(Evidence(Path("mine.json"), spec, make_report(facts), None))
+
+
+def about(number: int, facts: Facts) -> str:
+    return answer_of(number, facts).status
 
 
 @pytest.mark.parametrize(

@@ -482,7 +482,7 @@ def test_rule_drawn_for_another_width_is_refused_in_one_line():
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        (lambda h, z, y: h[:2], "2 layers for 2 blocks; return 3"),
+        (lambda h, z, y: h[:2], "2 layers for 2 blocks; return 3 (h_0 to h_2)"),
         (lambda h, z, y: [h[0], h[1][:, :3], h[2]], "shape [4, 3] at layer 1"),
         (lambda h, z, y: [h[0], h[1], "a"], "str at layer 2"),
         (lambda h, z, y: [None, None, None], "None at every layer"),

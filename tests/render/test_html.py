@@ -22,7 +22,7 @@ from creditscope.protocol.report import make_report
 from creditscope.render.audit import cells
 from creditscope.render.html import Network, html_page, networks
 from creditscope.render.html.overview import told_apart
-from creditscope.render.html.page import network_html
+from creditscope.render.html.page import environment, network_html
 from creditscope.render.html.section import layers_full, row
 from creditscope.render.numbers import signed
 from creditscope.render.report import layers_section
@@ -218,6 +218,29 @@ def test_hostile_text_is_inert_in_the_page_and_in_the_table(groups, bundles, pag
 def test_a_report_without_a_bundle_makes_a_page():
     page = Page(html_page([], [hand_made(cosines=(0.9, 0.1, 0.0, 0.0, 0.1))]))
     assert "by hand" in " ".join(page.text)
+
+
+def test_a_measurable_cosine_has_no_badge_of_a_pass():
+    def told(**facts: Any) -> str:
+        html = network_html(hand_made(**facts), DiagnosticThresholds())
+        return re.findall("<dt>Γ</dt><dd>(.*?)</dd>", html)[0]
+
+    near_zero = (-0.01, -0.005, -0.01, -0.01, -0.01)
+    assert told(cosines=near_zero) == "measurable, -0.009"
+    assert told() == "not measured (no credit given)"
+    small = told(cosines=near_zero, g_128=1e-9)
+    assert 'class="badge fail"' in small
+    assert "withheld" in small
+
+
+def test_warnings_stand_under_the_verdict_and_names_in_them_are_code():
+    made = make_report(make_facts(), headline_acc=[0.5] * 3, frozen_baseline_acc={"bp": [0.3, 0.31, 0.32]})
+    html = network_html(Network(made), DiagnosticThresholds())
+    assert html.index('class="banner') < html.index('class="warnings"') < html.index('class="versus"')
+    assert "D3 uses the <code>bp</code> null" in html
+    assert "`" not in html
+    code = environment().filters["code"]
+    assert code("`<i>` and <b>, one ` alone") == "<code>&lt;i&gt;</code> and &lt;b&gt;, one ` alone"
 
 
 def test_what_cannot_be_drawn_is_said():

@@ -125,6 +125,21 @@ def test_a_bundle_brings_all_its_seeds_and_nothing_else(store, capsys):
 OWN = {"PF07": "credit=", "PF09": "run_null", "PF15": "headline_acc="}
 
 
+def test_the_author_is_asked_only_for_what_was_not_given(tmp_path, capsys):
+    def told(null):
+        given = {"headline_acc": [0.5, 0.52, 0.51], "frozen_baseline_acc": {null: [0.3, 0.31, 0.32]}}
+        make_report(make_facts(), method_name="mine", **given).to_json(tmp_path / "mine.json")
+        made = json.loads(out(capsys, "checklist", tmp_path / "mine.json", "--json"))
+        return {q["id"]: q["answer"] for q in made["questions"]}
+
+    given = told("matched")
+    assert "3 accuracies were given, the seeds are not named: state them" in given["PF15"]
+    assert "headline_acc=" not in given["PF15"]
+    assert "a matched null was given, its recipe is not in this file: state the recipe of the null" in given["PF09"]
+    assert "run_null" not in given["PF09"]
+    assert "run_null" in told("bp")["PF09"]
+
+
 def test_a_report_alone_says_what_the_author_has_to_add(store, tmp_path, capsys):
     report = make_report(make_facts(cosines=(0.4, 0.1, 0.1, 0.1, 0.1)), headline_acc=[0.5], method_name="mine")
     report.to_json(tmp_path / "mine.json")

@@ -108,8 +108,17 @@ def _from_report(name: str, report: DiagnosticReport) -> Audited:
     found: list[Answer] = [
         p.audit(evidence)
         if p.number in FROM_A_REPORT
-        else unknown("a report alone does not say; give the bundle" if report.run else OWN_NETWORK[p.number])
+        else unknown("a report alone does not say; give the bundle" if report.run else _of_the_author(p.number, report))
         for p in PITFALLS
     ]
     run = report.run[:10] or clip(name, 40)
     return Audited(run, report.method_name or name, list(zip(PITFALLS, found, strict=True)))
+
+
+def _of_the_author(number: int, report: DiagnosticReport) -> str:
+    """What the author of a network of their own still has to say, given what the report holds."""
+    if number == 9 and report.facts.depth is not None and any(m.null == "matched" for m in report.facts.depth.margins):
+        return "a matched null was given, its recipe is not in this file: state the recipe of the null"
+    if number == 15 and (given := len(report.headline_acc)) > 1:
+        return f"{given} accuracies were given, the seeds are not named: state them, and that no other seed was run"
+    return OWN_NETWORK[number]

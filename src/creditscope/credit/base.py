@@ -322,7 +322,9 @@ def descent_of(rule: CreditRule, batch: CreditBatch) -> Iterator[tuple[int, Tens
 
 
 def _miscounted(name: str, layers: int, depth: int) -> CreditscopeError:
-    return CreditscopeError(f"credit rule {name!r} returned {layers} layers for {depth} blocks; return {depth + 1}")
+    return CreditscopeError(
+        f"credit rule {name!r} returned {layers} layers for {depth} blocks; return {depth + 1} (h_0 to h_{depth})"
+    )
 
 
 def _name(rule: CreditRule) -> str:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 SEVERAL = 2.0
 """Aggregates that differ by more than this factor (and by .01) count as different."""
 MATTERS = 0.01
+NEAR_ZERO = 0.05
+"""Below this every aggregate tells a reader the same, that credit and gradient are nearly orthogonal (87 to 93 degrees), and
+neither the ratio nor the sign of two such numbers means anything."""
 
 
 def example() -> tuple[list[Tensor], list[Tensor]]:
@@ -76,9 +79,15 @@ def extremes(fact: Aggregate) -> tuple[tuple[str, float], tuple[str, float]]:
     return (low, small), (high, large)
 
 
+def near_zero(small: float, large: float) -> bool:
+    return max(abs(small), abs(large)) < NEAR_ZERO
+
+
 def disagreement(fact: Aggregate) -> str | None:
     """One sentence where the unclamped aggregates disagree (the clamp itself is PF02)."""
     (low, small), (high, large) = extremes(fact)
+    if near_zero(small, large):
+        return None
     shown = f"{low} {small:+.3f}, {high} {large:+.3f}"
     if small < -MATTERS and large > MATTERS:
         return f"the sign of Γ depends on the aggregation: {shown}"
@@ -94,4 +103,6 @@ def audit(facts: Facts) -> Answer:
     if sentence := disagreement(facts.aggregate):
         return found(sentence)
     (low, small), (high, large) = extremes(facts.aggregate)
+    if near_zero(small, large):
+        return clear(f"all aggregations lie within ±{NEAR_ZERO:g} of 0: {low} {small:+.3f}, {high} {large:+.3f}")
     return clear(f"the aggregations agree within a factor {SEVERAL:g}: {low} {small:+.3f}, {high} {large:+.3f}")

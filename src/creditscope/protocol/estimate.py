@@ -41,16 +41,22 @@ def disagreement(facts: Facts, margin: DepthMargin, needed: float) -> str:
     return (
         f"D3 and the depth profile disagree: {signed_pp(margin.margin_pp)}{interval} pp over the trained null, but "
         f"{signed_pp(found.pp)} [{signed_pp(found.low_pp)}, {signed_pp(found.high_pp)}] pp estimated from the checkpoint. "
-        f"{_suspect(facts, margin) if above else 'Check that the null was trained by the same recipe'}: {further}"
-        f"{' or more' if further == len(MARGIN_ABOVE) else ''} of {NETWORKS} calibrated networks have a margin as far "
-        f"{'above' if above else 'below'} the estimate"
+        f"{_suspect(facts, margin) if above else 'Check that the null was trained by the same recipe'}. In {_seen(further)} of "
+        f"the {NETWORKS} networks of the calibration was the trained margin this far {'above' if above else 'below'} the estimate"
     )
 
 
+def _seen(networks: int) -> str:
+    return f"{networks} or more" if networks == len(MARGIN_ABOVE) else str(networks or "none")
+
+
 def _suspect(facts: Facts, margin: DepthMargin) -> str:
-    """What a margin far above its estimate asks for: a null that does what its random blocks allow."""
+    """What a margin far above its estimate asks for: a null that does what its random blocks allow, or a fair estimate."""
     twin = None if facts.profile is None else facts.profile.twin[-1].accuracy
     allow = (
         "" if twin is None else f" (the null reaches {margin.null_accuracy:.3f}, a readout of random blocks {twin:.3f})"
     )
-    return f"Train the null to its end: same recipe, more epochs, another learning rate{allow}"
+    return (
+        f"Train the null to its end: same recipe, more epochs, another learning rate{allow}; "
+        "or the head reads less of the state than the readout does (it pools): then the estimate does not compare"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from creditscope.measure.facts import Facts
@@ -147,8 +148,9 @@ def _clamp(facts: Facts) -> Iterator[str]:
     if not touched:
         return
     layer = min(touched, key=lambda key: touched[key])
-    where = f"beyond batch size {number(touched[layer])}" if touched[layer] >= 1 else "at any batch size"
-    yield f"clamp: {where} the eps (1e-8) of F.cosine_similarity may distort cos_{layer}"
+    size = touched[layer]
+    where = f"from batch size {math.floor(size) + 1:,} on" if size >= 1 else "at any batch size"
+    yield f"clamp: {where}, the eps (1e-8) of F.cosine_similarity may distort the cosine of layer {layer}"
 
 
 def _dtype(facts: Facts, thresholds: DiagnosticThresholds) -> Iterator[str]:

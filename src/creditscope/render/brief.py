@@ -107,7 +107,7 @@ def layers_brief(facts: Facts) -> Section:
     if (profile := facts.profile) is not None:
         columns["readout"] = [_share(r.accuracy) for r in profile.curve]
         columns["twin"] = [_share(r.accuracy) for r in profile.twin]
-        lines.append("readout: accuracy of a linear readout of h_l; twin: the same with random blocks")
+        lines.append("readout: accuracy of a linear readout of the normalised h_l; twin: the same with random blocks")
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     return Section("", [*columns], rows, lines, numbers=True, gap=2)
 

@@ -10,13 +10,14 @@ import base64
 import gzip
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from creditscope.files import plain
 from creditscope.protocol.thresholds import DiagnosticThresholds
@@ -107,7 +108,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(num=num, signed=signed)
+    environment.filters.update(num=num, signed=signed, code=_code)
     return environment
 
 
@@ -117,6 +118,11 @@ def _shown(value: Any) -> Any:
         return value
     value = printable(value)
     return value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
+
+
+def _code(sentence: str) -> Markup:
+    """A sentence whose names in backticks are shown as code; everything else in it is text."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(_shown(sentence)))))
 
 
 def asset(name: str) -> str:

@@ -87,6 +87,7 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
         else report.verdict.line.removeprefix("VERDICT: ").removeprefix(f"{report.status}: "),
         "sentences": _sentences(network),
         "gamma_text": gamma_text(report),
+        "measurable": facts.aggregate is not None and not report.verdict.gamma_withheld,
         "s1": S1_WORDS[s1(facts, report.headline_acc, report.n_test)],
         "chain": report.chain,
         "checks": report.verdict.checks,
