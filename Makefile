@@ -158,7 +158,7 @@ audit-docs: $(RUNTIME_READY) ## docs/audit.md, docs/field.md, their CSV and figu
 	@mkdir -p docs/_build
 	@$(BIN)/creditscope audit audits/arxiv-2606.21126 --store results --html docs/_build/audit-lines.html > /dev/null
 	@$(BIN)/creditscope report results --html docs/_build/audit.html > /dev/null
-	@echo "docs/audit.md, docs/audit.csv, docs/images/audit.svg, docs/field.md, docs/field.csv, docs/images/field.svg, docs/_build/audit.html, docs/_build/audit-lines.html"
+	@echo "docs/audit.md, docs/planned.md, docs/audit.csv, docs/images/audit.svg, docs/field.md, docs/field.csv, docs/images/field.svg, docs/_build/audit.html, docs/_build/audit-lines.html"
 
 .PHONY: board
 board: $(RUNTIME_READY) ## check the claims in board/ and build their page in docs/_build/board

@@ -1,4 +1,5 @@
-"""docs/audit.md, docs/audit.csv, docs/images/audit.svg and the README's table, from results/ (`make audit-docs`).
+"""docs/audit.md, docs/planned.md, docs/audit.csv, docs/images/audit.svg and the README's table, from results/
+(`make audit-docs`).
 
 The published values, settings and readings are data beside this file; the comparison is `creditscope.studies.compare`. Here are
 the five findings of the page, each computed from the runs.
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import plan
 
 from creditscope.files import write_atomic
 from creditscope.protocol import DiagnosticThresholds, get_policy
@@ -296,6 +298,11 @@ class Page:
             protocol=f"protocol {get_policy('three-check').version}",
         )  # fmt: skip
 
+    def planned(self) -> str:
+        """The other page: what was planned, what was run, what the rest costs."""
+        table = plan.table({r.spec.hash for r in self.records}, plan.read_seconds())
+        return (HERE / "planned.md").read_text(encoding="utf-8").replace("{{ planned }}", pipe(table))
+
     def csv(self) -> bytes:
         return table_csv(compare.lines_table(self.lines, "every published value next to ours")).encode()
 
@@ -328,6 +335,7 @@ def main() -> None:
     readme = root / "README.md"
     made = {
         root / "docs/audit.md": page.text().encode(),
+        root / "docs/planned.md": page.planned().encode(),
         root / "docs/audit.csv": page.csv(),
         root / "docs/images/audit.svg": page.figure(),
         readme: between((ROOT / "README.md").read_text(encoding="utf-8"), page.front()).encode(),

@@ -98,6 +98,28 @@ def test_the_page_is_short_and_what_git_holds_is_small():
     assert not (ROOT / "docs" / "audit.html").exists()
 
 
+@pytest.mark.parametrize("name", ["cifar100", "penalty", "ladder"])
+def test_the_page_of_planned_runs_counts_the_files_and_knows_every_cost(name):
+    """Of studies of which no run, most runs and no run are there; penalty shares three runs with the audit."""
+    here = {p.stem for p in (RESULTS / "runs").glob("*.json")}
+    with (FOLDER / "cost.csv").open(encoding="utf-8", newline="") as file:
+        seconds = {tuple(row.values())[:-1]: float(row["seconds"]) for row in csv.DictReader(file)}
+    others = {
+        s.hash for other in itertools.takewhile(lambda n: n != name, NAMES) for s in get_study(other).specs("paper")
+    }
+    specs = {s.hash: s for s in get_study(name).specs("paper") if s.hash not in others}
+    hours = 0.0
+    for key in specs.keys() - here:
+        s = specs[key]
+        frozen, options = "yes" if s.train_last == 0 else "no", json.dumps(s.options, sort_keys=True)
+        kind = (s.dataset, s.arch, f"{s.width}", f"{s.depth}", s.method, frozen, options)
+        hours += seconds[kind] * (s.epochs or 0) / 3600
+    row = rf"\| {name} \| {len(specs)} \| {len(specs.keys() & here)} \| ([\d.]+) \|"
+    found = re.search(row, (ROOT / "docs" / "planned.md").read_text())
+    assert found is not None
+    assert float(found[1]) == pytest.approx(hours, abs=0.051)
+
+
 # ---- a second computation of what the pages say ------------------------------------------------------------------------
 
 

@@ -127,8 +127,11 @@ OWN = {"PF07": "credit=", "PF09": "run_null", "PF15": "headline_acc="}
 
 def test_the_author_is_asked_only_for_what_was_not_given(tmp_path, capsys):
     def told(null):
-        given = {"headline_acc": [0.5, 0.52, 0.51], "frozen_baseline_acc": {null: [0.3, 0.31, 0.32]}}
-        make_report(make_facts(), method_name="mine", **given).to_json(tmp_path / "mine.json")
+        nulls = {null: [0.3, 0.31, 0.32]}
+        report = make_report(
+            make_facts(), method_name="mine", headline_acc=[0.5, 0.52, 0.51], frozen_baseline_acc=nulls
+        )
+        report.to_json(tmp_path / "mine.json")
         made = json.loads(out(capsys, "checklist", tmp_path / "mine.json", "--json"))
         return {q["id"]: q["answer"] for q in made["questions"]}
 
