@@ -372,8 +372,8 @@ def main(args: list[str]) -> int:
         f"{disks}; {seconds:.0f} s"
     )
     if "--record" in args:
-        tried = f"{ordered} at each of {len(writes)} writes, {drawn} at random"
-        put_row("`make faults`", [tried, f"{runs} runs whole at the end, equal to the bit", f"{len(lost)} losses"])
+        tried = f"{ordered} (three kinds at each of {len(writes)} writes), {drawn} at random"
+        put_row("`make faults`", [tried, f"{runs:,} runs whole at the end, equal to the bit", f"{len(lost)} losses"])
     return 1 if lost else 0
 
 
