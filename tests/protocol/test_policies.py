@@ -312,7 +312,7 @@ def test_clamp_batch_size(g, words):
     found = warned(judge(make_facts(g_128=g), T), "clamp: ")
     assert bool(found) is (words is not None)
     if words:
-        assert f"clamp: {words}the eps (1e-8) of F.cosine_similarity may distort the cosine of layer 0" in found[0]
+        assert f"clamp: {words}the eps (1e-8) of F.cosine_similarity may distort layer 0's cosine" in found[0]
 
 
 def test_float16_warns_of_its_floor():

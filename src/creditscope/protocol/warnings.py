@@ -150,7 +150,7 @@ def _clamp(facts: Facts) -> Iterator[str]:
     layer = min(touched, key=lambda key: touched[key])
     size = touched[layer]
     where = f"from batch size {math.floor(size) + 1:,} on" if size >= 1 else "at any batch size"
-    yield f"clamp: {where}, the eps (1e-8) of F.cosine_similarity may distort the cosine of layer {layer}"
+    yield f"clamp: {where}, the eps (1e-8) of F.cosine_similarity may distort layer {layer}'s cosine"
 
 
 def _dtype(facts: Facts, thresholds: DiagnosticThresholds) -> Iterator[str]:
