@@ -18,7 +18,8 @@ LARGEST_QUOTED_BATCH = 1024
 GROUPS_ADVISED = 8
 
 COARSE_GRADIENT = 1e-3
-"""Relative error of g_l against a finite difference above which it is told: in float32 a part of that size may be missing."""
+"""Relative error of g_l above which it is told: a coarse finite difference may miss a part of that size, and the network's own
+float32 may round by as much."""
 SWAP_ROUNDING = 1e-3
 """Relative difference of logits above which a state does not carry everything (float32 rounds at 1e-7, bfloat16 at 1e-2)."""
 
@@ -75,8 +76,8 @@ def _proof(facts: Facts) -> Iterator[str]:
         if coarse:
             layers = ", ".join(f"g_{layer}" for layer in coarse)
             yield (
-                f"{layers} {'are' if len(coarse) > 1 else 'is'} proved to be the gradient to a relative "
-                f"{number(max(coarse.values()))} only, in {proof.gradient_dtype}: a part of that size may be missing"
+                f"{layers} {'agree' if len(coarse) > 1 else 'agrees'} with the gradient to a relative "
+                f"{number(max(coarse.values()))} only (proof in {proof.gradient_dtype}): rounding, or a missing part of that size"
             )
     zero = {layer: n for layer, n in enumerate(facts.reference.zero_samples) if n}
     if zero and not facts.non_finite:
