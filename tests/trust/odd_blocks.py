@@ -288,6 +288,23 @@ def _() -> None:
     _starts_alike(fresh, twin)
 
 
+class Residual_(Residual):
+    """By such a name functions that set weights go."""
+
+
+class Underscored(Plain):
+    def __init__(self) -> None:
+        super().__init__([Residual_(), Residual_()])
+
+
+@run("frozen_blocks: a class whose name ends with an underscore", MEASURE, 11)
+def _() -> None:
+    fresh, model = Underscored(), trained(Underscored)
+    with left_as_found(model):
+        twin = frozen_blocks(model, "layers.*")
+    _starts_alike(fresh, twin)
+
+
 @run("frozen_blocks: torch's encoder layers", MEASURE, 11)
 def _() -> None:
     model = trained(lambda: Encoder(True, False))

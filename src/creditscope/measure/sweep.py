@@ -38,15 +38,18 @@ CHUNK = 2**17
 """Numbers that are lifted to float64 at a time."""
 
 
-def check_labels(y: Tensor, n_classes: int) -> None:
+def check_labels(y: Tensor, n_classes: int, instead: str = "") -> None:
+    """instead: what else may be done, for the line that refuses."""
     if y.is_floating_point() or y.dtype == torch.bool:
-        raise CreditscopeError(f"labels have dtype {y.dtype}; give integer class indices")
-    if y.dim() > 1:
+        raise CreditscopeError(f"labels have dtype {y.dtype}; give integer class indices{instead}")
+    tokens = y.dim() > 1
+    if tokens:
         y = y[y != IGNORED]
     if y.numel() and (int(y.min()) < 0 or int(y.max()) >= n_classes):
         bad = int(y.min()) if int(y.min()) < 0 else int(y.max())
         raise CreditscopeError(
-            f"label {bad} is out of range for logits with {n_classes} classes (0 to {n_classes - 1})"
+            f"label {bad} is out of range for logits with {n_classes} classes (0 to {n_classes - 1}); give class indices"
+            f"{f', {IGNORED} for what is not scored' if tokens else ''}{instead}"
         )
 
 
@@ -218,10 +221,13 @@ def _one_batch(
     seen: list[tuple[Tensor, Tensor]] = []
     given: list[tuple[str, Tensor, int]] = []
     come: set[int] = set()
+    backward = False
 
     def arrived(layer: int, native: Tensor) -> None:
         """g_l has come by on the backward pass (layers arrive from L down to 0)."""
         nonlocal credits
+        if not backward:  # the model takes a gradient in its own forward pass
+            return
         come.add(layer)
         g = stream.read_grad(native.detach())
         if layer == stream.depth:
@@ -290,7 +296,7 @@ def _one_batch(
                     f"{off:.2g}, none on the first samples); pass blocks= so that the model is seen through hooks instead"
                 )
         if loss_fn is cross_entropy:
-            check_labels(y, logits.shape[-1])
+            check_labels(y, logits.shape[-1], ", or pass loss_fn")
             if y.shape != logits.shape[:-1]:
                 raise CreditscopeError(
                     f"labels have shape {list(y.shape)} for logits {list(logits.shape)}; give one label per sample "
@@ -314,6 +320,7 @@ def _one_batch(
                 hiddens = [h.clone() for h in hiddens]
             batch = CreditBatch(stream, hiddens, logits.detach().clone(), y.clone(), inputs=inputs)
             given += [(f"input {k}", t, t._version) for k, t in enumerate(tensors_of(inputs))]
+        backward = True
         try:
             first: Any = torch.autograd.grad(losses.sum(), leaf[0], allow_unused=True)
         except RuntimeError as error:

@@ -79,6 +79,12 @@ def _proof(facts: Facts) -> Iterator[str]:
                 f"{layers} {'agree' if len(coarse) > 1 else 'agrees'} with the gradient to a relative "
                 f"{number(max(coarse.values()))} only (proof in {proof.gradient_dtype}): rounding, or a missing part of that size"
             )
+        if kinks := proof.kinks:
+            states, grads = (", ".join(f"{name}_{layer}" for layer in kinks) for name in "hg")
+            yield (
+                f"part of {states} is exactly 0, at the bend of a ReLU, where the loss has no derivative: there, {grads} "
+                f"{'hold' if len(kinks) > 1 else 'holds'} what torch chooses"
+            )
     zero = {layer: n for layer, n in enumerate(facts.reference.zero_samples) if n}
     if zero and not facts.non_finite:
         counts = ", ".join(f"g_{layer}: {n:,}" for layer, n in zero.items())
