@@ -189,6 +189,29 @@ def test_a_gradient_that_float32_rounds_away_is_told(dtype):
     assert len(said) == (dtype == torch.float32)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_samples_that_float32_is_too_sure_of_are_counted(dtype):
+    """1 - p = 1 / (1 + exp(m)), in steps of 6e-8: a margin of 12 leaves 6e-6 (1 %), one of 14.5 leaves 5e-7 (12 %)."""
+    model = Sure(nn.ModuleList(Block(2, None) for _ in range(DEPTH))).to(dtype)
+    for p in model.parameters():
+        nn.init.zeros_(p)
+    margins = torch.tensor([1.0, -20.0, 12.0, 14.5, 30.0, 2.0], dtype=dtype)
+    x, y = torch.stack((margins, torch.zeros_like(margins)), 1), torch.zeros(6, dtype=torch.int64)
+    report = diagnose(model, [(x, y)], blocks="layers.*", credit=lambda hiddens, logits, y: [*hiddens])
+    wanted = 2 if dtype == torch.float32 else 0
+    assert report.facts.reference.rounded_samples == wanted
+    said = [w for w in report.verdict.warnings if "the loss of 2 of 6 samples is under 1.19e-06" in w]
+    assert len(said) == bool(wanted)
+
+
+def test_a_sequence_without_a_scored_token_is_not_sure_of_anything():
+    model = nn.Sequential(nn.Embedding(C, D), Block(D, None), Block(D, None), nn.Linear(D, C))
+    x = torch.arange(12).view(3, 4) % C
+    y = x.clone()
+    y[1] = -100
+    assert diagnose(model, [(x, y)], blocks=["1", "2"]).facts.reference.rounded_samples == 0
+
+
 class Sure(nn.Module):
     """Its logits are its inputs; the blocks add nothing."""
 

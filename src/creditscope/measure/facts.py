@@ -134,6 +134,8 @@ class Reference(Fact):
     """mean ‖g_L‖ (per_sample) of each group of `group_size` samples (for the interval of D2)."""
     zero_samples: tuple[int, ...]
     """Per layer: number of samples whose g_l is exactly zero."""
+    rounded_samples: int = 0
+    """Samples whose cross-entropy is so small that float32 rounds their g_l by 5 % or more (the network is very sure)."""
 
 
 class Alignment(Fact):

@@ -18,7 +18,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.measure.alignment import aggregate, alignment, clamped_cosine, concentration, inner_products
 from creditscope.measure.binomial import evaluation
 from creditscope.measure.facts import Convention, Evaluation, Facts, Proof, StreamInfo
-from creditscope.measure.loss import LossFn, cross_entropy
+from creditscope.measure.loss import SURE, LossFn, cross_entropy
 from creditscope.measure.proof import Record, Seen, prove
 from creditscope.measure.reference import reference
 from creditscope.measure.scale import scale
@@ -77,6 +77,8 @@ class Collected:
     """Logits of the first samples of the first batch."""
     n: int = 0
     loss: float = 0.0
+    rounded: int = 0
+    """Samples whose cross-entropy float32 rounds to next to nothing."""
     batch_sizes: set[int] = field(default_factory=set)
     non_finite: dict[str, None] = field(default_factory=dict)
     digest: SampleHash = field(default_factory=SampleHash)
@@ -342,6 +344,9 @@ def _one_batch(
         watch(batch, [g for g, _ in reversed(seen)], [a for _, a in reversed(seen)])
     got.add_logits(logits.detach(), y)
     got.add_samples(len(y), losses.detach())
+    if loss_fn is cross_entropy and losses.dtype == torch.float32:
+        scored = (y.unsqueeze(-1) != IGNORED).flatten(1).any(1)
+        got.rounded += int(((losses.detach() < SURE) & scored).sum())
     if shown is not None:
         shown.add_logits(logits.detach())
     if got.n == len(y):  # the first batch
@@ -419,7 +424,7 @@ def facts_from(
         evaluation=got.evaluation,
         loss=got.loss / got.n if math.isfinite(got.loss) else float("nan"),
         scale=scale(got.array("h")),
-        reference=reference(got.array("g")),
+        reference=reference(got.array("g"), got.rounded),
         alignment=aligned,
         aggregate=aggregated,
         concentration=concentrated,

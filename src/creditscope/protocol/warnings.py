@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from creditscope.measure.facts import Facts
+from creditscope.measure.loss import SURE
 from creditscope.protocol.checks import Check, chosen_margin
 from creditscope.protocol.consistency import no_accuracy, null_at_chance
 from creditscope.protocol.estimate import disagreement
@@ -231,3 +232,8 @@ def _unmeasurable(facts: Facts) -> Iterator[str]:
     if missing:
         counts = ", ".join(f"layer {layer}: {n:,}" for layer, n in missing.items())
         yield f"samples without a measurable cosine (zero or not finite), left out of {total:,}: {counts}"
+    if rounded := facts.reference.rounded_samples:
+        yield (
+            f"the loss of {rounded:,} of {total:,} samples is under {number(SURE)}: float32 rounds their gradient by 5 % or "
+            "more, and their cosine with it; diagnose model.double()"
+        )
