@@ -215,7 +215,13 @@ add("two blocks side by side", lambda: plain_net(SideBySide), REFUSE, 4)
 add("a mixture of experts", lambda: plain_net(lambda: Plain([Experts() for _ in range(3)])))
 add("DenseNet: the state grows", lambda: plain_net(Dense))
 add("a block that is never called", lambda: plain_net(Unused), REFUSE, 10)
-add("a block whose output is dropped", lambda: plain_net(Idle), REFUSE, 4)
+add("a block whose output is dropped", lambda: plain_net(Idle), REFUSE, 4, says="name the residual blocks without it")
+add(
+    "all blocks but one whose output is dropped",
+    lambda: plain_net(Idle, blocks=["layers.0", "layers.1", "layers.2"]),
+    MEASURE,
+    4,
+)
 add("logits in a mapping", lambda: plain_net(lambda: Answer("mapping")))
 add("logits in a tuple", lambda: plain_net(lambda: Answer("tuple")))
 add("weight norm by parametrization", lambda: plain_net(with_parametrization), MEASURE, 6)
