@@ -189,6 +189,29 @@ def test_a_gradient_that_float32_rounds_away_is_told(dtype):
     assert len(said) == (dtype == torch.float32)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_samples_that_float32_is_too_sure_of_are_counted(dtype):
+    """1 - p = 1 / (1 + exp(m)), in steps of 6e-8: a margin of 12 leaves 6e-6 (1 %), one of 14.5 leaves 5e-7 (12 %)."""
+    model = Sure(nn.ModuleList(Block(2, None) for _ in range(DEPTH))).to(dtype)
+    for p in model.parameters():
+        nn.init.zeros_(p)
+    margins = torch.tensor([1.0, -20.0, 12.0, 14.5, 30.0, 2.0], dtype=dtype)
+    x, y = torch.stack((margins, torch.zeros_like(margins)), 1), torch.zeros(6, dtype=torch.int64)
+    report = diagnose(model, [(x, y)], blocks="layers.*", credit=lambda hiddens, logits, y: [*hiddens])
+    wanted = 2 if dtype == torch.float32 else 0
+    assert report.facts.reference.rounded_samples == wanted
+    said = [w for w in report.verdict.warnings if "the loss of 2 of 6 samples is under 1.19e-06" in w]
+    assert len(said) == bool(wanted)
+
+
+def test_a_sequence_without_a_scored_token_is_not_sure_of_anything():
+    model = nn.Sequential(nn.Embedding(C, D), Block(D, None), Block(D, None), nn.Linear(D, C))
+    x = torch.arange(12).view(3, 4) % C
+    y = x.clone()
+    y[1] = -100
+    assert diagnose(model, [(x, y)], blocks=["1", "2"]).facts.reference.rounded_samples == 0
+
+
 class Sure(nn.Module):
     """Its logits are its inputs; the blocks add nothing."""
 
@@ -277,3 +300,44 @@ def test_a_network_that_changes_between_two_batches_is_refused(path, sizes):
             continue
         assert found == pytest.approx(before, rel=1e-6) or found == pytest.approx(after, rel=1e-6), samples
     assert refused
+
+
+class Rectified(nn.Module):
+    """relu(h + f(h)) with f zero, as residual networks start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(D, D)
+        nn.init.zeros_(self.map.weight)
+        nn.init.zeros_(self.map.bias)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return torch.relu(h + self.map(h))
+
+
+@pytest.mark.parametrize("sizes", [(8, 8), (2, 2)])
+def test_a_state_on_a_kink_is_proved_beside_it_and_told(path, sizes):
+    """h_1 = relu(h_0) and so on: what is zero is at the bend. By torch's choice there, every g_l is that of the head where the
+    state is positive, else 0."""
+    model = Net()
+    model.stem = nn.Sequential(nn.Linear(D_IN, D), nn.ReLU())  # type: ignore[assignment]
+    model.layers = nn.ModuleList(Rectified() for _ in range(DEPTH))
+    given = batches(*sizes)
+    report = told(model, given)
+    proof = report.facts.proof
+    assert proof.kinks == (0, 1, 2)  # h_3 is not at a bend: the head is linear
+    assert max(e or 0.0 for e in proof.gradient) < (1e-6 if path == "small" else 5e-2)
+    wanted = []
+    with torch.no_grad():
+        for x, y in given:
+            h = model.stem(x)
+            error = torch.softmax(model.head(h), 1) - nn.functional.one_hot(y, C)
+            wanted.append(((error @ model.head.weight) * (h > 0)).norm(dim=1))
+    assert report.facts.reference.per_sample[:3] == pytest.approx([float(torch.cat(wanted).mean())] * 3, rel=1e-5)
+    assert sum("part of h_0, h_1, h_2 is exactly 0, at the bend of a ReLU" in w for w in report.verdict.warnings) == 1
+
+
+def test_a_smooth_network_with_zeros_in_its_states_has_no_kink(path):
+    model = Net()
+    model.stem = nn.Sequential(nn.Linear(D_IN, D), nn.ReLU())  # type: ignore[assignment]
+    assert told(model, batches(8, 8)).facts.proof.kinks == ()

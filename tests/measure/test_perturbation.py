@@ -208,6 +208,30 @@ def test_a_network_that_cannot_run_in_float64_says_so():
     assert "not measured: the network does not run as a float64 copy" in " ".join(report.to_text(long=True).split())
 
 
+def test_samples_that_influence_each_other_are_not_moved_one_by_one():
+    """A graph: each of n nodes takes from the one before it, so that n copies of a node are another graph."""
+
+    class Ring(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.map = nn.Linear(5, 5)
+
+        def forward(self, h: torch.Tensor) -> torch.Tensor:
+            return h + torch.tanh(self.map(h + h.roll(1, 0)))
+
+    torch.manual_seed(0)
+    layers = nn.ModuleList(Ring() for _ in range(2))
+    model = nn.Sequential(nn.Linear(5, 5), *layers, nn.Linear(5, 3))
+    x, y = torch.randn(16, 5), torch.randint(3, (16,))
+    facts = diagnose(model, [(x, y)], blocks=list(layers), level="full").facts
+    assert facts.proof is not None
+    assert facts.proof.independent is False
+    for fact in (facts.perturbation, facts.nudging):
+        assert fact is not None
+        assert (fact.reference, fact.n_samples) == (None, 0)
+        assert "samples influence each other" in fact.reason
+
+
 @pytest.mark.slow
 def test_controls_on_a_network_trained_by_backpropagation(tmp_path):
     from creditscope.data import load_dataset

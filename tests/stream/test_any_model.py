@@ -377,7 +377,7 @@ def test_shift_labels_is_for_token_labels_and_not_beside_loss_fn():
         (ladder(), (x, y), {"shift_labels": True}, "it is for token labels"),
         (UntiedLM(), (tokens, tokens), {"shift_labels": False, "loss_fn": token_losses}, "give one of them"),
         (UntiedLM(), (tokens, tokens), {"shift_labels": "yes"}, "give True, False or None"),
-        (UntiedLM(), (tokens, tokens + 500), {}, "out of range"),
+        (UntiedLM(), (tokens, tokens + 500), {}, "-100 for what is not scored, or pass loss_fn"),
     ):
         with pytest.raises(CreditscopeError, match=says) as caught:
             diagnose(model, [item], **options)

@@ -66,6 +66,30 @@ def ladder() -> nn.Module:
     return nn.Sequential(nn.Linear(D_IN, D), Residual(), Residual(), Residual(), nn.LayerNorm(D), nn.Linear(D, C))
 
 
+class ByName(nn.Module):
+    """Blocks that are attributes, as in much code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inp, self.block1, self.block2, self.block3 = nn.Linear(D_IN, D), Residual(), Residual(), Residual()
+        self.out = nn.Linear(D, C)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.block3(self.block2(self.block1(self.inp(x)))))
+
+
+class Leaves(torch.fx.Tracer):
+    """Blocks stay modules."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, Residual) or super().is_leaf_module(m, module_qualified_name)
+
+
+def traced() -> nn.Module:
+    model = nn.Sequential(nn.Linear(D_IN, D), nn.Sequential(Residual(), Residual()), nn.Linear(D, C))
+    return torch.fx.GraphModule(model, Leaves().trace(model))
+
+
 def mixed() -> nn.Module:
     inside = nn.Sequential(Residual(), Other(), Residual(), Other())
     return nn.Sequential(nn.Linear(D_IN, D), inside, nn.Linear(D, C))
@@ -79,6 +103,8 @@ CASES = {
     "encoder": (EncoderClassifier, (T, D_IN), "cls", [f"encoder.layers.{k}" for k in range(3)]),
     "sequential": (ladder, (D_IN,), "vector", ["1", "2", "3"]),
     "two classes": (mixed, (D_IN,), "vector", ["1.0", "1.1", "1.2", "1.3"]),
+    "attributes": (ByName, (D_IN,), "vector", ["block1", "block2", "block3"]),
+    "traced": (traced, (D_IN,), "vector", ["1.0", "1.1"]),
     "branches": (BranchModel, (D_IN,), "vector", [f"layers.{k}" for k in range(3)]),
     "tied": (lambda: BranchModel(tied=True), (D_IN,), "vector", ["layers.0"]),
 }

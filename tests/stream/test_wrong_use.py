@@ -36,6 +36,8 @@ def test_batches_that_cannot_be_used():
     one_line("not of the form of batch 0", lambda: diagnose(model, [(x, y), (x, y[:, None].expand(-1, 3))]))
     one_line("out of range", lambda: diagnose(model, [(x, y), (x, y + C - 1)]))
     one_line("tuple of length 3", lambda: diagnose(model, [(x, x, y)]))
+    one_line(r"a single batch goes into a list", lambda: diagnose(model, (x, y)))
+    one_line("give integer class indices, or pass loss_fn", lambda: diagnose(model, [(x, y.float())]))
 
 
 def test_small_batches_may_happen_to_share_no_label():
@@ -86,6 +88,11 @@ def half_on_meta() -> nn.Module:
     return model
 
 
+def exported() -> nn.Module:
+    """A program of torch.export refuses train() and eval()."""
+    return torch.export.export(ladder(), (batch((D_IN,))[0],)).module()
+
+
 def made_in_inference_mode() -> nn.Module:
     with torch.inference_mode():
         return ladder()
@@ -99,6 +106,7 @@ def made_in_inference_mode() -> nn.Module:
         (lambda: nn.Sequential(nn.LazyLinear(D), Residual(), Residual()), "a lazy module"),
         (made_in_inference_mode, "made inside torch.inference_mode"),
         (lambda: torch.jit.trace(ladder().eval(), batch((D_IN,))[0]), "TorchScript"),
+        (exported, "cannot be put into eval mode"),
         (lambda: None, "model is a NoneType"),
         (lambda: nn.Linear, "model is a type"),
     ],

@@ -215,7 +215,13 @@ add("two blocks side by side", lambda: plain_net(SideBySide), REFUSE, 4)
 add("a mixture of experts", lambda: plain_net(lambda: Plain([Experts() for _ in range(3)])))
 add("DenseNet: the state grows", lambda: plain_net(Dense))
 add("a block that is never called", lambda: plain_net(Unused), REFUSE, 10)
-add("a block whose output is dropped", lambda: plain_net(Idle), REFUSE, 4)
+add("a block whose output is dropped", lambda: plain_net(Idle), REFUSE, 4, says="name the residual blocks without it")
+add(
+    "all blocks but one whose output is dropped",
+    lambda: plain_net(Idle, blocks=["layers.0", "layers.1", "layers.2"]),
+    MEASURE,
+    4,
+)
 add("logits in a mapping", lambda: plain_net(lambda: Answer("mapping")))
 add("logits in a tuple", lambda: plain_net(lambda: Answer("tuple")))
 add("weight norm by parametrization", lambda: plain_net(with_parametrization), MEASURE, 6)
@@ -283,6 +289,23 @@ def _() -> None:
         return model
 
     fresh, model = make(), trained(make)
+    with left_as_found(model):
+        twin = frozen_blocks(model, "layers.*")
+    _starts_alike(fresh, twin)
+
+
+class Residual_(Residual):
+    """By such a name functions that set weights go."""
+
+
+class Underscored(Plain):
+    def __init__(self) -> None:
+        super().__init__([Residual_(), Residual_()])
+
+
+@run("frozen_blocks: a class whose name ends with an underscore", MEASURE, 11)
+def _() -> None:
+    fresh, model = Underscored(), trained(Underscored)
     with left_as_found(model):
         twin = frozen_blocks(model, "layers.*")
     _starts_alike(fresh, twin)

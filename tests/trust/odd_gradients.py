@@ -130,6 +130,43 @@ def backward_hooked() -> nn.Module:
     return model
 
 
+class Rectified(nn.Module):
+    """relu(h + f(h)), f zero at the start (`zero_init_residual`, Fixup): h >= 0 comes back, its zeros at the bend."""
+
+    def __init__(self, kind: type[nn.Linear] = nn.Linear) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(D, D), kind(D, D)
+        nn.init.zeros_(self.last.weight)
+        nn.init.zeros_(self.last.bias)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return torch.relu(h + self.last(torch.relu(self.first(h))))
+
+
+class NoneAtZero(Residual):
+    """Smooth, and the branch has no gradient in features that are exactly zero."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + self.branch(torch.where(h == 0, h.detach(), h))
+
+
+class Energy(Residual):
+    """Goes down an energy, by a gradient of its own in the forward pass."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        with torch.enable_grad():
+            at = h if h.requires_grad else h.detach().requires_grad_()
+            (down,) = torch.autograd.grad(torch.tanh(self.linear(at)).square().sum(), at, create_graph=True)
+        return h - 0.1 * down
+
+
+def rectified(layers: list[nn.Module]) -> nn.Module:
+    """h_0 >= 0, with zeros."""
+    model = Plain(layers)
+    model.stem = nn.Sequential(model.stem, nn.ReLU())
+    return model
+
+
 add("feedback layers diagnosed directly", lambda: plain_net(lambda: Plain([Feedback() for _ in range(3)])), REFUSE, 5,
     says=NO_GRADIENT)  # fmt: skip
 add("one feedback layer among ordinary ones", lambda: plain_net(lambda: Plain([Residual(), Feedback(), Residual()])),
@@ -142,6 +179,22 @@ add("backward hooks on modules", lambda: plain_net(backward_hooked), REFUSE, 5, 
 add("straight-through rounding", lambda: plain_net(lambda: Plain([Rounded() for _ in range(3)])), REFUSE, 5,
     says=NO_GRADIENT)  # fmt: skip
 add("gradient reversal", lambda: plain_net(lambda: Plain([Reversal() for _ in range(3)])), REFUSE, 5, says=NO_GRADIENT)
+add("states at the bend of a ReLU", lambda: plain_net(lambda: rectified([Rectified() for _ in range(3)])), MEASURE, 5)
+add(
+    "feedback layers, states at the bend of a ReLU",
+    lambda: plain_net(lambda: rectified([Rectified(FeedbackLinear) for _ in range(3)])),
+    REFUSE,
+    5,
+    says=NO_GRADIENT,
+)
+add(
+    "no gradient where a state is zero",
+    lambda: plain_net(lambda: rectified([NoneAtZero() for _ in range(3)])),
+    REFUSE,
+    5,
+    says=NO_GRADIENT,
+)
+add("a gradient taken in the forward pass", lambda: plain_net(lambda: Plain([Energy() for _ in range(3)])), MEASURE, 5)
 
 
 def foreign(method: nn.Module, twin: nn.Module | None, to_exact: Any, blocks: str = "layers.*") -> None:

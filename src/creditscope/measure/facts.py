@@ -97,6 +97,8 @@ class Proof(Fact):
     """Of the finite difference: float64 (a copy of the network), or the network's own."""
     gradient_reason: str = ""
     """Why it is not float64."""
+    kinks: tuple[int, ...] = ()
+    """Layers whose state lies on a kink of the loss (part of it is exactly 0, at the bend of a ReLU): proved beside that part."""
     later: int = 0
     """Samples of other batches, or further back in the first one, whose gradients were checked as they were measured (on the way
     from h_0 to the loss, or one step at a time); their errors are part of `gradient`."""
@@ -132,6 +134,8 @@ class Reference(Fact):
     """mean ‖g_L‖ (per_sample) of each group of `group_size` samples (for the interval of D2)."""
     zero_samples: tuple[int, ...]
     """Per layer: number of samples whose g_l is exactly zero."""
+    rounded_samples: int = 0
+    """Samples whose cross-entropy is so small that float32 rounds their g_l by 5 % or more (the network is very sure)."""
 
 
 class Alignment(Fact):

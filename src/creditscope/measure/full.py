@@ -54,11 +54,26 @@ class Full:
             self._null.add(first_of(batch, take), [x[:take] for x in g], self._kept[-1])
 
     def facts(
-        self, model: nn.Module, batches: Sequence[Batch], *, blocks: Any, read: str | None, loss_fn: LossFn | None
+        self,
+        model: nn.Module,
+        batches: Sequence[Batch],
+        *,
+        blocks: Any,
+        read: str | None,
+        loss_fn: LossFn | None,
+        coupled: bool = False,
     ) -> dict[str, Perturbation | Nudging | FreshB | None]:
-        """The fields `perturbation`, `nudging`, `fresh_b` of the facts. Call after the sweep over the same batches."""
-        with untouched(model):  # for the RNGs: everything runs on a copy
-            rho, nudge = self._probed(model, first_samples(batches), blocks, read, loss_fn or cross_entropy)
+        """The fields `perturbation`, `nudging`, `fresh_b` of the facts. Call after the sweep over the same batches.
+
+        coupled: samples influence each other, so that none can be moved, and run many times over, by itself.
+        """
+        if coupled:
+            rho, nudge = not_measured(
+                "samples influence each other through the batch; ρ and nudging move them one by one"
+            )
+        else:
+            with untouched(model):  # for the RNGs: everything runs on a copy
+                rho, nudge = self._probed(model, first_samples(batches), blocks, read, loss_fn or cross_entropy)
         return {"perturbation": rho, "nudging": nudge, "fresh_b": None if self._null is None else self._null.fact()}
 
     def _probed(

@@ -7,8 +7,8 @@ Marked: samples that influence each other, states that do not carry everything.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
@@ -78,6 +78,8 @@ AT_ONCE = 128
 """Samples in one run of several moved states, at the most."""
 RESOLUTION_STEPS = 100
 """A change of the loss below so many rounding steps is not measurable."""
+STRAIGHT = 0.5
+"""At a kink the loss bends as much over a short step as over a long one; elsewhere it bends by less than this share of it."""
 SEED = 20261117
 
 
@@ -189,6 +191,7 @@ class Seen:
         self._short = _short(*batches[0]) if self.quick and later else None
         self._before = None if self._short is None else run(stream.model, self._short)
         self._later: list[list[float | None]] = []
+        self._kinks: set[int] = set()
         self.open: list[Record] = []
         """Of one sample each: what is not proved yet."""
 
@@ -231,8 +234,9 @@ class Seen:
                     f"the model gives other logits for a sample after the last batch than before the first (relative difference "
                     f"{again:.2g}): it changes from call to call; keep its state fixed in eval mode"
                 )
-        later = [*self._later, *(_decided(self._stream, record, self._loss_fn) for record in self.open)]
-        return self._found.model_copy(update={"gradient": _worst(self._found.gradient, *later), "later": len(later)})
+        later = [*self._later, *(_decided(self._stream, record, self._loss_fn, self._kinks) for record in self.open)]
+        found = {"gradient": _worst(self._found.gradient, *later), "later": len(later)}
+        return self._found.model_copy(update=found | {"kinks": tuple(sorted(self._kinks))})
 
     @property
     def proved(self) -> bool:
@@ -258,7 +262,10 @@ class Seen:
         gradient: list[float | None] = [None] * len(swaps)
         if slope is not None:
             found = slope.errors()
-            gradient = [*found] if found and _within(found, most) else _decided(stream, first.last(), self._loss_fn)
+            if found and _within(found, most):
+                gradient = [*found]
+            else:
+                gradient = _decided(stream, first.last(), self._loss_fn, self._kinks)
         return Proof(
             n_samples=n,
             logits=max(errors),
@@ -298,11 +305,12 @@ def _slope(stream: Stream, record: Record, loss_fn: LossFn) -> list[float] | Non
     return found if _within(found, most) else None
 
 
-def _decided(stream: Stream, record: Record, loss_fn: LossFn) -> list[float | None]:
+def _decided(stream: Stream, record: Record, loss_fn: LossFn, kinks: set[int]) -> list[float | None]:
     """The errors of the gradients of one sample that does not depend on others, on the network itself; refused where they are
-    none."""
+    none. Layers on a kink are added to `kinks`."""
     steps, tolerance = (STEPS, GRADIENT) if _dtype(stream) == torch.float64 else (STEPS_FLOAT32, GRADIENT_FLOAT32)
-    check = GradientCheck(record.y, loss_fn, coupled=False, at_once=min(AT_ONCE, record.batch_size), apart=True)
+    at_once = min(AT_ONCE, record.batch_size)
+    check = GradientCheck(record.y, loss_fn, coupled=False, at_once=at_once, apart=True, kinks=kinks)
     return check.errors(stream, record.example, steps, tolerance, record.reference(loss_fn))
 
 
@@ -349,7 +357,7 @@ def prove(
             swaps, beside = _swaps(stream, example, n, states, own, n if whole else at_once)
         else:
             swaps = [*apart]
-    held = 0
+    held, kinks = 0, set[int]()
     if finite:
         check = GradientCheck(
             y[:n],
@@ -360,7 +368,7 @@ def prove(
             later=() if independent is False else [record for record in later if record.finite],
         )
         gradient, dtype, why = _gradient(stream, example, check, reference, states[0])
-        held = check.held
+        held, kinks = check.held, check.kinks
     else:
         gradient, dtype, why = [None] * len(states), "none", "the states or logits are not finite"
     return Proof(
@@ -372,6 +380,7 @@ def prove(
         gradient=tuple(gradient),
         gradient_dtype=dtype,
         gradient_reason=why,
+        kinks=tuple(sorted(kinks)),
         later=held,
     )
 
@@ -607,6 +616,8 @@ class GradientCheck:
     """Single samples of the measurement, to be checked as well."""
     held: int = 0
     """How many of them were."""
+    kinks: set[int] = field(default_factory=set)
+    """Layers whose state was found to lie on a kink of the loss."""
 
     def all_errors(
         self,
@@ -628,7 +639,7 @@ class GradientCheck:
             errors = check.of_each(stream, joined, steps, tolerance)
             for record, error in zip(group, errors, strict=True):
                 if error > tolerance and error < float("inf"):
-                    error = _by_itself(stream, _joined([record], dtype), self.loss_fn, steps, tolerance)
+                    error = self._by_itself(stream, _joined([record], dtype), steps, tolerance)
                 if error > MISSING and error < float("inf"):
                     _require_same(own, record, self.loss_fn)  # then its dtype has no room for the gradient
                 if error < float("inf"):
@@ -649,14 +660,64 @@ class GradientCheck:
                 )
         grads = [g for g in found if g is not None]
         if self.apart and isinstance(stream, HookedStream):
-            quick = self.by_steps(stream, example, states, grads, steps, tolerance)
+            quick = self.by_steps(stream, example, states, grads, losses, steps, tolerance)
             if quick is not None:
                 return [*quick]
         best = self.compared(stream, example, states, grads, losses, logits, steps, tolerance)
+        off = {
+            layer: error for layer, error in enumerate(best) if error is not None and error > min(tolerance, GRADIENT)
+        }
+        bent = self.bent(stream, example, states, grads, losses, steps, off) if off else set()
+        if bent:
+            still = self.compared(stream, example, states, grads, losses, logits, steps, tolerance, bent)
+            best = [still[layer] if layer in bent else error for layer, error in enumerate(best)]
+            self.kinks |= bent
         for layer, error in enumerate(best):
             if error is not None and error > tolerance:
-                raise _no_gradient(stream, layer, error)
+                raise _no_gradient(stream, layer, off[layer])
         return best
+
+    def bent(
+        self,
+        stream: Stream,
+        example: Any,
+        states: list[Tensor],
+        grads: list[Tensor],
+        losses: Tensor,
+        steps: Steps,
+        layers: Collection[int],
+    ) -> set[int]:
+        """Those of the layers whose state lies on a kink: some of it is exactly zero (one ReLU gave it, the next takes it as it
+        is), and the loss bends as much over a short step as over a long one."""
+        found = [layer for layer in layers if bool((states[layer] == 0).any())]
+        if not found:
+            return set()
+        rng = torch.Generator().manual_seed(SEED)
+        directions = [direction(stream, g, rng) for g in grads]
+        bends = []
+        for step in [length for scale, length in steps if scale == "state"][:2]:
+            lengths = {k: self._length(step * norms(stream, states[k])) for k in found}
+            moved = [(k, scaled(stream, directions[k], lengths[k])) for k in found]
+            both = self._losses(stream, [(k, h) for k, m in moved for h in (states[k] + m, states[k] - m)], example)
+            bends.append(
+                [
+                    float(((up + down - 2 * losses).double() / lengths[k]).abs().sum())
+                    for k, up, down in zip(found, both[::2], both[1::2], strict=True)
+                ]
+            )
+        return {k for k, long, short in zip(found, *bends, strict=True) if short > STRAIGHT * long > 0}
+
+    def _by_itself(self, stream: Stream, record: Record, steps: Steps, tolerance: float) -> float:
+        """Relative difference of the measured g_0 of a sample from that of the sample by itself, proved to be a gradient.
+
+        A finite difference that does not agree may be one of a network that rounds; what is wrong is then told from it.
+        """
+        exact = _reference(stream, record.example, record.y, self.loss_fn)
+        alone = GradientCheck(record.y, self.loss_fn, coupled=False, at_once=AT_ONCE, kinks=self.kinks)
+        alone.errors(stream, record.example, steps, tolerance, exact)
+        g = exact[1][0]
+        assert g is not None  # `errors` has looked
+        return _off(stream, record, g)
 
     def by_steps(
         self,
@@ -664,13 +725,14 @@ class GradientCheck:
         example: Any,
         states: list[Tensor],
         grads: list[Tensor],
+        losses: Tensor,
         steps: Steps,
         tolerance: float,
     ) -> list[float] | None:
         """Relative error per layer, one step at a time; None: it does not tell.
 
         Refused: a step whose error is large at every length and in every sample, and one at which two lengths agree with each
-        other and not with g_l.
+        other and not with g_l; not where the state lies on a kink.
         """
         lengths = [length for scale, length in steps if scale == "state"]
         lengths.append(lengths[0] / 100)
@@ -694,6 +756,8 @@ class GradientCheck:
                     one, other = (tried(0, each, draw)[0] for each in lengths[:2])
                     sure = {layer: off for layer, off in sure.items() if one.agrees(other, layer, off)}
                 if sure:
+                    if self.bent(stream, example, states, grads, losses, steps, sure) >= set(sure):
+                        return None
                     raise _no_gradient(stream, max(sure), errors[max(sure)])
             if _within(errors, tolerance / 10):
                 close = errors if close is None else min(close, errors, key=max)
@@ -701,6 +765,8 @@ class GradientCheck:
             if not wrong and close is None:
                 return None
         if wrong and errors is not None:
+            if self.bent(stream, example, states, grads, losses, steps, wrong) >= wrong:
+                return None
             raise _no_gradient(stream, max(wrong), errors[max(wrong)])
         return close
 
@@ -714,19 +780,25 @@ class GradientCheck:
         logits: Tensor,
         steps: Steps,
         tolerance: float,
+        kinked: Collection[int] = (),
     ) -> list[float | None]:
-        """Relative error per layer of native gradients; None where the change of the loss is below its resolution."""
+        """Relative error per layer of native gradients; None where the change of the loss is below its resolution.
+
+        kinked: layers at which what is exactly zero stays there; where given, no other layer is looked at.
+        """
         if not bool(losses.isfinite().all()) or not all(bool(g.isfinite().all()) for g in grads):
             return [None] * len(states)
         rng = torch.Generator().manual_seed(SEED)
         directions = [direction(stream, g, rng) for g in grads]
+        for k in kinked:
+            directions[k] = directions[k] * (states[k] != 0)
         size = torch.maximum(losses.abs(), logits.abs().reshape(len(logits), -1).amax(1)).clamp_min(1.0).double()
         sizes = [(norms(stream, h), norms(stream, g)) for h, g in zip(states, grads, strict=True)]
         # a loss is rounded, and so is a state that is moved
         coarse = RESOLUTION_STEPS * torch.finfo(losses.dtype).eps
         resolutions = [coarse * (size + h * g) for h, g in sizes]
         best: list[float | None] = [None] * len(states)
-        open_layers = list(range(len(states)))
+        open_layers = sorted(kinked) or list(range(len(states)))
         for scale, step in steps:
             lengths = [
                 self._length(step * h if scale == "state" else torch.minimum(step / g.clamp_min(TINY), LONGEST * h))
@@ -908,20 +980,6 @@ def _joined(records: Sequence[Record], dtype: torch.dtype) -> Record:
     joined.grads = {0: torch.cat([r.grads[0] for r in records], dim).to(dtype)}
     joined.logits = torch.cat([r.logits for r in records]).to(dtype)
     return joined
-
-
-def _by_itself(stream: Stream, record: Record, loss_fn: LossFn, steps: Steps, tolerance: float) -> float:
-    """Relative difference of the measured g_0 of a sample from that of the sample by itself, which is proved to be a gradient.
-
-    A finite difference that does not agree may be one of a network that rounds; what is wrong is then told from it.
-    """
-    exact = _reference(stream, record.example, record.y, loss_fn)
-    GradientCheck(record.y, loss_fn, coupled=False, at_once=AT_ONCE).errors(
-        stream, record.example, steps, tolerance, exact
-    )
-    g = exact[1][0]
-    assert g is not None  # `errors` has looked
-    return _off(stream, record, g)
 
 
 def _require_same(own: Stream, record: Record, loss_fn: LossFn) -> None:

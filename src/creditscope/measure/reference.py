@@ -12,8 +12,8 @@ COSINE_EPS = 1e-8
 """Denominator floor of torch.nn.functional.cosine_similarity."""
 
 
-def reference(norms: NDArray[np.float64]) -> Reference:
-    """norms: [L+1, N], the per-sample L2 norm of g_l from the summed loss."""
+def reference(norms: NDArray[np.float64], rounded: int = 0) -> Reference:
+    """norms: [L+1, N], the per-sample L2 norm of g_l from the summed loss; rounded: see `rounded_samples`."""
     means = norms.mean(axis=1)
     return Reference(
         per_sample=tuple(map(float, means)),
@@ -21,4 +21,5 @@ def reference(norms: NDArray[np.float64]) -> Reference:
         clamp_batch_size=tuple(map(float, means / (10 * COSINE_EPS))),
         deepest_by_group=tuple(float(norms[-1, part].mean()) for part in groups_of(norms.shape[1])),
         zero_samples=tuple(int((row == 0).sum()) for row in norms),
+        rounded_samples=rounded,
     )

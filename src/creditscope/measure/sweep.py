@@ -18,7 +18,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.measure.alignment import aggregate, alignment, clamped_cosine, concentration, inner_products
 from creditscope.measure.binomial import evaluation
 from creditscope.measure.facts import Convention, Evaluation, Facts, Proof, StreamInfo
-from creditscope.measure.loss import LossFn, cross_entropy
+from creditscope.measure.loss import SURE, LossFn, cross_entropy
 from creditscope.measure.proof import Record, Seen, prove
 from creditscope.measure.reference import reference
 from creditscope.measure.scale import scale
@@ -38,15 +38,18 @@ CHUNK = 2**17
 """Numbers that are lifted to float64 at a time."""
 
 
-def check_labels(y: Tensor, n_classes: int) -> None:
+def check_labels(y: Tensor, n_classes: int, instead: str = "") -> None:
+    """instead: what else may be done, for the line that refuses."""
     if y.is_floating_point() or y.dtype == torch.bool:
-        raise CreditscopeError(f"labels have dtype {y.dtype}; give integer class indices")
-    if y.dim() > 1:
+        raise CreditscopeError(f"labels have dtype {y.dtype}; give integer class indices{instead}")
+    tokens = y.dim() > 1
+    if tokens:
         y = y[y != IGNORED]
     if y.numel() and (int(y.min()) < 0 or int(y.max()) >= n_classes):
         bad = int(y.min()) if int(y.min()) < 0 else int(y.max())
         raise CreditscopeError(
-            f"label {bad} is out of range for logits with {n_classes} classes (0 to {n_classes - 1})"
+            f"label {bad} is out of range for logits with {n_classes} classes (0 to {n_classes - 1}); give class indices"
+            f"{f', {IGNORED} for what is not scored' if tokens else ''}{instead}"
         )
 
 
@@ -74,6 +77,8 @@ class Collected:
     """Logits of the first samples of the first batch."""
     n: int = 0
     loss: float = 0.0
+    rounded: int = 0
+    """Samples whose cross-entropy float32 rounds to next to nothing."""
     batch_sizes: set[int] = field(default_factory=set)
     non_finite: dict[str, None] = field(default_factory=dict)
     digest: SampleHash = field(default_factory=SampleHash)
@@ -218,10 +223,13 @@ def _one_batch(
     seen: list[tuple[Tensor, Tensor]] = []
     given: list[tuple[str, Tensor, int]] = []
     come: set[int] = set()
+    backward = False
 
     def arrived(layer: int, native: Tensor) -> None:
         """g_l has come by on the backward pass (layers arrive from L down to 0)."""
         nonlocal credits
+        if not backward:  # the model takes a gradient in its own forward pass
+            return
         come.add(layer)
         g = stream.read_grad(native.detach())
         if layer == stream.depth:
@@ -290,7 +298,7 @@ def _one_batch(
                     f"{off:.2g}, none on the first samples); pass blocks= so that the model is seen through hooks instead"
                 )
         if loss_fn is cross_entropy:
-            check_labels(y, logits.shape[-1])
+            check_labels(y, logits.shape[-1], ", or pass loss_fn")
             if y.shape != logits.shape[:-1]:
                 raise CreditscopeError(
                     f"labels have shape {list(y.shape)} for logits {list(logits.shape)}; give one label per sample "
@@ -314,6 +322,7 @@ def _one_batch(
                 hiddens = [h.clone() for h in hiddens]
             batch = CreditBatch(stream, hiddens, logits.detach().clone(), y.clone(), inputs=inputs)
             given += [(f"input {k}", t, t._version) for k, t in enumerate(tensors_of(inputs))]
+        backward = True
         try:
             first: Any = torch.autograd.grad(losses.sum(), leaf[0], allow_unused=True)
         except RuntimeError as error:
@@ -335,6 +344,9 @@ def _one_batch(
         watch(batch, [g for g, _ in reversed(seen)], [a for _, a in reversed(seen)])
     got.add_logits(logits.detach(), y)
     got.add_samples(len(y), losses.detach())
+    if loss_fn is cross_entropy and losses.dtype == torch.float32:
+        scored = (y.unsqueeze(-1) != IGNORED).flatten(1).any(1)
+        got.rounded += int(((losses.detach() < SURE) & scored).sum())
     if shown is not None:
         shown.add_logits(logits.detach())
     if got.n == len(y):  # the first batch
@@ -412,7 +424,7 @@ def facts_from(
         evaluation=got.evaluation,
         loss=got.loss / got.n if math.isfinite(got.loss) else float("nan"),
         scale=scale(got.array("h")),
-        reference=reference(got.array("g")),
+        reference=reference(got.array("g"), got.rounded),
         alignment=aligned,
         aggregate=aggregated,
         concentration=concentrated,

@@ -154,7 +154,8 @@ def diagnose(
                 shift_labels=shift_labels,
             )
         if full is not None:
-            update |= full.facts(model, batches, blocks=named, read=read_as, loss_fn=loss_fn)
+            coupled = facts.proof is not None and facts.proof.independent is False
+            update |= full.facts(model, batches, blocks=named, read=read_as, loss_fn=loss_fn, coupled=coupled)
         return facts.model_copy(update=update)
 
     facts = facts_of_ranks(ranks, measured)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from creditscope.measure.facts import Facts
+from creditscope.measure.loss import SURE
 from creditscope.protocol.checks import Check, chosen_margin
 from creditscope.protocol.consistency import no_accuracy, null_at_chance
 from creditscope.protocol.estimate import disagreement
@@ -78,6 +79,12 @@ def _proof(facts: Facts) -> Iterator[str]:
             yield (
                 f"{layers} {'agree' if len(coarse) > 1 else 'agrees'} with the gradient to a relative "
                 f"{number(max(coarse.values()))} only (proof in {proof.gradient_dtype}): rounding, or a missing part of that size"
+            )
+        if kinks := proof.kinks:
+            states, grads = (", ".join(f"{name}_{layer}" for layer in kinks) for name in "hg")
+            yield (
+                f"part of {states} is exactly 0, at the bend of a ReLU, where the loss has no derivative: there, {grads} "
+                f"{'hold' if len(kinks) > 1 else 'holds'} what torch chooses"
             )
     zero = {layer: n for layer, n in enumerate(facts.reference.zero_samples) if n}
     if zero and not facts.non_finite:
@@ -225,3 +232,8 @@ def _unmeasurable(facts: Facts) -> Iterator[str]:
     if missing:
         counts = ", ".join(f"layer {layer}: {n:,}" for layer, n in missing.items())
         yield f"samples without a measurable cosine (zero or not finite), left out of {total:,}: {counts}"
+    if rounded := facts.reference.rounded_samples:
+        yield (
+            f"the loss of {rounded:,} of {total:,} samples is under {number(SURE)}: float32 rounds their gradient by 5 % or "
+            "more, and their cosine with it; diagnose model.double()"
+        )

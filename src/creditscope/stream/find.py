@@ -24,7 +24,8 @@ def find_blocks(model: nn.Module, example: Any = None) -> list[str]:
     """Names of the residual blocks of `model`, in the order of the forward pass; one line says what was found.
 
     Blocks are modules of one class that stand in a ModuleList or Sequential (over all stages of a staged network), whose
-    output has the shape of the input and adds a branch to it; a block that is used again and again counts as well.
+    output has the shape of the input and adds a branch to it; a block that is used again and again counts as well. Where there
+    are none, modules of one class that are attributes of one module (self.block1, self.block2) are looked at.
 
     example: a batch as for `diagnose`, or the inputs alone (a tensor or a mapping). A few samples of it are run through
         the model to verify the proposal; without it the line says "not verified". The model is left as found.
@@ -133,7 +134,7 @@ def proposals(model: nn.Module) -> Iterator[Group]:
     groups = [(0, g) for g in everywhere.values()] + [(1, g) for g in mixed] + [(2, g) for g in in_one.values()]
     order = {id(module): k for k, module in enumerate(model.modules())}
     seen: set[tuple[str, ...]] = set()
-    for _, group in sorted(groups, key=lambda item: _likeliest(*item)):
+    for group in (*(g for _, g in sorted(groups, key=lambda item: _likeliest(*item))), *_attributes(model)):
         # modules of one class may lie inside each other (a wrapper of wrappers): the outermost are meant
         names = [name for name, _ in group]
         group = [(n, m) for n, m in group if not any(n.startswith(other + ".") for other in names)]
@@ -142,6 +143,20 @@ def proposals(model: nn.Module) -> Iterator[Group]:
         if key not in seen and any(p.numel() for _, m in group for p in m.parameters()):
             seen.add(key)
             yield group
+
+
+def _attributes(model: nn.Module) -> list[Group]:
+    """Modules of one class with parts of their own that stand beside each other as attributes, of nothing that stands in a list
+    itself (the two attentions of one block are no blocks); the largest first."""
+    found: dict[tuple[int, type], Group] = defaultdict(list)
+    inside = [name for name, module in model.named_modules() if isinstance(module, WIRING)]
+    for outer_name, outer in model.named_modules():
+        if any(outer_name == name or outer_name.startswith(f"{name}.".lstrip(".")) for name in inside):
+            continue
+        for k, child in outer.named_children():
+            if _rank(child) == 0:
+                found[id(outer), type(child)].append((f"{outer_name}.{k}".lstrip("."), child))
+    return sorted((group for group in found.values() if len(group) > 1), key=lambda group: _likeliest(0, group))
 
 
 def _rank(module: nn.Module) -> int:

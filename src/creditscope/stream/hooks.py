@@ -77,7 +77,7 @@ class HookedStream(Stream):
             )
         if not reaches(edge_of(logits), [edge]):
             raise CreditscopeError(
-                f"the logits do not depend on the output of {self.names[-1]!r}; name the residual blocks"
+                f"the logits do not depend on the output of {self.names[-1]!r}; name the residual blocks without it"
             )
         edges = [call.edges.get(self.slot) for call in probe.calls]
         self.kind, notes = self._find_kind(probe, [*edges, None], [*states, last])
@@ -189,7 +189,10 @@ class HookedStream(Stream):
             other = (self._probe(turned).state(0, self.slot) != h).detach()
             candidates = [d for d in candidates if not bool(other.narrow(d, 1, n - 1).any())] or candidates
         if not candidates:
-            raise CreditscopeError(f"a block sees a state of shape {list(h.shape)} for {n} samples: no batch dimension")
+            raise CreditscopeError(
+                f"a block sees a state of shape {list(h.shape)} for {n} samples: no batch dimension; where frames, crops or "
+                "pairs are folded into the batch, give samples of one each, or name blocks around the folding"
+            )
         return candidates[0]
 
     def _find_kind(self, probe: Probe, edges: list[Edge | None], states: list[Tensor]) -> tuple[str, list[str]]:

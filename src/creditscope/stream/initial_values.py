@@ -114,10 +114,12 @@ def _setters(function: FunctionType, cls: type[nn.Module], tied: bool, seen: set
     seen.add(function)
     for code in _codes(function.__code__):
         for name in code.co_names:
-            if name in SETTERS or (name.endswith("_") and not name.startswith("_")):
+            known = function.__globals__.get(name)
+            in_place = name.endswith("_") and not name.startswith("_") and not isinstance(known, type)
+            if name in SETTERS or in_place:
                 yield name
             elif name not in RESETS:
-                called = function.__globals__.get(name) or _method(cls, name)
+                called = known or _method(cls, name)
                 if (
                     isinstance(called, FunctionType)
                     and called not in seen

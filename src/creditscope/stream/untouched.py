@@ -44,7 +44,7 @@ def untouched(model: nn.Module, train: bool = False, reads: Any = None) -> Itera
     restore_buffers, written, restore_own = _buffers(model), _Written(model), _attributes(model)
     try:
         with written:
-            model.train(train)
+            _set_mode(model, train)
         for p, _, _ in params:
             p.grad = None  # whatever runs here adds to a new tensor, never into the user's
         with eagerly(model):
@@ -67,6 +67,17 @@ def untouched(model: nn.Module, train: bool = False, reads: Any = None) -> Itera
         restore_generators()
     if before:
         _require_same(before, fingerprint(model, reads))
+
+
+def _set_mode(model: nn.Module, train: bool) -> None:
+    try:
+        model.train(train)
+    except Exception as error:  # it is the user's code, or a program of torch.export, which has one mode
+        why = " ".join((str(error) or type(error).__name__).split())[:120]
+        raise CreditscopeError(
+            f"{type(model).__name__} cannot be put into {'train' if train else 'eval'} mode ({why}); give the module itself, not "
+            "an exported program"
+        ) from error
 
 
 def _buffers(model: nn.Module) -> Callable[[], None]:
