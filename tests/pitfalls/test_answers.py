@@ -48,6 +48,17 @@ def test_a_ratio_of_numbers_near_zero_is_no_pitfall(values, status, says):
     assert (answer.status, answer.sentence.startswith(says)) == (status, True), answer
 
 
+def test_one_norm_of_a_whole_tensor_has_no_spread_over_samples():
+    facts = make_facts(cosines=(0.3,) * 5)
+    equal = facts.scale.model_copy(update={"median": facts.scale.mean})
+    spread = facts.scale.model_copy(update={"median": tuple(0.9 * v for v in facts.scale.mean)})
+    found = [answer_of(1, facts.model_copy(update={"scale": scale})) for scale in (spread, equal)]
+    assert [answer.status for answer in found] == ["clear", "cannot be told"]
+    assert found[0].sentence.startswith(
+        "‖h_l‖ is taken per sample over all its features; mean and median over samples differ"
+    )
+
+
 def answer_of(number: int, facts: Facts) -> Answer:
     spec = make_spec({"method": "dfa", "credit_norm": "none"})
     return get_pitfall(number).audit(Evidence(Path("mine.json"), spec, make_report(facts), None))
