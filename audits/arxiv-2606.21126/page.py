@@ -323,7 +323,8 @@ class Page:
         ]  # fmt: skip
         return "\n".join([
             f"The {len(new)} archived networks (`results/`, nulls left out) judged under both versions. "
-            f"{'No check changes its answer' if not moved else f'The checks of {moved} change'}; {changed.total()} verdicts change:",
+            f"{f'The checks of {moved} change' if moved else 'No check changes its answer'}; {changed.total()} verdicts "
+            "change:",
             "", *pipe_table(["1.0", "1.1", "networks", "why"], rows), "",
             "Records from before 1.1 do not hold the samples, so some values of 1.1 cannot be computed for them:",
             "", *pipe_table(["not available under 1.1", "networks", "instead"], lost),

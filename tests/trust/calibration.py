@@ -434,7 +434,9 @@ def page(points: list[Point]) -> str:
     few = sorted(m for m, n in methods.items() if n < FEW)
     rules = {m: pairs([p for p in points if p["method"] == m], main) for m in sorted(methods.keys() - set(few))}
     least, most = min(methods[m] for m in few), max(methods[m] for m in few)
-    rules[f"the other {len(few)} rules ({least} or {most} networks each)"] = pairs([p for p in points if p["method"] in few], main)
+    rules[f"the other {len(few)} rules ({least} or {most} networks each)"] = pairs(
+        [p for p in points if p["method"] in few], main
+    )
     norms = {
         f"fa and dfa ({n})": pairs([p for p in points if p["label"].startswith((f"fa({n}", f"dfa({n}"))], main)
         for n in ("rms", "none")
