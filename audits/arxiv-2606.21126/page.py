@@ -67,7 +67,10 @@ class Page:
     # ---- counts -------------------------------------------------------------------------------------------------------
 
     def counts(self) -> dict[str, int]:
-        made = {"runs": sum(r.spec.method in ORDER and r.spec.dataset != "quadratic" for r in self.records)}
+        made = {
+            "runs": len({key for line in self.lines for key in line.runs}),
+            "behind": len({key for line in self.lines if line.compared for key in line.runs}),
+        }
         for kind, name in ((Number, ""), (Decision, "_decisions")):
             claims = compare.by_claim(line for line in self.lines if isinstance(line.claim, kind))
             outcomes = Counter(compare.whole(c) for c in claims)

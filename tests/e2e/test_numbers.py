@@ -457,7 +457,8 @@ CONSTANTS: list[tuple[str, bool]] = [
 ]
 """(what may stand anywhere, whether the code still says so). The last four are names and settings, not measurements."""
 SETTINGS = (
-    "about 1,000 test samples", "1,024 samples of a small network", "8 batches of 128 are best", "Eight batches of 128",
+    "about 1,000 test samples", "1,024 samples of a small network", "8 batches of 128 are best", "at least 128 samples",
+    "at 0 % and 100 %",
     "under 40 lines", "20,000 samples", "raised to 20,000", "some on 10,000 of the training samples", "50,000 + 10,000 samples",
     "2 × 256 tokens", "board of 1,000 entries", "states of 256 samples", "for 256 samples", "over 256 samples", "Γ ≥ 0.99",
     "a head of 100,000 classes", "can handle 100,000 of them", "+10 % means", "1e-3 of $g_l$", "relative 1e-4", "width of 64",

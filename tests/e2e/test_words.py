@@ -187,6 +187,14 @@ def test_the_page_for_reviewers_asks_what_the_checklist_asks():
     assert {int(number): question for number, question in asked} == QUESTIONS
 
 
+def test_the_page_for_reviewers_explains_every_warning_behind_the_word():
+    code = (ROOT / "src" / "creditscope" / "protocol" / "policies.py").read_text()
+    warnings = re.findall(r'warned\.append\("([^"]+)"\)', code)
+    assert len(warnings) > 3
+    page = (DOCS / "review.md").read_text()
+    assert not [w for w in warnings if f"(warning: {w})`" not in page]
+
+
 def page_text(name: str) -> str:
     return " ".join((DOCS / name).read_text().split())
 

@@ -48,7 +48,7 @@ def test_chain_of_a_healthy_network():
     steps = walk_back_chain(facts, judge(facts, T))
     assert [step.answer for step in steps] == ["S1 accepts", "yes", "yes", "no audited failure found"]
     assert steps[1].sentence.endswith("; Γ can be read")
-    assert steps[3].sentence == "a minimum bar, not a proof"
+    assert steps[3].sentence == "a minimum bar, not an endorsement"
     assert steps[0].sentence.startswith("accuracy 0.4 and Γ = +0.900")  # accuracy of the depth margin
 
 

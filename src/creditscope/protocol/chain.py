@@ -122,7 +122,9 @@ def _mode(verdict: Verdict, evidence: Mapping[str, str]) -> ChainStep:
     given = [f"{kind}: {evidence[kind]}" for kind in EVIDENCE if evidence.get(kind)]
     meant = [meaning for mode, meaning in MEANINGS.items() if mode in verdict.mode]
     if not meant:
-        meant = ["a minimum bar, not a proof" if verdict.status == "pass" else "so far: the verdict says what is open"]
+        meant = [
+            "a minimum bar, not an endorsement" if verdict.status == "pass" else "so far: the verdict says what is open"
+        ]
     return ChainStep(
         title="What kind of failure is it?",
         answer=verdict.mode or "no audited failure found",

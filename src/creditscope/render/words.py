@@ -93,7 +93,7 @@ SENTENCES = {
     "over depth": "{method} {gain:+1} pp from L={shallow} to L={deep}, deep cosine {before:+2} → {after:+2}",
     "field": "{passed:count} of {groups} rules pass the protocol ({passed:names}). Failing: {failed:count} "
     "({failed:names}).",
-    "field against bp": "Beside BP, {reached:count} of {others} rules reach its accuracy in every seed{reached:in=()}.",
+    "field against bp": "Apart from BP, {reached:count} of {others} rules reach its accuracy in every seed{reached:in=()}.",
     "best rate": "{lr:g} for {methods:names}",
     "best rates": "Best learning rate of those tried: {best}.",
     "of rungs": "of {rungs:list} tried",

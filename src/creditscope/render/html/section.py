@@ -21,7 +21,7 @@ from creditscope.render.section import Section
 from creditscope.render.svg import svg
 from creditscope.training.spec import norm_remark
 
-PASS_SENTENCE = "No audited failure was found. This is a minimum bar, not a proof."
+PASS_SENTENCE = "No audited failure was found. This is a minimum bar, not an endorsement."
 
 
 def figure_of(*panels: Panel, title: str = "", quick: bool = False) -> dict[str, Any]:
