@@ -38,7 +38,7 @@ def test_aggregations_are_shown_with_their_extremes():
         ((0.05, 0.01, 0.03, 0.04), "found", "Γ depends on the aggregation 5.0-fold: "),
         ((-0.02, 0.3, 0.2, 0.2), "found", "the sign of Γ depends on the aggregation: "),
         ((-0.06, 0.02, 0.01, -0.01), "found", "the sign of Γ depends on the aggregation: "),
-        ((0.3, 0.2, 0.25, 0.25), "clear", "the aggregations agree within a factor 2: "),
+        ((0.3, 0.2, 0.25, 0.25), "clear", "the aggregations agree within a factor of 2: "),
     ],
 )
 def test_a_ratio_of_numbers_near_zero_is_no_pitfall(values, status, says):

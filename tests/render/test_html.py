@@ -131,7 +131,7 @@ def test_chance_stands_beside_every_accuracy(page, groups, bundles):
     overview = re.findall(r'<span class="chance">([^<]*)</span>', html_page(groups, networks(groups, bundles)))
     assert overview == [told] * (len(groups) + len(bundles))
     pages = [html for html in page.pages.values() if "Accuracy + Γ alone" in html]
-    assert [html.count(f'<span class="small">{told}</span>') for html in pages] == [1] * len(groups)
+    assert [html.count(f'<span class="small">{told};</span>') for html in pages] == [1] * len(groups)
     assert 'class="chance"' not in html_page((), [hand_made()])  # whose labels are not known
 
 

@@ -102,4 +102,4 @@ def audit(facts: Facts) -> Answer:
     (low, small), (high, large) = extremes(facts.aggregate)
     if near_zero((small, large)):
         return clear(f"all aggregations lie within ±{NEAR_ZERO:g} of 0: {low} {small:+.3f}, {high} {large:+.3f}")
-    return clear(f"the aggregations agree within a factor {SEVERAL:g}: {low} {small:+.3f}, {high} {large:+.3f}")
+    return clear(f"the aggregations agree within a factor of {SEVERAL:g}: {low} {small:+.3f}, {high} {large:+.3f}")

@@ -126,7 +126,7 @@ def _mode(verdict: Verdict, evidence: Mapping[str, str]) -> ChainStep:
             "a minimum bar, not an endorsement" if verdict.status == "pass" else "so far: the verdict says what is open"
         ]
     return ChainStep(
-        title="What kind of failure is it?",
+        title="What failed?",
         answer=verdict.mode or "no audited failure found",
         sentence="; ".join((*meant, *given)),
     )
