@@ -28,7 +28,7 @@ JAX_READY := $(VENV)/.ready-jax
 # Exists while .venv is being changed, and names the make that does it. Found with that make gone, it betrays an
 # interrupted set-up, and .venv is made anew.
 BUSY := $(VENV)/.busy
-ifneq ($(filter demo test test-jax test-all test-gpu format bench mutate fuzz faults starts census properties docs figures audit-docs board setup,$(MAKECMDGOALS)),)
+ifneq ($(filter demo test test-jax test-all test-gpu format bench mutate fuzz faults starts census properties docs figures generated audit-docs board setup,$(MAKECMDGOALS)),)
 OTHER := $(shell [ -e $(BUSY) ] || exit 0; other=$$(cat $(BUSY)); \
 	if [ -n "$$other" ] && kill -0 "$$other" 2>/dev/null; then echo "$$other"; else rm -rf $(VENV); fi)
 ifneq ($(OTHER),)
@@ -150,6 +150,10 @@ docs: $(DOCS_READY) ## build the documentation in docs/_build/html
 .PHONY: figures
 figures: $(RUNTIME_READY) ## draw the figures of the documentation from results/ and docs/images/profiles.json
 	@$(BIN)/python docs/figures.py
+
+.PHONY: generated
+generated: $(RUNTIME_READY) ## write into docs/ what the pages take from the code (options, commands, studies)
+	@$(BIN)/python docs/_ext/generated_pages.py
 
 .PHONY: audit-docs
 audit-docs: $(RUNTIME_READY) ## docs/audit.md, docs/field.md, their CSV and figures from results/; every network in docs/_build/audit.html

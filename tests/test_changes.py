@@ -51,6 +51,14 @@ def test_changes_and_their_intervals_by_hand():
     assert table.title == "one → other"
 
 
+def test_c_decides_nothing_and_is_high_or_low():
+    rng = np.random.default_rng(1)
+    h, drift = [rng.standard_normal((N, D)) for _ in range(L + 1)], [np.ones((N, D)) for _ in range(L + 1)]
+    same = diagnose_arrays({"h": h, "g": drift}, reduction="sum")  # every sample asks for the same: stability 1
+    row = diff(report(), same).row(quantity="C")
+    assert (row.value("a"), row.value("b"), row.value("change")) == ("low", "high", True)
+
+
 def test_records_are_measured_and_compared(tmp_path):
     h, g = np.ones((3, N, D)), np.ones((3, N, D))
     header = json.dumps({"schema": "creditscope-arrays/1", "reduction": "sum"})

@@ -1,5 +1,5 @@
-"""docs/audit.md, docs/planned.md, docs/audit.csv, docs/images/audit.svg and the README's table, from results/
-(`make audit-docs`).
+"""docs/audit.md, docs/planned.md, docs/audit.csv, docs/images/audit.svg, the README's table and the archived verdicts of
+docs/protocol.md, from results/ (`make audit-docs`).
 
 The published values, settings and readings are data beside this file; the comparison is `creditscope.studies.compare`. Here are
 the five findings of the page, each computed from the runs.
@@ -20,6 +20,7 @@ import plan
 
 from creditscope.files import write_atomic
 from creditscope.protocol import DiagnosticThresholds, get_policy
+from creditscope.protocol.report import DiagnosticReport
 from creditscope.quantities import Compare, Quantity, Scale, get_quantity
 from creditscope.render.draw import draw
 from creditscope.render.markdown import escape
@@ -40,6 +41,12 @@ from creditscope.tables import Cell, Column, Row, Table, mean
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 START, END = "<!-- primary audit, from results/ -->", "<!-- end of the primary audit -->"
+ARCHIVED = "<!-- archived verdicts, from results/ (make audit-docs) -->", "<!-- end of the archived verdicts -->"
+WHY = {
+    "incomplete: D3 depth utility not measured": "no null was trained for their recipe",
+    "incomplete: D3 depth utility not measurable": "backpropagation itself does not beat its null",
+}
+"""Why a verdict is another one under three-check/1.1."""
 WRITTEN, RMS, CLIPPED = "as written", "rms", "rms, clip 1"
 
 
@@ -60,7 +67,10 @@ class Page:
     # ---- counts -------------------------------------------------------------------------------------------------------
 
     def counts(self) -> dict[str, int]:
-        made = {"runs": sum(r.spec.method in ORDER and r.spec.dataset != "quadratic" for r in self.records)}
+        made = {
+            "runs": len({key for line in self.lines for key in line.runs}),
+            "behind": len({key for line in self.lines if line.compared for key in line.runs}),
+        }
         for kind, name in ((Number, ""), (Decision, "_decisions")):
             claims = compare.by_claim(line for line in self.lines if isinstance(line.claim, kind))
             outcomes = Counter(compare.whole(c) for c in claims)
@@ -298,6 +308,31 @@ class Page:
             protocol=f"protocol {get_policy('three-check').version}",
         )  # fmt: skip
 
+    def versions(self) -> str:
+        """docs/protocol.md: the archived networks under three-check/1.0 and 1.1, and what 1.1 cannot know of them."""
+        old, new = (
+            [r for g in audit(self.records, protocol=f"three-check/{v}") for r in g.reports] for v in ("1.0", "1.1")
+        )
+        answers = ([[c.answer for c in r.verdict.checks] for r in reports] for reports in (old, new))
+        moved = sum(before != now for before, now in zip(*answers, strict=True))
+        changed = Counter(p for p in zip(map(_concluded, old), map(_concluded, new), strict=True) if p[0] != p[1])
+        rows = [[before, now, str(n), WHY[now]] for (before, now), n in changed.most_common()]
+        classes = sum(r.facts.evaluation is not None and r.facts.evaluation.largest_class is None for r in new)
+        gammas = sum(r.facts.aggregate is not None and r.facts.aggregate.concat is None for r in new)
+        lost = [
+            ["share of the largest class", str(classes), "chance is 1/C"],
+            ["Γ concatenated, flattened and clamped, over the layers that count", str(gammas),
+             "`null` in JSON; the mean of the layer means is available"],
+        ]  # fmt: skip
+        return "\n".join([
+            f"The {len(new)} archived networks (`results/`, nulls left out) judged under both versions. "
+            f"{f'The checks of {moved} change' if moved else 'No check changes its answer'}; {changed.total()} verdicts "
+            "change:",
+            "", *pipe_table(["1.0", "1.1", "networks", "why"], rows), "",
+            "Records from before 1.1 do not hold the samples, so some values of 1.1 cannot be computed for them:",
+            "", *pipe_table(["not available under 1.1", "networks", "instead"], lost),
+        ])  # fmt: skip
+
     def planned(self) -> str:
         """The other page: what was planned, what was run, what the rest costs."""
         table = plan.table({r.spec.hash for r in self.records}, plan.read_seconds())
@@ -318,13 +353,18 @@ def drafts(places: Iterable[str]) -> str:
     return ", ".join(name for name in names if any(name in p for p in places))
 
 
-def between(text: str, made: str) -> str:
+def _concluded(report: DiagnosticReport) -> str:
+    """The verdict without what stands behind it."""
+    return re.split(r"; estimate| \(no failure", report.verdict.line.removeprefix("VERDICT: "))[0]
+
+
+def between(text: str, made: str, marks: tuple[str, str] = (START, END)) -> str:
     """The text with what stands between the two marks replaced."""
-    before, start, rest = text.partition(START)
-    _, end, after = rest.partition(END)
+    before, start, rest = text.partition(marks[0])
+    _, end, after = rest.partition(marks[1])
     if not start or not end:
-        raise SystemExit(f"the README lacks the marks {START} and {END}")
-    return f"{before}{START}\n\n{made}\n\n{END}{after}"
+        raise SystemExit(f"a page lacks the marks {marks[0]} and {marks[1]}")
+    return f"{before}{start}\n\n{made}\n\n{end}{after}"
 
 
 def main() -> None:
@@ -332,12 +372,13 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=ROOT, help="where docs/ and README.md are written")
     root = parser.parse_args().root
     page = Page(Archive(ROOT / "results").runs(), compare.read_audit(HERE))
-    readme = root / "README.md"
+    readme, protocol = root / "README.md", ROOT / "docs/protocol.md"
     made = {
         root / "docs/audit.md": page.text().encode(),
         root / "docs/planned.md": page.planned().encode(),
         root / "docs/audit.csv": page.csv(),
         root / "docs/images/audit.svg": page.figure(),
+        root / "docs/protocol.md": between(protocol.read_text(encoding="utf-8"), page.versions(), ARCHIVED).encode(),
         readme: between((ROOT / "README.md").read_text(encoding="utf-8"), page.front()).encode(),
     }
     for path, content in made.items():

@@ -63,7 +63,7 @@ def table(here: Collection[str], seconds: dict[Kind, float]) -> Table:
         counts = [len(specs), len(specs) - len(missing), hours(missing, seconds)]
         total = [a + b for a, b in zip(total, counts, strict=True)]
         rows.append(_row(name, counts))
-    columns = (Column("study"), Column("planned"), Column("run"), Column("hours", "the rest: hours of one core"))
+    columns = (Column("study"), Column("planned"), Column("run"), Column("hours", "core hours left"))
     return Table("planned", "", columns, (*rows, _row("all", total)))
 
 

@@ -6,6 +6,8 @@ import contextlib
 import io
 import os
 
+from md import plain, table
+
 from creditscope.cli import main
 from creditscope.cli.commands import ROOT, Group
 
@@ -22,6 +24,16 @@ def help_text(*command: str) -> str:
     finally:
         os.environ.pop("COLUMNS") if before is None else os.environ.update(COLUMNS=before)
     return out.getvalue().rstrip()
+
+
+def cli_list() -> str:
+    """One line per command."""
+    rows = []
+    for name, node in ROOT.commands.items():
+        below = node.commands.items() if isinstance(node, Group) else ()
+        rows.append([f"`creditscope {name}`", plain(node.summary)])
+        rows += [[f"`creditscope {name} {sub}`", plain(command.summary)] for sub, command in below]
+    return table(["command", "does"], rows)
 
 
 def cli() -> str:

@@ -39,6 +39,11 @@ def pitfall_table() -> str:
     return table(["", "pitfall", "what is measured", "wrong", "right", "factor"], rows)
 
 
+def pitfall_lines() -> str:
+    """The catalogue without the numbers, which depend on the machine."""
+    return table(["", "pitfall", "instead"], [[p.id, plain(p.title), plain(p.fix)] for p in PITFALLS])
+
+
 def _found_by(p: Pitfall) -> str:
     ways = ["in a bundle: `creditscope pitfalls audit`"]
     if p.code:

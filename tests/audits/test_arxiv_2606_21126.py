@@ -222,7 +222,7 @@ def test_findings_one_to_four_equal_the_files(raw):
     assert found(r"agree with ours to ([\d.]+)") == [pytest.approx(max(off), abs=6e-4)]
     course = {1: 1.4e-6, 2: 3.1e-7, 3: 1.3e-7}
     recipes: list[tuple[dict[str, Any], str]] = [
-        ({}, r"off by a factor ([\d.]+)\."),
+        ({}, r"off by a factor of ([\d.]+)\."),
         ({"grad_clip": 1.0}, r"it is off by ([\d.]+),"),
     ]
     for change, words in recipes:

@@ -1,5 +1,6 @@
 """What the README and the documentation show is executed; links resolve; generated parts fit the code; the site builds."""
 
+import importlib
 import importlib.util
 import json
 import re
@@ -9,7 +10,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.e2e.pages import DOCS, PAGES, ROOT, anchors, blocks, commands, full_text, matches, name_of, without_code
+from tests.e2e.pages import (
+    DOCS,
+    PAGES,
+    ROOT,
+    anchors,
+    blocks,
+    commands,
+    full_text,
+    generator,
+    matches,
+    name_of,
+    without_code,
+)
 
 import creditscope
 from creditscope import DiagnosticReport
@@ -180,9 +193,19 @@ def test_every_command_is_on_its_page():
         )
 
 
-def test_an_unknown_mark_stops_the_build():
-    from tests.e2e.pages import generator
+@pytest.mark.parametrize("page", [p for p in PAGES if "<!-- generated:" in p.read_text()], ids=name_of)
+def test_what_a_page_holds_of_the_code_is_that_of_the_code(page):
+    """A reader of the repository sees it too; `make generated` writes it anew."""
+    generator()
+    refresh = importlib.import_module("generated_pages").refresh
+    text = page.read_text()
+    assert refresh(text) == text, f"{name_of(page)} is not what the code says: make generated"
+    held = re.findall(r"^<!-- generated: [^\n]+ -->\n\n(?=\S)", text, re.M)
+    marks = [m for m in re.findall(r"^<!-- generated: ([^;\n]+?)(?:;[^\n]*)? -->$", text, re.M) if m != "pitfall-list"]
+    assert len(held) >= len(marks), f"{name_of(page)} is empty in the repository"
 
+
+def test_an_unknown_mark_stops_the_build():
     with pytest.raises(KeyError, match="no-such"):
         generator()("<!-- generated: no-such thing -->")
 

@@ -229,14 +229,20 @@ def test_what_does_not_fit_is_one_line():
     batches = numpy_batches((32,), 1, torch.float32)
     wrong: list[tuple[Any, str]] = [
         (lambda: diagnose_jax(3, params, batches), "give Blocks"),  # type: ignore[arg-type]
-        (lambda: diagnose_jax((parts.embed, [], parts.readout), params, batches), "one block or more"),
+        (lambda: diagnose_jax((parts.embed, [], parts.readout), params, batches), "has no blocks; give"),
+        (lambda: diagnose_jax((parts.embed, [3], parts.readout), params, batches), "has int as block 0; give"),
         (lambda: diagnose_jax(parts, params, 3), "pairs (x, y)"),  # type: ignore[arg-type]
-        (lambda: diagnose_jax(parts, params, [3]), "pairs (x, y)"),  # type: ignore[list-item]
-        (lambda: diagnose_jax(parts, params, batches, model=lambda p, x: 2 * whole(p, x)), "the model's own logits"),
+        (lambda: diagnose_jax(parts, params, [3]), "batches yields a int; give pairs (x, y)"),  # type: ignore[list-item]
+        (lambda: diagnose_jax(parts, params, [(1, 2, 3)]), "batches yields a tuple of 3; give pairs"),  # type: ignore[list-item]
+        (lambda: diagnose_jax(parts, params, batches, model=lambda p, x: 2 * whole(p, x)), "(relative difference 0.5)"),
+        (
+            lambda: diagnose_jax(parts, params, batches, model=lambda p, x: whole(p, x)[:, :1]),
+            "where the model has [32, 1]",
+        ),
         (lambda: diagnose_jax(parts, params, batches, loss_fn=lambda z, y: z.sum()), "one loss per sample"),
         (
             lambda: diagnose_jax(parts, params, batches, fit_batches=batches, twin={"w": np.zeros(3)}),
-            "the structure of params",
+            "give the same pytree",
         ),
         (
             lambda: diagnose_jax(

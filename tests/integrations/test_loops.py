@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from creditscope import DiagnosticThresholds, Monitor
+from creditscope import CreditscopeError, DiagnosticThresholds, Monitor
 from creditscope.credit import BP
 
 from ..stream.nets import D_IN, C, D, batch
@@ -96,6 +96,20 @@ def lightning_fit(directory: Path, **more: Any) -> Any:
     )
     trainer.fit(Module(), DataLoader(data(), batch_size=32))
     return callback.monitor, trainer
+
+
+@pytest.mark.parametrize(
+    ("network", "said"),
+    [("no_such", "network='no_such' is no part of Net; name one of its parts: first, last, stack"),
+     (lambda module: 3, "network(module) returned a int; return the torch module to measure")],
+)  # fmt: skip
+def test_a_network_that_is_not_there_is_one_line(network, said):
+    pytest.importorskip("lightning", reason="extra lightning is missing: the Lightning callback is NOT tested")
+    from creditscope.integrations.lightning import MonitorCallback
+
+    with pytest.raises(CreditscopeError) as caught:
+        MonitorCallback(given(), network=network).on_fit_start(None, fresh())
+    assert str(caught.value) == said
 
 
 def hugging_face_run(directory: Path, **more: Any) -> Any:

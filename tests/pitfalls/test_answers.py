@@ -38,7 +38,7 @@ def test_aggregations_are_shown_with_their_extremes():
         ((0.05, 0.01, 0.03, 0.04), "found", "Γ depends on the aggregation 5.0-fold: "),
         ((-0.02, 0.3, 0.2, 0.2), "found", "the sign of Γ depends on the aggregation: "),
         ((-0.06, 0.02, 0.01, -0.01), "found", "the sign of Γ depends on the aggregation: "),
-        ((0.3, 0.2, 0.25, 0.25), "clear", "the aggregations agree within a factor 2: "),
+        ((0.3, 0.2, 0.25, 0.25), "clear", "the aggregations agree within a factor of 2: "),
     ],
 )
 def test_a_ratio_of_numbers_near_zero_is_no_pitfall(values, status, says):
@@ -46,6 +46,17 @@ def test_a_ratio_of_numbers_near_zero_is_no_pitfall(values, status, says):
     fact = Aggregate(**dict(zip(names, values, strict=True)), clamped_128=0.0, spread=0.0, sign_flips=False)
     answer = answer_of(5, make_facts(cosines=(0.3,) * 5).model_copy(update={"aggregate": fact}))
     assert (answer.status, answer.sentence.startswith(says)) == (status, True), answer
+
+
+def test_one_norm_of_a_whole_tensor_has_no_spread_over_samples():
+    facts = make_facts(cosines=(0.3,) * 5)
+    equal = facts.scale.model_copy(update={"median": facts.scale.mean})
+    spread = facts.scale.model_copy(update={"median": tuple(0.9 * v for v in facts.scale.mean)})
+    found = [answer_of(1, facts.model_copy(update={"scale": scale})) for scale in (spread, equal)]
+    assert [answer.status for answer in found] == ["clear", "cannot be told"]
+    assert found[0].sentence.startswith(
+        "‖h_l‖ is taken per sample over all its features; mean and median over samples differ"
+    )
 
 
 def answer_of(number: int, facts: Facts) -> Answer:

@@ -299,6 +299,15 @@ def test_sign_flip_lists_every_aggregation():
 
 
 @pytest.mark.parametrize(
+    ("headline", "clamped", "warns"), [(0.02, -0.02, False), (0.049, -0.049, False), (0.05, -0.02, True)]
+)
+def test_signs_of_aggregates_that_all_lie_near_zero_mean_nothing(headline, clamped, warns):
+    """The rule of PF05: within .05 of 0 all of them say that credit and gradient are nearly orthogonal."""
+    facts = make_facts(aggregate=make_aggregate(headline, clamped, sign_flips=True))
+    assert bool(warned(judge(facts, T), "the sign of Γ")) is warns
+
+
+@pytest.mark.parametrize(
     ("g", "words"),
     [
         (7.81e-7, "from batch size 1,000 on, "),

@@ -24,7 +24,7 @@ from creditscope.render.html import Network, html_page, networks
 from creditscope.render.html.overview import told_apart
 from creditscope.render.html.page import environment, network_html
 from creditscope.render.html.section import layers_full, row
-from creditscope.render.numbers import signed
+from creditscope.render.numbers import num, signed
 from creditscope.render.report import layers_section
 from creditscope.render.tables import kinds, table_markdown
 from creditscope.runs.groups import Group, audit, reported
@@ -122,6 +122,33 @@ def test_the_overview_is_there_without_a_network_opened(page, groups):
     assert "article" not in tags
     assert tags.count("svg") == 1
     assert tags.count("tr") == 1 + len(groups) + 1 + 4
+
+
+def test_chance_stands_beside_every_accuracy(page, groups, bundles):
+    """Ten classes of the embedded task: the larger of .1 and the share of the largest class."""
+    seen = groups[0].reports[0].facts.evaluation
+    told = f"chance {num(max(1 / 10, seen.largest_class))}"
+    overview = re.findall(r'<span class="chance">([^<]*)</span>', html_page(groups, networks(groups, bundles)))
+    assert overview == [told] * (len(groups) + len(bundles))
+    pages = [html for html in page.pages.values() if "Accuracy + Γ alone" in html]
+    assert [html.count(f'<span class="small">{told};</span>') for html in pages] == [1] * len(groups)
+    assert 'class="chance"' not in html_page((), [hand_made()])  # whose labels are not known
+
+
+def test_a_cell_without_a_value_is_a_dash_that_says_why(page):
+    """Of bundles, of a report by hand without credit and null, of one with a layer that has no cosine."""
+    partly = hand_made(cosines=(0.1,) * 5)
+    assert partly.report.facts.alignment is not None
+    means = partly.report.facts.alignment.model_copy(update={"mean": (0.1, 0.1, None, 0.1, 0.1)})
+    facts = partly.report.facts.model_copy(update={"alignment": means})
+    made = [hand_made(), dataclasses.replace(partly, report=partly.report.model_copy(update={"facts": facts}))]
+    found = [*page.pages.values(), html_page((), made), *(network_html(n, DiagnosticThresholds()) for n in made)]
+    dashes = [title for html in found for title in re.findall(r'<span class="none" title="([^"]*)">–</span>', html)]
+    assert {"no credit was given", "no credit, or no cosine, at this layer", "not set"} <= set(dashes)
+    for html in found:
+        cells = re.findall(r"<(?:td|dd)[^>]*>(.*?)</(?:td|dd)>", html, re.DOTALL)
+        bare = [re.sub(r'<span class="none" title="[^"]+">–</span>', "why", cell).strip() for cell in cells]
+        assert not {"", "–"} & set(bare)
 
 
 def test_every_mark_of_a_layer_figure_is_a_number_of_the_report(page, groups):
@@ -350,7 +377,7 @@ def test_the_margin_of_a_network_is_its_own_and_the_mean_says_that_it_is_one(bun
     assert second["margin_told"] == f"mean margin over 2 seeds {signed(mean, 1)} pp, this network -0.4 pp"
     alone = row(Network(made[0].reports[1]))  # its null is not at hand
     assert alone["margin"] is None
-    assert alone["margin_cell"] == f"– (mean over 2 seeds {signed(mean, 1)})"
+    assert alone["margin_cell"] == f"mean over 2 seeds {signed(mean, 1)}"
     text = html_page(made, networks(made, pool))
     assert ">own margin (pp)</th>" in text
     assert ">-0.4</td>" in text

@@ -33,9 +33,9 @@ def test_the_field_counts_what_passes_and_what_reaches_bp():
     records = pool((BP, 0.615, 0.35, {}), (FA, 0.401, 0.35, {}), (DFA, 0.306, 0.35, broken))
     conclusion = paragraph(get_study("field").table(records).conclusion)
     assert conclusion.startswith("2 of 3 rules pass the protocol (bp and fa(none)). Failing: 1 (dfa(rms)).")
-    assert "Beside BP, 0 of 2 rules reach its accuracy in every seed" in conclusion
+    assert "Apart from BP, 0 of 2 rules reach its accuracy in every seed" in conclusion
     better = pool((BP, 0.615, 0.35, {}), (FA, 0.7, 0.35, {}))
-    assert "Beside BP, 1 of 1 rules reach its accuracy in every seed" in paragraph(
+    assert "Apart from BP, 1 of 1 rules reach its accuracy in every seed" in paragraph(
         get_study("field").table(better).conclusion
     )
 

@@ -286,7 +286,7 @@ def test_thresholds_gap_and_stability():
     assert thresholds.gap([], [1.0], True) is None
     found = table("thresholds", pool(CLASSIC[0], CLASSIC[2]))
     assert conclusion(found).startswith("2 of 2 verdicts are the same at all 36 settings")
-    assert "a factor 1538 in growth" in conclusion(found)  # 2000 / 1.3
+    assert "a factor of 1538 in growth" in conclusion(found)  # 2000 / 1.3
     assert found.values("agree") == (36, 36)
 
 

@@ -17,6 +17,7 @@ import csv
 import io
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -395,6 +396,10 @@ def said(found: Pairs) -> list[str]:
     return [str(len(errors)), f"{statistics.fmean(errors):+.1f}", f"{spread:.1f}", f"{rank:.2f}", share]
 
 
+def _networks(found: Pairs) -> str:
+    return f"{len(found)} network{'s' * (len(found) != 1)}"
+
+
 def _ranks(values: Sequence[float]) -> list[float]:
     order = sorted(range(len(values)), key=values.__getitem__)
     ranks = [0.0] * len(values)
@@ -411,6 +416,8 @@ def table(heading: str, rows: Mapping[str, Pairs]) -> str:
 
 LARGE = 8.0
 """From here on a margin is called large, in pp."""
+FEW = 5
+"""Rules with fewer networks share a row: a bias of two networks says nothing."""
 FAR = ((0.0, 1.0), (1.0, 2.0), (2.0, 4.0), (4.0, 8.0), (8.0, math.inf))
 
 
@@ -423,7 +430,13 @@ def page(points: list[Point]) -> str:
     for key in ("dataset", "arch"):
         for value in sorted({p[key] for p in points}):
             groups[str(value)] = pairs([p for p in points if p[key] == value], main)
-    rules = {m: pairs([p for p in points if p["method"] == m], main) for m in sorted({p["method"] for p in points})}
+    methods = Counter(p["method"] for p in points)
+    few = sorted(m for m, n in methods.items() if n < FEW)
+    rules = {m: pairs([p for p in points if p["method"] == m], main) for m in sorted(methods.keys() - set(few))}
+    least, most = min(methods[m] for m in few), max(methods[m] for m in few)
+    rules[f"the other {len(few)} rules ({least} or {most} networks each)"] = pairs(
+        [p for p in points if p["method"] in few], main
+    )
     norms = {
         f"fa and dfa ({n})": pairs([p for p in points if p["label"].startswith((f"fa({n}", f"dfa({n}"))], main)
         for n in ("rms", "none")
@@ -439,10 +452,14 @@ def page(points: list[Point]) -> str:
         ]
         for low, high in FAR
     }
+    by_few = {m: pairs([p for p in points if p["method"] == m], main) for m in few}
+    bias = {m: statistics.fmean(e - m for e, m in found) for m, found in by_few.items() if found}
+    worst = max(bias, key=lambda m: abs(bias[m]))
     return "\n\n".join(
         [
             table(f"estimate ({len(all_of)} networks that have all)", {n: pairs(all_of, n) for n in names}),
             table(f"{main}, by", {**groups, **rules, **norms, **margins}),
+            f"Among the other rules the bias is largest for {worst}: {bias[worst]:+.1f} pp ({_networks(by_few[worst])}).",
             table("estimate lies", near),
         ]
     )

@@ -198,7 +198,7 @@ class Check:
     facts. A claimed number above the audited one is marked. --retrain trains the networks again if creditscope trained
     them. Exit code 3 if an entry does not hold.
 
-    Example: creditscope claim check board/entries/dfa-rms-embedded --retrain
+    Example: creditscope claim check board/entries/embedded-dfa-rms --retrain
     """
 
     dirs: Annotated[tuple[Path, ...], tyro.conf.Positional]
@@ -279,7 +279,7 @@ class Seal:
 class Badge:
     """Draw the badge of an entry: its verdict and the version of the protocol.
 
-    Example: creditscope claim badge board/entries/dfa-rms-embedded --out badge.svg
+    Example: creditscope claim badge board/entries/embedded-dfa-rms --out badge.svg
     """
 
     entry: Annotated[Path, tyro.conf.Positional]

@@ -78,7 +78,7 @@ CLAIM = Group(
         "seal": Command("claim.Seal", "seal a claim again after editing its file by hand"),
         "badge": Command("claim.Badge", "an SVG with the verdict and the protocol version"),
     },
-    "Example: creditscope claim check board/entries/dfa-rms-embedded",
+    "Example: creditscope claim check board/entries/embedded-dfa-rms",
 )
 BOARD = Group(
     "list a board of claims, and build its page",

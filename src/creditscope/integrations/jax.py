@@ -98,11 +98,15 @@ class _Network:
             self.blocks = list(self.parts.blocks)
         except TypeError:
             raise CreditscopeError(
-                f"apply_blocks is a {type(apply_blocks).__name__}; give Blocks(embed, blocks, readout), blocks being a list"
+                f"apply_blocks is a {type(apply_blocks).__name__}; give Blocks(embed, blocks, readout) with a list of blocks"
             ) from None
-        if not self.blocks or not all(map(callable, (self.parts.embed, *self.blocks, self.parts.readout))):
+        parts: dict[str, Any] = {"embed": self.parts.embed, "readout": self.parts.readout}
+        parts |= {f"block {k}": block for k, block in enumerate(self.blocks)}
+        wrong = [f"{type(part).__name__} as {name}" for name, part in parts.items() if not callable(part)]
+        if wrong or not self.blocks:
             raise CreditscopeError(
-                "apply_blocks needs embed, one block or more, and readout, all functions (params, h)"
+                f"apply_blocks has {wrong[0] if wrong else 'no blocks'}; give embed, one block or more, and readout, each a "
+                "function (params, h)"
             )
         self.depth = len(self.blocks)
         self.loss_fn, self.credit, self.model = loss_fn, credit, model
@@ -123,14 +127,15 @@ class _Network:
         leaves, tree = jax.tree_util.tree_flatten(params)
         if tree != self._tree:
             raise CreditscopeError(
-                "twin does not have the structure of params; give the same pytree with redrawn blocks"
+                f"twin has the structure {_clipped(tree)}, params {_clipped(self._tree)}; give the same pytree with redrawn "
+                "blocks"
             )
         arrays = self._arrays(leaves)
         for ours, theirs in zip(self.arrays, arrays, strict=True):
             if np.shape(ours) != np.shape(theirs):
                 raise CreditscopeError(
                     f"twin has an array of shape {list(np.shape(theirs))} where params has {list(np.shape(ours))}; give the same "
-                    "network with blocks drawn anew"
+                    "network with redrawn blocks"
                 )
         return arrays
 
@@ -198,7 +203,7 @@ class _Network:
                 batch["a"] = self.credit(states, logits, y, x)
                 if batch["a"] is None:
                     raise CreditscopeError(
-                        "credit returned None; return [a_0, ..., a_L], None at a layer that has none"
+                        "credit returned None; return [a_0, ..., a_L], with None for a layer that gets no credit"
                     )
             yield self._with(batch, x, twin)
 
@@ -217,12 +222,22 @@ class _Network:
         if self.model is None:
             return
         own, ours = (np.asarray(t, dtype=np.float64) for t in (self.model(self._params(self.arrays), x), logits))
-        off = np.abs(ours - own).max() / max(np.abs(own).max(), 1e-300) if own.shape == ours.shape else np.inf
-        if not off <= (1e-8 if logits.dtype == np.float64 else 1e-4):
-            raise CreditscopeError(
-                f"embed, blocks and readout do not give the model's own logits (relative difference {off:.2g}); split the "
-                "network where its states are"
-            )
+        if own.shape == ours.shape:
+            off = np.abs(ours - own).max() / max(np.abs(own).max(), 1e-300)
+            if off <= (1e-8 if logits.dtype == np.float64 else 1e-4):
+                return
+            how = f"relative difference {off:.2g}"
+        else:
+            how = f"shape {list(ours.shape)} where the model has {list(own.shape)}"
+        raise CreditscopeError(
+            f"embed, blocks and readout do not give the model's own logits ({how}); together they must be the whole network"
+        )
+
+
+def _clipped(tree: Any) -> str:
+    """The structure of a pytree on one line."""
+    text = " ".join(str(tree).split())
+    return text if len(text) <= 80 else text[:79] + "…"
 
 
 def _float64() -> Any:
@@ -242,10 +257,11 @@ def _pairs(batches: Any, name: str) -> Iterator[tuple[Any, Any]]:
         raise CreditscopeError(f"{name} is a {type(batches).__name__}; give pairs (x, y) of arrays") from None
     for item in items:
         if not isinstance(item, tuple | list) or len(item) != 2:
-            raise CreditscopeError(f"a batch of {name} is a {type(item).__name__}; give pairs (x, y) of arrays")
+            many = f" of {len(item)}" if isinstance(item, tuple | list) else ""
+            raise CreditscopeError(f"{name} yields a {type(item).__name__}{many}; give pairs (x, y) of arrays")
         x, y = jax.tree_util.tree_map(np.asarray, item[0]), np.asarray(item[1])
         if not y.ndim or (isinstance(x, np.ndarray) and x.shape[:1] != y.shape[:1]):
             raise CreditscopeError(
-                f"a batch of {name} has labels of shape {list(y.shape)} for inputs {list(np.shape(x))}; give one row per sample"
+                f"{name} yields labels of shape {list(y.shape)} for inputs of shape {list(np.shape(x))}; give one row per sample"
             )
         yield x, y

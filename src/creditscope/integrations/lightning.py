@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from creditscope.errors import CreditscopeError
 from creditscope.integrations.base import require, scalars
 from creditscope.monitor import Monitor
 
@@ -31,7 +32,20 @@ class MonitorCallback(Callback):  # type: ignore[misc]
     def _pick(self, module: Any) -> nn.Module:
         if self._network is None:
             return module
-        return module.get_submodule(self._network) if isinstance(self._network, str) else self._network(module)
+        if not isinstance(self._network, str):
+            picked = self._network(module)
+            if not isinstance(picked, nn.Module):
+                raise CreditscopeError(
+                    f"network(module) returned a {type(picked).__name__}; return the torch module to measure"
+                )
+            return picked
+        try:
+            return module.get_submodule(self._network)
+        except AttributeError:
+            parts = ", ".join(name for name, _ in module.named_children()) or "none"
+            raise CreditscopeError(
+                f"network={self._network!r} is no part of {type(module).__name__}; name one of its parts: {parts}"
+            ) from None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         if self.monitor is None:  # by now the module is where it will be trained

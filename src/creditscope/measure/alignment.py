@@ -16,6 +16,9 @@ from creditscope.measure.reference import COSINE_EPS
 Array = NDArray[np.float64]
 SIGN_MATTERS = 0.01
 """Two aggregates with opposite signs are called a sign flip only if both exceed this."""
+NEAR_ZERO = 0.05
+"""Below this every aggregate tells a reader the same, that credit and gradient are nearly orthogonal (87 to 93 degrees), and
+neither the ratio nor the sign of two such numbers means anything."""
 LEAST_LAYERS = 3
 """Layers that must count before one of them can be said to carry the alignment: of two, one always has half or more."""
 
@@ -112,6 +115,11 @@ def aggregate_of(values: dict[str, float | None], all_layers: float | None) -> A
         sign_flips=bool(known) and max(known) > SIGN_MATTERS and min(known) < -SIGN_MATTERS,
         gamma_all_layers=all_layers,
     )
+
+
+def near_zero(values: Iterable[float]) -> bool:
+    """Whether all of these aggregates say no more than "nearly orthogonal"."""
+    return all(abs(value) < NEAR_ZERO for value in values)
 
 
 def concentration(

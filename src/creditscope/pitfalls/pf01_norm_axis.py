@@ -51,5 +51,11 @@ def code(source: Source) -> Iterator[Spot]:
 @from_facts
 def audit(facts: Facts) -> Answer:
     if any(mean != median for mean, median in zip(facts.scale.mean, facts.scale.median, strict=True)):
-        return clear("mean and median ‖h_l‖ over samples differ, so the norms were taken per sample")
-    return unknown("mean and median ‖h_l‖ are equal at every layer: one number per tensor would look the same")
+        return clear(
+            "‖h_l‖ is taken per sample over all its features; mean and median over samples differ, which they could not if one "
+            "norm of a whole tensor stood for every sample"
+        )
+    return unknown(
+        "mean and median ‖h_l‖ over samples are equal at every layer: one norm of a whole tensor in place of every sample's "
+        "would look the same"
+    )

@@ -7,13 +7,21 @@ from collections.abc import Mapping, Sequence
 
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Facts
-from creditscope.protocol.checks import Check, Judgement, chosen_margin
-from creditscope.protocol.policies import Verdict
+from creditscope.protocol.checks import DIVERGED, Check, Judgement, chosen_margin
+from creditscope.protocol.policies import DEPTH_UNUSED, MODE_1, MODE_2, SCALE_EXPLODES, Verdict
 from creditscope.protocol.strategies import STRATEGIES, Case, Decision
 from creditscope.protocol.wording import number, other_reading, signed
 
 EVIDENCE = ("temporal", "intervention", "cross-architecture")
-"""Kinds of evidence on which mode it is; each is one sentence, from a study."""
+"""Kinds of evidence on which failure it is; each is one sentence, from a study."""
+MEANINGS = {
+    DIVERGED: "NaN or Inf was met",
+    MODE_1: "the gradient at the last block has all but vanished, so Γ compares with next to nothing",
+    SCALE_EXPLODES: "the hidden state explodes across a block",
+    DEPTH_UNUSED: "random blocks do nearly as well as the trained ones, or better",
+    MODE_2: "one layer carries most of Γ, so read the cosines layer by layer",
+}
+"""What the modes of a verdict mean, in plain words."""
 
 
 S1_WORDS: Mapping[Decision, str] = {
@@ -112,9 +120,13 @@ def _mode(verdict: Verdict, evidence: Mapping[str, str]) -> ChainStep:
     if unknown:
         raise CreditscopeError(f"unknown kind of evidence {unknown[0]!r}: use {', '.join(EVIDENCE)}")
     given = [f"{kind}: {evidence[kind]}" for kind in EVIDENCE if evidence.get(kind)]
+    meant = [meaning for mode, meaning in MEANINGS.items() if mode in verdict.mode]
+    if not meant:
+        meant = [
+            "a minimum bar, not an endorsement" if verdict.status == "pass" else "so far: the verdict says what is open"
+        ]
     return ChainStep(
-        title="Which mode is it?",
+        title="What failed?",
         answer=verdict.mode or "no audited failure found",
-        sentence="; ".join(given)
-        or "by the checks alone; no temporal, intervention or cross-architecture evidence was given",
+        sentence="; ".join((*meant, *given)),
     )

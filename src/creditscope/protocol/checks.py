@@ -42,6 +42,10 @@ class Judgement(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
+INTERPRETIVE = {"fail": "high", "pass": "low"}
+"""The answers of C in words: neither of them is a failure or a success."""
+
+
 class Check(Judgement):
     """One check, answered."""
 
@@ -60,6 +64,11 @@ class Check(Judgement):
     sentence: str
     reason: str = ""
     """Why it is not a pass, in a few words."""
+
+    @property
+    def word(self) -> str:
+        """The answer as a reader gets it: C, which decides nothing, is high or low."""
+        return INTERPRETIVE.get(self.answer, self.answer) if self.id == "C" else self.answer
 
     @property
     def diverged(self) -> bool:

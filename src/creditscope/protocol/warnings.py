@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from creditscope.measure.alignment import near_zero
 from creditscope.measure.facts import Facts
 from creditscope.measure.loss import SURE
 from creditscope.protocol.checks import Check, chosen_margin
@@ -139,15 +140,17 @@ def _aggregations(facts: Facts) -> Iterator[str]:
     fact = facts.aggregate
     if fact is None or not fact.sign_flips:
         return
-    named = {
+    every = {
         "headline": fact.headline,
         "concat": fact.concat,
         "norm-weighted": fact.norm_weighted,
         "flattened": fact.flattened,
         "clamped at 128": fact.clamped_128,
     }
-    values = ", ".join(f"{name} {signed(value)}" for name, value in named.items() if value is not None)
-    yield f"the sign of Γ depends on the aggregation: {values}"
+    named = {name: value for name, value in every.items() if value is not None}
+    if not near_zero(named.values()):
+        values = ", ".join(f"{name} {signed(value)}" for name, value in named.items())
+        yield f"the sign of Γ depends on the aggregation: {values}"
 
 
 def _clamp(facts: Facts) -> Iterator[str]:

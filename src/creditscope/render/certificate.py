@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 COUNTS = 1e-6
 """From this change on a cell is marked; the answers say what was judged."""
 HEADER = ["question", "answer", "change", "floor", "detail"]
+EMPTY = "nothing to add"
 
 
 def text(certificate: Certificate) -> str:
@@ -63,7 +64,9 @@ def certificate_section(certificate: Certificate) -> Section:
     rows = [
         [a.question, a.answer, _short(a.change), _short(a.floor), a.detail or "–"] for a in certificate.answers.values()
     ]
-    return Section(certificate_title(certificate), HEADER, rows, [f"note: {note}" for note in certificate.notes])
+    return Section(
+        certificate_title(certificate), HEADER, rows, [f"note: {note}" for note in certificate.notes], empty=EMPTY
+    )
 
 
 def _short(value: float | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from creditscope.protocol.checks import INTERPRETIVE
 from creditscope.tables import mean, sample_std
 
 
@@ -64,11 +65,8 @@ STYLES = {
 }
 
 
-INTERPRETIVE = {"fail": "• high", "pass": "• low"}
-"""The answers of C, which decides nothing: neither of them is a failure or a success."""
-
-
 def mark(answer: str, check: str = "") -> str:
     """`check`: the id of the check that gave the answer."""
-    words = INTERPRETIVE if check == "C" else {}
-    return words.get(answer) or MARKS.get(answer, answer)
+    if check == "C" and answer in INTERPRETIVE:
+        return f"• {INTERPRETIVE[answer]}"
+    return MARKS.get(answer, answer)

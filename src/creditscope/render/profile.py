@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from creditscope.render.plots import Drawing
 
 HEADER = ["state", "readout", "95 % interval", "twin's readout", "95 % interval"]
+EMPTY = "the twin gets the same input"
 TITLE = "Depth profile (accuracy of a linear readout; twin: random blocks)"
 
 
@@ -63,7 +64,7 @@ def profile_section(profile: DepthProfile) -> Section:
     rows = [] if profile.raw is None else [["input", *_words(profile.raw), "", ""]]
     pairs = enumerate(zip(profile.curve, profile.twin, strict=True))
     rows += [[f"h_{k}", *_words(own), *_words(twin)] for k, (own, twin) in pairs]
-    return Section(TITLE, HEADER, rows, _lines(profile), numbers=True)
+    return Section(TITLE, HEADER, rows, _lines(profile), numbers=True, empty=EMPTY)
 
 
 def _lines(profile: DepthProfile) -> list[str]:

@@ -226,7 +226,9 @@ def layers_section(facts: Facts, clamp: bool = False) -> Section:
             "under floor": [f"{v:.0%}" for v in al.under_floor],
         }
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
-    return Section("Layers", [*columns], rows, _below_layers(facts), numbers=True)
+    return Section(
+        "Layers", [*columns], rows, _below_layers(facts), numbers=True, empty="no credit, or no cosine, at this layer"
+    )
 
 
 def _below_layers(facts: Facts) -> list[str]:

@@ -18,6 +18,8 @@ class Section:
     """The lines are steps, one after the other."""
     numbers: bool = False
     """The columns are numbers: set to the right."""
+    empty: str = "not measured"
+    """Why a cell holds nothing."""
     gap: int = 3
     """Spaces between columns in a terminal."""
 

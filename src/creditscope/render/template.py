@@ -31,7 +31,7 @@ def reporting_section(entries: Sequence[Entry]) -> list[Block]:
         Paragraph(
             "Filled by creditscope from the files of the runs. The column “run” has the first characters of the hash of the "
             "run's specification; the last table has the whole hashes. A pass means that no audited failure was found: a "
-            "minimum bar, not a proof."
+            "minimum bar, not an endorsement."
         ),
         *_protocol(entries),
     ]

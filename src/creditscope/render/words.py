@@ -93,7 +93,7 @@ SENTENCES = {
     "over depth": "{method} {gain:+1} pp from L={shallow} to L={deep}, deep cosine {before:+2} → {after:+2}",
     "field": "{passed:count} of {groups} rules pass the protocol ({passed:names}). Failing: {failed:count} "
     "({failed:names}).",
-    "field against bp": "Beside BP, {reached:count} of {others} rules reach its accuracy in every seed{reached:in=()}.",
+    "field against bp": "Apart from BP, {reached:count} of {others} rules reach its accuracy in every seed{reached:in=()}.",
     "best rate": "{lr:g} for {methods:names}",
     "best rates": "Best learning rate of those tried: {best}.",
     "of rungs": "of {rungs:list} tried",
@@ -111,7 +111,7 @@ SENTENCES = {
     "({grew:names}).",
     "random-target convention": "Labels are redrawn for every batch. Mean over samples, geometric mean over seeds.",
     "thresholds": "{stable:count} of {groups} verdicts are the same at all {settings} settings ({stable:names}). Networks "
-    "with and without Mode 1 lie apart by a factor {growth:num2} in growth and {reference:num2} in ‖g_L‖ (below 1 they "
+    "with and without Mode 1 lie apart by a factor of {growth:num2} in growth and {reference:num2} in ‖g_L‖ (below 1 they "
     "overlap; – means that one side is empty).",
     "thresholds convention": "Settings: growth {growths:list}; floor {floors:list}; margin {margins:list} pp.",
     "not judged": "; {n} more without a measured D3",

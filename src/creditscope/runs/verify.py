@@ -43,7 +43,7 @@ class Limits:
 
     def __str__(self) -> str:
         return (
-            f"accuracy within {100 * self.accuracy:g} pp, norms, growth and train loss within a factor {self.factor:g}, "
+            f"accuracy within {100 * self.accuracy:g} pp, norms, growth and train loss within a factor of {self.factor:g}, "
             f"cosines and Γ within {self.cosine:.2f}"
         )
 

@@ -535,7 +535,7 @@ def _samples(e: Experiment) -> Answer:
         if abs(factor - 1) < 0.01
         else "a sum over samples"
         if abs(factor - 2) < 0.02
-        else f"by a factor {factor:.3g}"
+        else f"by a factor of {factor:.3g}"
     )
     return Answer(question, "no" if e.depends(change, floor) else "yes", change, floor, sums)
 

@@ -111,7 +111,13 @@ def _summary(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         "words": f"published accuracies above the audited ones, {undecided} more undecided",
         "status": "claim",
     }
-    return [claimed, *counted]
+    published = sum(e.published for e in entries)
+    whose = {
+        "count": str(total),
+        "words": f"audited networks: {published} next to a published accuracy, {total - published} run here",
+        "status": "claim",
+    }
+    return [whose, claimed, *counted]
 
 
 def _place(entry: Entry) -> tuple[Any, ...]:

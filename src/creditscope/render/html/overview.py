@@ -7,7 +7,7 @@ from typing import Any
 
 from creditscope.render import audit as audit_table
 from creditscope.render.html.network import Network
-from creditscope.render.numbers import mark
+from creditscope.render.numbers import mark, num
 from creditscope.render.words import STATUSES
 from creditscope.runs.groups import AuditRow, Group
 
@@ -56,6 +56,7 @@ def audit_row(group: AuditRow, shown: Sequence[Network], groups: Sequence[AuditR
     by_report = {id(n.report): n.key for n in shown}
     cells = audit_table.cells(group)
     status = group.status
+    chances = [c for r in group.reports if r.facts.evaluation and (c := r.facts.evaluation.chance) is not None]
     return {
         "cells": cells,
         "margins": [f"{name.removeprefix('margin_')} {cells[name]}" for name in cells if name.startswith("margin")],
@@ -67,6 +68,7 @@ def audit_row(group: AuditRow, shown: Sequence[Network], groups: Sequence[AuditR
             for name, r in zip(group.names, group.reports, strict=True)
         ],
         "n": group.count,
+        "chance": num(max(chances)) if chances else "",
         "task": group.task,
         "apart": told_apart(group, groups),
     }

@@ -108,7 +108,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(num=num, signed=signed, code=_code)
+    environment.filters.update(num=num, signed=signed, code=_code, dash=or_dash)
     return environment
 
 
@@ -123,6 +123,14 @@ def _shown(value: Any) -> Any:
 def _code(sentence: str) -> Markup:
     """A sentence whose names in backticks are shown as code; everything else in it is text."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(_shown(sentence)))))
+
+
+def or_dash(value: Any, why: str = "not measured") -> Any:
+    """What stands in a cell of a table: where there is nothing, a dash that says why."""
+    mark = str(value or "").removeprefix("–")  # a mark of the table may stand behind a dash
+    if value is None or (isinstance(value, str) and mark in ("", "°", "*")):
+        return Markup('<span class="none" title="{}">–</span>{}').format(why, mark)
+    return value
 
 
 def asset(name: str) -> str:

@@ -21,7 +21,7 @@ from creditscope.render.section import Section
 from creditscope.render.svg import svg
 from creditscope.training.spec import norm_remark
 
-PASS_SENTENCE = "No audited failure was found. This is a minimum bar, not a proof."
+PASS_SENTENCE = "No audited failure was found. This is a minimum bar, not an endorsement."
 
 
 def figure_of(*panels: Panel, title: str = "", quick: bool = False) -> dict[str, Any]:
@@ -52,13 +52,14 @@ def row(network: Network) -> dict[str, Any]:
         "arch": f"{spec['arch']} d={spec['width']} L={spec['depth']}{norm_remark(spec['arch'], spec['terminal_norm'])}"
         if spec
         else f"L={facts.stream.depth}",
-        "dataset": spec.get("dataset", "–"),
-        "seed": spec.get("seed", "–"),
+        "dataset": spec.get("dataset", ""),
+        "seed": spec.get("seed", ""),
         "null": network.null,
         "run": report.run,
         "status": "null" if network.null else report.status,
         "mark": "▫ null" if network.null else mark(report.status),
         "accuracy": network.accuracy,
+        "chance": facts.evaluation.chance if facts.evaluation else None,
         "headline": accuracy(report.headline_acc),
         "gamma": facts.aggregate.headline if facts.aggregate else None,
         "gamma_raw": headline_text(facts),
@@ -134,7 +135,7 @@ def _margin(network: Network) -> dict[str, Any]:
         told.append(f"this network {signed(own, 1)} pp")
     null = chosen_margin(network.report.facts)
     kind = f" ({null.null})" if null and null.null != "matched" else ""
-    alone = "–" if d3 is None else f"– (mean over {seeds} seeds {signed(d3, 1)})"
+    alone = "" if d3 is None else f"mean over {seeds} seeds {signed(d3, 1)}"
     cell = alone if own is None else signed(own, 1) + kind
     return {"margin": own, "margin_cell": cell, "margin_told": ", ".join(told)}
 
@@ -157,7 +158,7 @@ def _flat(values: Mapping[str, Any]) -> list[tuple[str, str]]:
         if isinstance(value, Mapping):
             rows += [(f"{name}.{inner}", entry) for inner, entry in _flat(value)]
         elif isinstance(value, list | tuple):
-            rows.append((name, ", ".join(map(str, value)) or "–"))
+            rows.append((name, ", ".join(map(str, value))))
         else:
-            rows.append((name, "–" if value is None or value == "" else str(value)))
+            rows.append((name, "" if value is None else str(value)))
     return rows
