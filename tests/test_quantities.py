@@ -1,7 +1,5 @@
 """Each quantity, read from a record made by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.studies.records import line, pool, record

@@ -1,7 +1,5 @@
 """Tables as data."""
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

@@ -1,7 +1,5 @@
 """A claim on a bundle: measured and certified by `claim new`, trained again by `claim check --retrain`."""
 
-from __future__ import annotations
-
 import pytest
 
 from creditscope.board.retrain import Again

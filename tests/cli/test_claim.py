@@ -1,7 +1,5 @@
 """creditscope claim, creditscope board, and diagnose on a report."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """creditscope runs"""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

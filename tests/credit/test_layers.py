@@ -1,7 +1,5 @@
 """Which layers count: those whose credit changes a gradient when it changes, found by changing it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A small residual network in float64 with its formulas written out, for the tests of single rules."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Every rule, model, measure, profile and certificate, and a step of a study, on a fake accelerator: `suite.py`, run apart."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

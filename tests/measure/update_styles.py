@@ -3,8 +3,6 @@
 `STYLES`: name -> (update, label, network, batch, options of `certify`, answers).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

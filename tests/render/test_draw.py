@@ -1,7 +1,5 @@
 """Tables drawn: lines, rows of marks and matrices, with the numbers, intervals and thresholds of the table."""
 
-from __future__ import annotations
-
 import pytest
 
 from creditscope.errors import CreditscopeError

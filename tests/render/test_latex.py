@@ -1,7 +1,5 @@
 """Text for LaTeX is inert, and numbers look like numbers."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

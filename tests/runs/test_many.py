@@ -1,7 +1,5 @@
 """Two thousand runs on a thousand simulated workers, with failures: nothing lost, nothing twice."""
 
-from __future__ import annotations
-
 import pytest
 
 from creditscope.runs.store import Store

@@ -1,7 +1,5 @@
 """The optimiser against torch's own class, to the bit, and against the formula in float64."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

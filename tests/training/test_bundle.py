@@ -1,7 +1,5 @@
 """A bundle is whole and unaltered, or it is one line of error; what is loaded is what was trained."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

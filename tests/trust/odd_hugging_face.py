@@ -3,8 +3,6 @@
 The oracle puts plain hooks on the layer modules that the model's own code names.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

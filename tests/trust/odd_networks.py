@@ -3,8 +3,6 @@
 python tests/trust/odd_networks.py [PART OF A NAME]
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import sys

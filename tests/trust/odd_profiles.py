@@ -8,8 +8,6 @@ numpy's SVD of the rows themselves. A readout may differ from it by the samples 
 The certificate's truth is known because the update is backpropagation written down here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import sys

@@ -5,8 +5,6 @@
 What fails is shrunk to the simplest sentence that fails.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter

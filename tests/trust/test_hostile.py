@@ -1,7 +1,5 @@
 """A slice of the fuzzer, and each attack by name."""
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import struct

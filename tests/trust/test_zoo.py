@@ -1,7 +1,5 @@
 """No wrong verdict on any network of the zoo, under either policy."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
