@@ -8,10 +8,7 @@ numpy's SVD of the rows themselves. A readout may differ from it by the samples 
 The certificate's truth is known because the update is backpropagation written down here.
 """
 
-import contextlib
-import io
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,19 +23,17 @@ from torch.utils._pytree import tree_flatten, tree_map
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.trust.odd_networks import CASES
+from tests.trust.odd_networks import CASES, judged
 from tests.trust.oracle import (
     EITHER,
     Batch,
     Case,
     Network,
-    Outcome,
     Pass,
     WrongError,
     call,
     left_as_found,
     losses,
-    outcome,
     vectors,
 )
 
@@ -193,16 +188,6 @@ def cases(check: str) -> list[Case]:
         for case in CASES
         if case.build is not None
     ]
-
-
-def judged(case: Case) -> Outcome:
-    with (
-        warnings.catch_warnings(),
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-    ):
-        warnings.simplefilter("ignore")
-        return outcome(case)
 
 
 def main(arguments: Sequence[str]) -> int:
