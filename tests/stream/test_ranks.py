@@ -3,8 +3,6 @@
 python tests/stream/test_ranks.py 4     # the same with four processes
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
