@@ -1,5 +1,7 @@
 """The ResMLP of the audits in plain numpy, with a backward pass derived by hand; and what two reports are compared by."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

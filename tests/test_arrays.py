@@ -1,5 +1,7 @@
 """`diagnose_arrays` against `diagnose`, by a network that is written a second time in numpy."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

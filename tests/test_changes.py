@@ -1,5 +1,7 @@
 """`diff`: changes by hand, intervals that meet and intervals that do not, and what cannot be compared."""
 
+from __future__ import annotations
+
 import json
 import math
 from typing import Any

@@ -1,5 +1,7 @@
 """What several processes do at once, and what a killed one leaves: claims, new files, locks."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

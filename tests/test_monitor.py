@@ -1,5 +1,7 @@
 """A Monitor in a plain loop: the same numbers as diagnose, a history on disk, a stop that is kept; wrong use in one line."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """Each quantity, read from a record made by hand."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 from tests.refusals import refusal

@@ -1,5 +1,7 @@
 """Records on disk: the ten lines of the docs, both formats, and damage."""
 
+from __future__ import annotations
+
 import io
 import json
 import re

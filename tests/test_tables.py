@@ -1,5 +1,7 @@
 """Tables as data."""
 
+from __future__ import annotations
+
 import json
 import math
 import statistics

@@ -1,5 +1,7 @@
 """The audit of one paper: its data are whole, and its pages hold the numbers of the files in results/."""
 
+from __future__ import annotations
+
 import csv
 import itertools
 import json

@@ -1,5 +1,7 @@
 """The field audit: its page is the one of results/, and right for any part of the runs."""
 
+from __future__ import annotations
+
 import importlib.util
 import json
 import sys

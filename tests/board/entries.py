@@ -1,5 +1,7 @@
 """Entries to test with: made from a small network that is trained in a second."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

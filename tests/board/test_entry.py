@@ -1,5 +1,7 @@
 """A claim and its reports: what holds, what is refused, and what follows from the facts."""
 
+from __future__ import annotations
+
 import json
 import os
 import re

@@ -1,5 +1,7 @@
 """A claim on a bundle: measured and certified by `claim new`, trained again by `claim check --retrain`."""
 
+from __future__ import annotations
+
 import pytest
 from tests.cli.calls import out
 

@@ -1,5 +1,7 @@
 """creditscope audit: what it prints and writes for our own audit, and how it refuses."""
 
+from __future__ import annotations
+
 import csv
 import json
 from pathlib import Path

@@ -1,5 +1,7 @@
 """creditscope claim, creditscope board, and diagnose on a report."""
 
+from __future__ import annotations
+
 import json
 import re
 import subprocess

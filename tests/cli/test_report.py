@@ -1,5 +1,7 @@
 """`creditscope report` from a user's side: my own report beside the demo's networks, and runs whose rule is not at hand."""
 
+from __future__ import annotations
+
 import json
 import re
 import shutil

@@ -1,5 +1,7 @@
 """creditscope runs"""
 
+from __future__ import annotations
+
 import csv
 import io
 import json

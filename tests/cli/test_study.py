@@ -1,5 +1,7 @@
 """creditscope study, on a grid made tiny"""
 
+from __future__ import annotations
+
 import json
 import shutil
 import sys

@@ -1,5 +1,7 @@
 """The bridges against closed forms: a linear stream, whose credit is known, and the formulas of their losses."""
 
+from __future__ import annotations
+
 import copy
 import json
 from typing import Any

@@ -1,5 +1,7 @@
 """Relatives of DFA against their formulas: sign, target, sparse, and inside the blocks."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

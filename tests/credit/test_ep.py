@@ -1,5 +1,7 @@
 """EP against closed forms (linear streams), backpropagation (the limit), and its own promises about the relaxation."""
 
+from __future__ import annotations
+
 import math
 from itertools import pairwise
 

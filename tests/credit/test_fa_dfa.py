@@ -1,5 +1,7 @@
 """BP, FA and DFA against numpy: the formulas of the protocol, written down a second time."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Credit recovered from the backward pass of somebody else's layers, against its closed form."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """The kit for users' rules: every built-in rule passes it, and each thing it promises to find, it finds."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

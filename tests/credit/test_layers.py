@@ -1,5 +1,7 @@
 """Which layers count: those whose credit changes a gradient when it changes, found by changing it."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

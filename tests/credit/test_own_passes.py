@@ -1,5 +1,7 @@
 """Rules with heads, inverses, relaxations or passes of their own, each against its formula written out once more."""
 
+from __future__ import annotations
+
 import copy
 import math
 from itertools import pairwise

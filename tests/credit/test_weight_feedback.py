@@ -1,5 +1,7 @@
 """Rules with feedback per weight matrix: one update against a backward pass written by hand, BioTorch's layers, alignment."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 from typing import Any

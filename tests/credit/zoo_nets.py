@@ -1,5 +1,7 @@
 """A small residual network in float64 with its formulas written out, for the tests of single rules."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import torch

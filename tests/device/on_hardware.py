@@ -3,6 +3,8 @@
 One line and exit code 0 where there is no accelerator; exit code 1 where a number is outside its tolerance.
 """
 
+from __future__ import annotations
+
 import sys
 import tempfile
 import time

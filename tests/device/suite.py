@@ -3,6 +3,8 @@
 Not collected by itself: tests/device/test_fake_accelerator.py runs it in a process of its own, for the device stays registered.
 """
 
+from __future__ import annotations
+
 import json
 from dataclasses import replace
 from pathlib import Path

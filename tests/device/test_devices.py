@@ -1,5 +1,7 @@
 """Devices as they are named, recorded and shared out; half precision. What needs a second device is in suite.py."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any

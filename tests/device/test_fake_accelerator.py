@@ -1,5 +1,7 @@
 """Every rule, model, measure, profile and certificate, and a step of a study, on a fake accelerator: `suite.py`, run apart."""
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

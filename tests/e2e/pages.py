@@ -1,5 +1,7 @@
 """The pages of the documentation as the tests read them: their blocks, what stands around them, their headings and links."""
 
+from __future__ import annotations
+
 import importlib
 import re
 import sys

@@ -1,5 +1,7 @@
 """The page of a board in a real browser, from file://, with the network blocked."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The HTML report in a real browser, from file://, with the network blocked."""
 
+from __future__ import annotations
+
 import json
 import re
 import shutil

@@ -1,5 +1,7 @@
 """The examples on networks of other libraries, each from a clean environment; the pages show what they print."""
 
+from __future__ import annotations
+
 import importlib.util
 import json
 import shutil

@@ -1,5 +1,7 @@
 """The notebooks in examples/: executed by a real kernel without an error, with the cards that they promise."""
 
+from __future__ import annotations
+
 import os
 import sys
 from pathlib import Path

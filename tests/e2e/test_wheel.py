@@ -1,5 +1,7 @@
 """What is released: the sdist builds the wheel, the wheel holds the whole package and works where only it is installed."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """One network in three loops: plain, Lightning, transformers Trainer. The trajectory is the same, and so is the stop."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any

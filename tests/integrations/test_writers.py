@@ -1,5 +1,7 @@
 """Writers for trackers; and what happens where a foreign library is not there, or not wanted."""
 
+from __future__ import annotations
+
 import json
 import os
 import sqlite3

@@ -1,5 +1,7 @@
 """Tiny networks whose losses are known in closed form."""
 
+from __future__ import annotations
+
 import torch
 from torch import Tensor, nn
 

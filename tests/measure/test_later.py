@@ -1,6 +1,8 @@
 """What is wrong only in samples, batches or calls that a proof on the first samples does not see: refused, and a sound neighbour
 is measured. Each on a float64 copy of a small network, and on the network itself where it counts as large."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,7 @@
 """`layers=`: level full at some layers gives there what it gives at all of them; and how long it takes is said before."""
 
+from __future__ import annotations
+
 import io
 
 import pytest

@@ -1,5 +1,7 @@
 """Certificates of updates whose dependence is known by construction."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The proof of a stream: what it says of networks whose answer is known by construction."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """A line of a trajectory says what a whole diagnosis of the same network says."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import torch

@@ -1,5 +1,7 @@
 """The proof one step at a time says yes where the proof layer by layer does, and never where something goes around a state."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """Every number of a sweep against numpy on the raw vectors, and its independence of how samples are batched."""
 
+from __future__ import annotations
+
 import math
 from itertools import combinations
 from typing import Any

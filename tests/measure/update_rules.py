@@ -1,5 +1,7 @@
 """Updates whose dependence is known by construction, written as other people write them. tanh layers: plain, one weight each."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -3,6 +3,8 @@
 `STYLES`: name -> (update, label, network, batch, options of `certify`, answers).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,7 @@
 """`frozen_blocks`: a twin whose blocks are drawn anew and frozen; the user's model is left alone."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

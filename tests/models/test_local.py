@@ -1,5 +1,7 @@
 """Gradients by hand against autograd of the modules, and every change from outside that sends a branch back to its modules."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

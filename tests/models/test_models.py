@@ -1,5 +1,7 @@
 """The architectures as PROTOCOL.md describes them: parameter counts in closed form, forward passes written again."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

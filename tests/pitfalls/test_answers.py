@@ -1,5 +1,7 @@
 """What the catalogue answers of reports whose facts are made by hand."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,7 @@
 """What the files of a bundle can tell: whole, damaged, alone and among neighbours."""
 
+from __future__ import annotations
+
 import json
 import shutil
 from collections.abc import Callable

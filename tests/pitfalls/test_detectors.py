@@ -1,5 +1,7 @@
 """The detectors on a user's own tensors, modules and numbers: met where the pitfall is, silent where it is not."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Every reproducer: the right value against a second computation, the wrong value against its closed form."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

@@ -1,5 +1,7 @@
 """The static scan: labelled snippets, look-alikes, suppression, formats, exit codes, odd files."""
 
+from __future__ import annotations
+
 import json
 import os
 import re

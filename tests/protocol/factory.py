@@ -1,5 +1,7 @@
 """Facts made by hand: a healthy network unless told otherwise."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 from creditscope.measure.facts import (

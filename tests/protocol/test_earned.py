@@ -1,5 +1,7 @@
 """three-check/1.1 from a user's side: `trustworthy` is earned, and what is typed is held against what is measured."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

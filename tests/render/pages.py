@@ -1,5 +1,7 @@
 """Small audits to draw: trained in a second, or made by hand."""
 
+from __future__ import annotations
+
 import base64
 import dataclasses
 import gzip

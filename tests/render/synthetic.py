@@ -1,5 +1,7 @@
 """Results of every study on made-up runs: the whole grid of a preset, numbers drawn from the hash of each spec."""
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import math

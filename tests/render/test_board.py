@@ -1,5 +1,7 @@
 """The page of a board: its numbers, its size, and that nothing in it can run."""
 
+from __future__ import annotations
+
 import re
 from xml.etree import ElementTree
 

@@ -1,5 +1,7 @@
 """Tables drawn: lines, rows of marks and matrices, with the numbers, intervals and thresholds of the table."""
 
+from __future__ import annotations
+
 import pytest
 from tests.refusals import refusal
 

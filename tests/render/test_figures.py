@@ -1,5 +1,7 @@
 """Figures of networks: the numbers of the facts, every format, text as text, nothing overlaps, names are inert."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import subprocess

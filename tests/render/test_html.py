@@ -1,5 +1,7 @@
 """The HTML page without a browser: everything is in it, nothing from outside is markup, it stays small."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import math

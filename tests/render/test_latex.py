@@ -1,5 +1,7 @@
 """Text for LaTeX is inert, and numbers look like numbers."""
 
+from __future__ import annotations
+
 import re
 
 import pytest

@@ -1,5 +1,7 @@
 """A report as text, Markdown and JSON: the verdict is there, nothing from outside becomes markup, nothing is lost."""
 
+from __future__ import annotations
+
 import json
 import math
 import re

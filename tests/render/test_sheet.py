@@ -1,5 +1,7 @@
 """Tables in a terminal: at any width no word is broken, and nothing is left out."""
 
+from __future__ import annotations
+
 import re
 
 import pytest

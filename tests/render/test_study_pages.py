@@ -1,5 +1,7 @@
 """The studies on the page: conclusion, figure and table of each, and nothing from outside is markup."""
 
+from __future__ import annotations
+
 import dataclasses
 import re
 

@@ -1,5 +1,7 @@
 """The slim SVG: marks stand where their values say and tell them, colours are classes, nothing in it is markup from outside."""
 
+from __future__ import annotations
+
 import re
 from xml.etree import ElementTree
 

@@ -1,5 +1,7 @@
 """Tables in every form: the same numbers, computed words, nothing from outside is markup."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json

@@ -1,5 +1,7 @@
 """Reporting section, checklist and what the commands find: complete, traceable, inert."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import random

@@ -1,5 +1,7 @@
 """A driver as its own process: python driver.py STORE LOG. Every training that starts is one line in LOG."""
 
+from __future__ import annotations
+
 import os
 import sys
 from typing import Any

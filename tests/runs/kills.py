@@ -1,5 +1,7 @@
 """Kill a driver or one of its processes at random moments, then finish. By hand: python tests/runs/kills.py 20"""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import os

@@ -1,5 +1,7 @@
 """An archive holds everything but the weights: studies say the same from it, and its commands name the same runs."""
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import json

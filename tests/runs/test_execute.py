@@ -1,5 +1,7 @@
 """Order and progress of many runs whose epochs do not cost the same."""
 
+from __future__ import annotations
+
 import io
 from concurrent.futures import Future
 from typing import Any

@@ -1,5 +1,7 @@
 """The engines beside the local one give the same bits; each is skipped where its library is not installed."""
 
+from __future__ import annotations
+
 import os
 import time
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Runs grouped over seeds and judged with their nulls."""
 
+from __future__ import annotations
+
 from tests.studies.records import pool, record
 
 from creditscope.render.words import finding_text

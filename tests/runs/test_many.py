@@ -1,5 +1,7 @@
 """Two thousand runs on a thousand simulated workers, with failures: nothing lost, nothing twice."""
 
+from __future__ import annotations
+
 import pytest
 
 from creditscope.runs.store import Store

@@ -1,5 +1,7 @@
 """`runs measure`: what a finished run lacks is added from its weights."""
 
+from __future__ import annotations
+
 import json
 from typing import Any
 

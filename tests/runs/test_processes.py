@@ -1,5 +1,7 @@
 """Drivers as processes: two on one store, and drivers and workers that are killed."""
 
+from __future__ import annotations
+
 import os
 import random
 import signal

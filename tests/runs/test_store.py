@@ -1,5 +1,7 @@
 """The store: index and directories, failures, what is corrupted, newer or read-only."""
 
+from __future__ import annotations
+
 import errno
 import json
 import shutil

@@ -1,5 +1,7 @@
 """A record is reproduced to the bit by its own code, within the tolerance after rounding, and not if a number is made up."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
 from pathlib import Path

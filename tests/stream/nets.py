@@ -1,5 +1,7 @@
 """Networks that know nothing of creditscope, and the hand-written autograd computation for any of them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any
 

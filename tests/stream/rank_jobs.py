@@ -1,5 +1,7 @@
 """What one rank does in the tests of several processes: python rank_jobs.py JOB,JOB KIND RANK SIZE FOLDER, one process each."""
 
+from __future__ import annotations
+
 import json
 import os
 import sys

@@ -1,5 +1,7 @@
 """Models and batches as other people write them: the facts equal plain autograd, and the model is left bit-identical."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,5 +1,7 @@
 """find_blocks on models that know nothing of creditscope: what is found, what is said, what is refused."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """g_l against central differences of the loss in float64, on every architecture; once through numpy alone."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Unmodified modules seen through hooks, against a hand-written autograd computation of the same network."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

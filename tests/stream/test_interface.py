@@ -1,5 +1,7 @@
 """The papers' interface: what is accepted, what is refused, and how a state becomes one vector per sample."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

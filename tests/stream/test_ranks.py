@@ -3,6 +3,8 @@
 python tests/stream/test_ranks.py 4     # the same with four processes
 """
 
+from __future__ import annotations
+
 import json
 import math
 import os

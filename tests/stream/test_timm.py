@@ -4,6 +4,8 @@ timm imports torchvision, which must match the build of torch. Where it does not
 stood in for: what is measured (the models) is timm's own code.
 """
 
+from __future__ import annotations
+
 import importlib
 import importlib.abc
 import importlib.machinery

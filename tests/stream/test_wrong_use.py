@@ -1,5 +1,7 @@
 """Wrong use of diagnose, find_blocks and credit_from_grads: one line that says what to do, and nothing is measured."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Records made by hand: accuracy, nulls and facts as told, for any spec."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from tests.protocol.factory import make_facts

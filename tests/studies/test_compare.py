@@ -1,5 +1,7 @@
 """Claims made by hand, where the outcome is known, held against records made by hand."""
 
+from __future__ import annotations
+
 import json
 import math
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Field and learning rates on records made by hand."""
 
+from __future__ import annotations
+
 from tests.studies.records import pool, record
 
 from creditscope.credit.registry import all_rules

@@ -1,5 +1,7 @@
 """Every study on records made by hand, where the numbers of its table are known."""
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 from typing import Any

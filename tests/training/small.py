@@ -1,5 +1,7 @@
 """A data set and runs that take a fraction of a second."""
 
+from __future__ import annotations
+
 import dataclasses
 import hashlib
 from functools import cache

@@ -1,5 +1,7 @@
 """The optimiser against torch's own class, to the bit, and against the formula in float64."""
 
+from __future__ import annotations
+
 import torch
 from torch import Tensor
 

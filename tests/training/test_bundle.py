@@ -1,5 +1,7 @@
 """A bundle is whole and unaltered, or it is one line of error; what is loaded is what was trained."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import math

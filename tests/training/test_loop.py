@@ -1,5 +1,7 @@
 """The training loop: a second, plain implementation of it; interruption and resumption to the same bits; refusals."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 import multiprocessing

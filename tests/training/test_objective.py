@@ -1,5 +1,7 @@
 """The gradients of one batch against autograd of the objective as PROTOCOL.md states it, written as one sum."""
 
+from __future__ import annotations
+
 import copy
 import math
 from typing import Any

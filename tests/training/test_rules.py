@@ -1,5 +1,7 @@
 """Every built-in rule through the whole house: train, kill and resume to the bit, diagnose, profile, report."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -1,5 +1,7 @@
 """The spec of a run: what it resolves to, what its hash depends on, what it refuses."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from typing import Any

@@ -3,6 +3,8 @@
 The entries are those of board/entries under other names, with other claimed accuracies, sealed anew; each is read and checked.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import shutil

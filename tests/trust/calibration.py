@@ -10,6 +10,8 @@ A store is a directory of bundles, or one with `runs/`. Directories named DATASE
 samples: their spec cannot say so, the file of points does.
 """
 
+from __future__ import annotations
+
 import argparse
 import csv
 import io

@@ -7,6 +7,8 @@ copy (float32 where the network has no float64). An architecture is *equal* (eve
 1e-4), *refused* in one line, or *wrong*. One that does not run from a tiny configuration is *not run*, and does not count.
 """
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import io

@@ -4,6 +4,8 @@ By hand: python tests/trust/claims.py 500 [SEED ...]. Each lie starts from a goo
 hash and seal to what they changed, as one would who knows the format.
 """
 
+from __future__ import annotations
+
 import copy
 import gzip
 import hashlib

@@ -6,6 +6,8 @@ The accuracy of a seed is normal around the method's mean (spread 0.9 pp, that o
 published), and is measured on 10,000 test samples, which adds a binomial error of its own.
 """
 
+from __future__ import annotations
+
 import sys
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,6 +5,8 @@ A defect is a change of the syntax tree: layout, brackets, quotes and comments o
 src/creditscope/, tests are nodes below tests/ and run alone against the defect.
 """
 
+from __future__ import annotations
+
 import ast
 import csv
 from collections.abc import Iterator

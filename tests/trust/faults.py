@@ -16,6 +16,8 @@ disturbed. A fault by chance is one of
 One process loads torch and forks for every fault.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import random

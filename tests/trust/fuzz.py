@@ -7,6 +7,8 @@ the error's type, a canary that only executed code creates, files that reading c
 as a command also the address space.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json

@@ -1,5 +1,7 @@
 """Hostile input: values and bytes that a reader of files must survive, and ways to put them into a good file."""
 
+from __future__ import annotations
+
 import copy
 import json
 import pickle

@@ -3,6 +3,8 @@
 Writes docs/licences.md: what a plain install brings (with what that needs in turn), and what each extra adds.
 """
 
+from __future__ import annotations
+
 import re
 import sys
 from importlib import metadata

@@ -4,6 +4,8 @@ By hand: `make mutate`, or python tests/trust/mutate.py [WORD]: the defects whos
 One process loads torch and forks for every defect, so that a defect costs its test and not the start of Python.
 """
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import io

@@ -8,6 +8,8 @@ the other C are ballast: a one-hot vector that carries the scale. Block l multip
 and ‖e‖ = sqrt(1 - 1/C) for every sample.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,5 +1,7 @@
 """Blocks of all kinds, and what is called a block (4, 8); the twin with frozen blocks (11)."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,6 +1,8 @@
 """Odd networks that a sceptical outsider brought: dataclasses, caches, norms outside of the blocks, writes after the last block,
 samples that see only those before them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

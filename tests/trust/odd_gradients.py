@@ -1,5 +1,7 @@
 """Networks whose backward pass is no gradient, and methods that are such a pass (5)."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -3,6 +3,8 @@
 `Spec` is a sentence of it, `build` makes the network. The expectation follows from the sentence alone.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, fields, replace
 from typing import Any
 

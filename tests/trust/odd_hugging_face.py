@@ -3,6 +3,8 @@
 The oracle puts plain hooks on the layer modules that the model's own code names.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from functools import partial

@@ -3,6 +3,8 @@
 python tests/trust/odd_networks.py [PART OF A NAME]
 """
 
+from __future__ import annotations
+
 import contextlib
 import io
 import sys

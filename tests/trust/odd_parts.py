@@ -1,5 +1,7 @@
 """Parts that the hand-written odd networks are put together from."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -8,6 +8,8 @@ numpy's SVD of the rows themselves. A readout may differ from it by the samples 
 The certificate's truth is known because the update is backpropagation written down here.
 """
 
+from __future__ import annotations
+
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence

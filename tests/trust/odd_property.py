@@ -5,6 +5,8 @@
 What fails is shrunk to the simplest sentence that fails.
 """
 
+from __future__ import annotations
+
 import sys
 import time
 from collections import Counter

@@ -1,5 +1,7 @@
 """What the head reads, and what of it a sample owns (7); which blocks a network has (8)."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import torch

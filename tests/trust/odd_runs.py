@@ -1,5 +1,7 @@
 """Bad data (9); networks and rules that break when they are run in another way than their own (10)."""
 
+from __future__ import annotations
+
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence

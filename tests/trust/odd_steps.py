@@ -1,5 +1,7 @@
 """Odd steps from a state to the next: recognised from one look, handed through, led around, made in the model (1 to 4)."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any

@@ -8,6 +8,8 @@ read by plain forward hooks with `retain_grad`. Both run on a float64 copy. The 
     g_l = d(sum over samples of the loss) / d h_l
 """
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import math

@@ -7,6 +7,8 @@ of one of its modules, the update, the batches, the training function), and then
 the model and of all generators is taken by the oracle, not by the library.
 """
 
+from __future__ import annotations
+
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence

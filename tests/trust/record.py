@@ -1,5 +1,7 @@
 """Numbers that commands measured, put into the documentation by the commands themselves."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

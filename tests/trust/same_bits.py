@@ -4,6 +4,8 @@ Every case is trained by both trees, once in one go and once stopped after the f
 SHA-256 of the weights, of the rule's state, and of the trajectory. Run both on the same machine.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os

@@ -5,6 +5,8 @@ other processes: a new directory, and drivers that wait at a gate until all are 
 trains what is missing and ends with 0. One process loads torch and forks for every driver.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import shutil

@@ -1,5 +1,7 @@
 """The points of the calibration, and what is said of them."""
 
+from __future__ import annotations
+
 from tests.trust import calibration
 
 from creditscope.protocol import estimate

@@ -1,5 +1,7 @@
 """The census in short: some architectures of every kind are equal to plain hooks; and its judge sees what is false."""
 
+from __future__ import annotations
+
 import pytest
 import torch
 

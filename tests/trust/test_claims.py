@@ -1,5 +1,7 @@
 """The short form of tests/trust/claims.py: every kind of lie, three times."""
 
+from __future__ import annotations
+
 from tests.trust.claims import LIES, lies
 
 

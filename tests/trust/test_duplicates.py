@@ -1,5 +1,7 @@
 """Nothing is written twice: no passage of more than 12 lines stands in two places of the package."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """A slice of the faults: every kind once, and each at the first writes; and a loss, if there were one, would be seen."""
 
+from __future__ import annotations
+
 import multiprocessing
 import queue
 import random

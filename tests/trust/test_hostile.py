@@ -1,5 +1,7 @@
 """A slice of the fuzzer, and each attack by name."""
 
+from __future__ import annotations
+
 import contextlib
 import pickle
 import struct

@@ -1,5 +1,7 @@
 """A slice of `make mutate`, and the list itself: every place is there, every test that is named exists."""
 
+from __future__ import annotations
+
 import re
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """Bad and extreme numbers at any place: a defined status with a reason, and a report that can be written and printed."""
 
+from __future__ import annotations
+
 import itertools
 import json
 import math

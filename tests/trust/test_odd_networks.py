@@ -1,5 +1,7 @@
 """No wrong number from any odd network: exact, or refused in one line. And the oracle that says so is right itself."""
 
+from __future__ import annotations
+
 from functools import cache
 from types import SimpleNamespace as S
 from typing import Any

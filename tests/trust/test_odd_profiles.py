@@ -1,5 +1,7 @@
 """The depth profile and the certificate on odd networks: a few of those that `odd_profiles.py` takes as a command."""
 
+from __future__ import annotations
+
 import contextlib
 
 import numpy as np

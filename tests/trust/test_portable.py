@@ -1,5 +1,7 @@
 """Other systems and the oldest Python, as far as one machine can tell."""
 
+from __future__ import annotations
+
 import ast
 import re
 import subprocess

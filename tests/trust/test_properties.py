@@ -1,5 +1,7 @@
 """Laws that hold for any network and any numbers: what must not change a fact, and what must change it by how much."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from itertools import pairwise

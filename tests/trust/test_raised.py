@@ -1,5 +1,7 @@
 """Whatever the user's code raises, and whenever: the model is left as found. `raised.py` as a command takes every call."""
 
+from __future__ import annotations
+
 import pytest
 from tests.trust import raised
 

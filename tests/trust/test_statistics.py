@@ -1,5 +1,7 @@
 """D3 on simulated seeds: intervals cover what they say, and decisions err no more often than they may."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 from tests.trust.d3_simulation import MARGINS, N_TEST, simulate

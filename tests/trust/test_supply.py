@@ -1,5 +1,7 @@
 """What creditscope stands on: pinned, licensed, listed."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """No wrong verdict on any network of the zoo, under either policy."""
 
+from __future__ import annotations
+
 import math
 
 import pytest

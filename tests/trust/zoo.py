@@ -3,6 +3,8 @@
 A truth follows from the construction (see `networks`) and from the protocol's text, never from what the code prints.
 """
 
+from __future__ import annotations
+
 import torch
 from tests.trust.networks import E_NORM, GROUP, Known, Network, Plus, Times
 
