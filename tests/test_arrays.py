@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.refusals import refusal
 
 from creditscope import CreditscopeError, DiagnosticReport, diagnose, diagnose_arrays
 
@@ -201,8 +202,7 @@ def test_token_states_are_read_as_stated():
     assert facts.stream.widths == (6, 6, 6)
     assert facts.scale.mean[1] == pytest.approx(np.linalg.norm(h[1].mean(1), axis=1).mean())
     assert facts.reference.per_sample[1] == pytest.approx(np.linalg.norm(g[1].sum(1), axis=1).mean())
-    with pytest.raises(CreditscopeError, match="say what the head reads"):
-        diagnose_arrays({"h": h, "g": g}, reduction="sum")
+    assert "say what the head reads" in refusal(lambda: diagnose_arrays({"h": h, "g": g}, reduction="sum"))
 
 
 def test_nan_is_a_finding_of_the_network_and_a_mistake_of_the_credit():
@@ -213,8 +213,7 @@ def test_nan_is_a_finding_of_the_network_and_a_mistake_of_the_credit():
     assert "h_1" in report.facts.non_finite
     (given,) = batches(torch.float64, (64,))
     given["a"][1][3, 2] = np.nan
-    with pytest.raises(CreditscopeError, match="NaN or Inf at layer 1"):
-        diagnose_arrays(given, reduction="sum")
+    assert "NaN or Inf at layer 1" in refusal(lambda: diagnose_arrays(given, reduction="sum"))
 
 
 def test_losses_that_are_not_finite_are_a_finding():
@@ -318,10 +317,7 @@ TOLD = {**OK, "labels": [0, 1, 0, 1]}
     ],
 )
 def test_what_does_not_fit_is_one_line(given, options, said):
-    with pytest.raises(CreditscopeError) as caught:
-        diagnose_arrays(given, **{"reduction": "sum", **options})
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert said in refusal(lambda: diagnose_arrays(given, **{"reduction": "sum", **options}))
 
 
 def test_an_unknown_argument_is_said_before_anything_is_measured():

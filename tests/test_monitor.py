@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.refusals import refusal
 from torch import nn
 
 from creditscope import CreditscopeError, DiagnosticThresholds, Monitor, diagnose
@@ -46,8 +47,7 @@ def test_each_line_is_what_diagnose_says_at_that_moment(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "run" / "trajectory.jsonl").read_text().splitlines()]
     assert lines == monitor.history
     assert not monitor.should_stop
-    with pytest.raises(CreditscopeError, match="exists already"):
-        Monitor(model, given(), path=tmp_path / "run")
+    assert "exists already" in refusal(lambda: Monitor(model, given(), path=tmp_path / "run"))
 
 
 def test_training_is_the_same_with_and_without_a_monitor():
@@ -130,13 +130,11 @@ def test_of_two_monitors_with_one_path_the_second_is_refused_and_nothing_is_writ
     first, second = (Monitor(model, given(), path=tmp_path / "t.jsonl") for _ in range(2))  # neither file is there yet
     first.step(0)
     kept = (tmp_path / "t.jsonl").read_bytes()
-    with pytest.raises(CreditscopeError, match="exists already"):
-        second.step(0)
+    assert "exists already" in refusal(lambda: second.step(0))
     assert (tmp_path / "t.jsonl").read_bytes() == kept
     first.step(1)
     assert (tmp_path / "t.jsonl").read_text().count("\n") == 2
-    with pytest.raises(CreditscopeError, match="exists already"):
-        Monitor(model, given(), path=tmp_path / "t.jsonl")
+    assert "exists already" in refusal(lambda: Monitor(model, given(), path=tmp_path / "t.jsonl"))
 
 
 def test_wrong_use_is_one_line(tmp_path):
@@ -154,8 +152,7 @@ def test_wrong_use_is_one_line(tmp_path):
         with pytest.raises(CreditscopeError, match=says) as caught:
             Monitor(model, given(), **options)
         assert "\n" not in str(caught.value)
-    with pytest.raises(CreditscopeError, match="eval_batches is empty"):
-        Monitor(model, iter(()))
+    assert "eval_batches is empty" in refusal(lambda: Monitor(model, iter(())))
     with pytest.raises(CreditscopeError, match=r"give a torch.nn.Module"):
         Monitor(None, given())  # type: ignore[arg-type]
     with pytest.raises(CreditscopeError, match="epoch is 'one'"):

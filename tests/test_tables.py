@@ -9,8 +9,8 @@ import sys
 from enum import Enum
 
 import pytest
+from tests.refusals import refusal
 
-from creditscope.errors import CreditscopeError
 from creditscope.tables import Cell, Column, Row, Table, geometric_mean, mean, sample_std, span, state
 
 
@@ -41,10 +41,8 @@ def test_columns_rows_and_conditions():
     assert TABLE.row(k="a").runs == ("hash",)
     assert TABLE.column("x")[1].note == "no null"
     assert [cell.number for cell in TABLE.column("x")] == [1.5, None, None]
-    with pytest.raises(CreditscopeError, match="column 'y' is unknown"):
-        TABLE.column("y")
-    with pytest.raises(CreditscopeError, match="2 rows of table t"):
-        TABLE.row(k="b")
+    assert "column 'y' is unknown" in refusal(lambda: TABLE.column("y"))
+    assert "2 rows of table t" in refusal(lambda: TABLE.row(k="b"))
 
 
 def test_json_holds_numbers_and_no_prints():
@@ -69,8 +67,7 @@ def test_a_data_frame_has_a_column_per_number():
 def test_without_pandas_and_polars_the_command_is_said(monkeypatch):
     for name in ("pandas", "polars"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(CreditscopeError, match="pip install pandas"):
-        TABLE.to_frame()
+    assert "pip install pandas" in refusal(TABLE.to_frame)
 
 
 def test_arithmetic():

@@ -28,17 +28,14 @@ class Shown:
         return getattr(import_module(module), form)(self, **options)
 
     def __str__(self) -> str:
-        text: str = self._shown("text")
-        return text
+        return str(self._shown("text"))
 
     def to_markdown(self) -> str:
-        text: str = self._shown("markdown")
-        return text
+        return str(self._shown("markdown"))
 
     def _repr_html_(self) -> str:
         """What a notebook shows: in light and in dark."""
-        text: str = self._shown("html")
-        return text
+        return str(self._shown("html"))
 
     def plot(self) -> Figure:
         """A matplotlib figure."""

@@ -218,16 +218,19 @@ def of_all(means: LayerMeans | Concentration | None) -> float | None:
 
 def first_epoch(record: Record, *checks: str) -> int | None:
     """First trained epoch at which all these checks have fired together."""
-    lines = (x for x in record.trajectory if x["epoch"] >= 1 and set(checks) <= set(x["fired"]))
-    return next((int(x["epoch"]) for x in lines), None)
+    return _first_line(record, lambda line: set(checks) <= set(line["fired"]))
+
+
+def _first_line(record: Record, meets: Callable[[Line], bool]) -> int | None:
+    return next((int(x["epoch"]) for x in record.trajectory if x["epoch"] >= 1 and meets(x)), None)
+
+
+def _epoch(found: int | None, otherwise: str) -> Cell:
+    return Cell(note=otherwise) if found is None else Cell(found, n=1)
 
 
 def _first(*checks: str) -> Read:
-    def read(record: Record, epoch: int | None) -> Cell:
-        found = first_epoch(record, *checks)
-        return Cell(note="does not fire") if found is None else Cell(found, n=1)
-
-    return read
+    return lambda record, epoch: _epoch(first_epoch(record, *checks), "does not fire")
 
 
 def _loss_change(record: Record, line: Line) -> float | None:
@@ -458,22 +461,14 @@ def _of_layer(
 def _floor_epoch(batch: int) -> Quantity:
     floor = DiagnosticThresholds().g_norm_floor
 
-    def read(record: Record, epoch: int | None) -> Cell:
-        lines = (
-            x for x in record.trajectory if x["epoch"] >= 1 and batch_mean(float(x["g_per_sample"][-1]), batch) < floor
-        )
-        found = next((int(x["epoch"]) for x in lines), None)
-        return Cell(note="it stays above") if found is None else Cell(found, n=1)
+    def under(line: Line) -> bool:
+        return batch_mean(float(line["g_per_sample"][-1]), batch) < floor
 
-    title = f"‖g_L‖/{batch} under the floor"
-    return Quantity(
-        f"floor_epoch[{batch}]",
-        "D2",
-        title,
-        "epochs",
-        f"first epoch at which ‖g_L‖/{batch} is under {floor:g}",
-        read=read,
-    )
+    def read(record: Record, epoch: int | None) -> Cell:
+        return _epoch(_first_line(record, under), "it stays above")
+
+    title, about = f"‖g_L‖/{batch} under the floor", f"first epoch at which ‖g_L‖/{batch} is under {floor:g}"
+    return Quantity(f"floor_epoch[{batch}]", "D2", title, "epochs", about, read=read)
 
 
 LAYERED: dict[str, Callable[[int], Quantity]] = {

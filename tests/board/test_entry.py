@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refusal
 
 from creditscope.board.arithmetic import check_arithmetic, check_certificate
 from creditscope.board.claim import FILE, Claim, read_claim, seal_of, sealed, write_claim
@@ -205,8 +206,7 @@ def test_a_changed_claim_needs_a_new_seal(tmp_path):
     content = json.loads(path.read_text())
     content["claimed"]["accuracy"] = 0.91
     path.write_text(json.dumps(content))
-    with pytest.raises(CreditscopeError, match="changed after it was sealed"):
-        read_entry(tmp_path / "a-rule")
+    assert "changed after it was sealed" in refusal(lambda: read_entry(tmp_path / "a-rule"))
     write_claim(sealed(content, "x"), tmp_path / "a-rule")
     assert read_entry(tmp_path / "a-rule").claim.claimed.accuracy == 0.91
 
@@ -219,8 +219,7 @@ def test_a_seal_does_not_depend_on_the_order_of_the_entries(tmp_path):
 def test_an_entry_is_named_as_its_directory(tmp_path):
     made(tmp_path / "a-rule")
     os.rename(tmp_path / "a-rule", tmp_path / "another")
-    with pytest.raises(CreditscopeError, match="give both one name"):
-        read_claim(tmp_path / "another")
+    assert "give both one name" in refusal(lambda: read_claim(tmp_path / "another"))
 
 
 def test_a_link_is_not_followed(tmp_path):
@@ -228,8 +227,7 @@ def test_a_link_is_not_followed(tmp_path):
     report = tmp_path / "a-rule" / "report.json"
     os.rename(report, tmp_path / "elsewhere.json")
     report.symlink_to(tmp_path / "elsewhere.json")
-    with pytest.raises(CreditscopeError, match="is a symbolic link"):
-        read_entry(tmp_path / "a-rule")
+    assert "is a symbolic link" in refusal(lambda: read_entry(tmp_path / "a-rule"))
 
 
 def test_a_report_that_contradicts_itself_is_not_written(tmp_path):
@@ -257,8 +255,7 @@ def test_the_arithmetic_of_every_report_of_the_board_holds():
 
 def test_several_seeds_need_their_nulls(tmp_path):
     report = stored_report("cifar10-resmlp-d-256-l-4-dfa-rms-e100")
-    with pytest.raises(CreditscopeError, match=r"facts\.depth does not follow"):
-        made_over_seeds(tmp_path / "dfa", report, nulls=None)
+    assert "facts.depth does not follow" in refusal(lambda: made_over_seeds(tmp_path / "dfa", report, nulls=None))
     nulls = {k: list(v) for k, v in read_entry(stored("dfa-rms-e100")).current.stated.nulls.items()}
     bp = list(read_entry(stored("dfa-rms-e100")).current.stated.bp_accuracy)
     assert made_over_seeds(tmp_path / "dfa", report, nulls=nulls, bp_accuracy=bp).current.status == "fail"
@@ -330,8 +327,7 @@ def test_a_date_to_come_and_a_seed_twice_are_refused(tmp_path):
 def test_names_and_places(tmp_path):
     assert slug("DFA (rms, λ=0.01)") == "dfa-rms-0-01"
     assert slug("!!!") == "entry"
-    with pytest.raises(CreditscopeError, match="holds no entry"):
-        find_entries(tmp_path)
+    assert "holds no entry" in refusal(lambda: find_entries(tmp_path))
 
 
 def test_one_report_serves_one_entry(tmp_path):
@@ -369,8 +365,7 @@ def test_an_audit_is_added_by_those_who_audited(tmp_path):
 
 def test_a_claim_of_another_schema_is_not_sealed(tmp_path):
     content = made(tmp_path / "a-rule").claim.to_dict() | {"schema": "creditscope-claim/2"}
-    with pytest.raises(CreditscopeError, match="creditscope-claim/2"):
-        sealed(content, "claim.json")
+    assert "creditscope-claim/2" in refusal(lambda: sealed(content, "claim.json"))
 
 
 def stored_report_of(entry: Path) -> DiagnosticReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.cli.calls import out
 
 from creditscope.board.retrain import Again
 from creditscope.cli import main
@@ -26,8 +27,7 @@ def test_a_bundle_becomes_a_claim_and_its_networks_are_trained_again(tmp_path, c
         train(run, tmp_path / "runs" / run.slug)
     entry = tmp_path / "entries" / "small"
     assert main(["claim", "new", str(tmp_path / "runs" / spec.slug), "--out", str(entry), "--by", "me"]) == 0
-    assert main(["claim", "check", str(entry), "--retrain"]) == 0
-    printed = capsys.readouterr().out
+    printed = out(capsys, "claim", "check", entry, "--retrain")
     assert "2 runs of 1 epochs" in printed
     assert printed.count(": exact") == 2
 

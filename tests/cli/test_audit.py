@@ -6,7 +6,7 @@ import csv
 import json
 from pathlib import Path
 
-from creditscope.cli import main
+from tests.cli.calls import one_line_error, out
 
 ROOT = Path(__file__).parents[2]
 FOLDER = str(ROOT / "audits" / "arxiv-2606.21126")
@@ -25,8 +25,7 @@ def test_it_prints_the_tables_and_writes_every_line(tmp_path, capsys):
     (store / "index.json").write_text(json.dumps({"schema_version": 1, "plans": [], "runs": {}}))
     (store / "runs" / source.name).write_bytes(source.read_bytes())
     lines, page = tmp_path / "lines.csv", tmp_path / "lines.html"
-    assert main(["audit", FOLDER, "--store", str(store), "--csv", str(lines), "--html", str(page)]) == 0
-    assert "how far each reading lies" in capsys.readouterr().out
+    assert "how far each reading lies" in out(capsys, "audit", FOLDER, "--store", store, "--csv", lines, "--html", page)
     rows = list(csv.DictReader(lines.open()))
     compared = [r for r in rows if r["outcome"] not in ("not run", "not comparable")]
     assert {(r["method"], r["setting"]) for r in compared} == {("bp", "")}
@@ -35,7 +34,5 @@ def test_it_prints_the_tables_and_writes_every_line(tmp_path, capsys):
 
 
 def test_a_folder_or_store_that_cannot_be_used_is_refused_in_one_line(tmp_path, capsys):
-    assert main(["audit", str(tmp_path), "--store", str(tmp_path)]) == 2
-    assert "audit.json" in capsys.readouterr().err
-    assert main(["audit", FOLDER, "--store", str(tmp_path / "none")]) == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    assert "audit.json" in one_line_error(capsys, "audit", tmp_path, "--store", tmp_path)
+    one_line_error(capsys, "audit", FOLDER, "--store", tmp_path / "none")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.cli.calls import one_line_error
 
 from creditscope.cli import main
 
@@ -41,8 +42,7 @@ def test_new_says_what_is_missing_and_writes_nothing(tmp_path, report, capsys):
     assert main(["claim", "new", str(report), "--out", str(tmp_path / "x"), *NEEDED[:-2]]) == 2
     assert capsys.readouterr().err == "creditscope: claim new needs --by (who audited: a name or an account)\n"
     assert not (tmp_path / "x").exists()
-    assert main(["claim", "new", str(report), "--out", str(tmp_path / "x")]) == 2
-    line = capsys.readouterr().err
+    line = one_line_error(capsys, "claim", "new", report, "--out", tmp_path / "x")
     assert line.count("\n") == 1
     assert re.findall(r"--\w+", line) == ["--code", "--architecture", "--data", "--by"]
     assert main(["claim", "new", str(report), "--out", str(tmp_path / "x"), *NEEDED, "--accuracy", "40"]) == 2
@@ -118,8 +118,7 @@ def test_diagnose_judges_a_report_again(tmp_path, report, capsys):
     assert main(["diagnose", str(report), "--strict"]) == 4
     content["facts"]["scale"]["growth"] *= 100
     report.write_text(json.dumps(content))
-    assert main(["diagnose", str(report), "--strict"]) == 2
-    assert "growth is" in capsys.readouterr().err
+    assert "growth is" in one_line_error(capsys, "diagnose", report, "--strict")
     assert main(["diagnose", str(report), "--full"]) == 2
 
 

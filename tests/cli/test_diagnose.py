@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.cli.calls import out
 
 from creditscope.cli import main
 
@@ -12,8 +13,7 @@ from .calls import one_line_error
 
 
 def test_diagnose_finds_nulls_beside_the_bundle_and_ends_with_the_verdict(store, capsys, tmp_path):
-    assert main(["diagnose", str(store / "dfa"), "--json", str(tmp_path / "r.json")]) == 0
-    lines = capsys.readouterr().out.strip().splitlines()
+    lines = out(capsys, "diagnose", store / "dfa", "--json", tmp_path / "r.json").strip().splitlines()
     assert lines[-1].startswith("VERDICT: ")
     report = json.loads((tmp_path / "r.json").read_text())
     assert [m["null"] for m in report["facts"]["depth"]["margins"]] == ["matched", "bp"]
@@ -67,8 +67,7 @@ def test_credit_that_trains_nothing_does_not_count(store, tmp_path):
 
 
 def test_four_diagnostic_is_named_in_the_output(store, capsys):
-    assert main(["diagnose", str(store / "bp"), "--protocol", "four-diagnostic"]) == 0
-    assert "four-diagnostic/" in capsys.readouterr().out
+    assert "four-diagnostic/" in out(capsys, "diagnose", store / "bp", "--protocol", "four-diagnostic")
 
 
 def test_damaged_bundles_are_one_line(store, capsys, tmp_path):

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from tests.cli.calls import out
 
 from creditscope.cli import main
 from creditscope.cli.commands import ROOT, Command, Group, named
@@ -73,8 +74,7 @@ for call in {calls}:
 
 
 def test_version(capsys):
-    assert main(["--version"]) == 0
-    assert re.fullmatch(r"creditscope \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)
+    assert re.fullmatch(r"creditscope \d+\.\d+\.\d+\S*\n", out(capsys, "--version"))
 
 
 def test_a_path_that_may_not_be_read_is_one_line(capsys, monkeypatch):

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.cli.calls import one_line_error, out
 from tests.training.small import small_quadratic, spec, use
 
 from creditscope import credit_rule
@@ -80,16 +81,13 @@ def test_reports_alone_and_a_directory_of_them_make_a_table(mine, tmp_path, caps
     assert "left out" in printed.err
     assert "notes.json" in printed.err
     # what `report --json` wrote is read back as the same rows
-    assert main(["report", str(reports), "--json", str(tmp_path / "all.json")]) == 0
-    first = capsys.readouterr().out
-    assert main(["report", str(tmp_path / "all.json")]) == 0
-    assert capsys.readouterr().out == first
+    first = out(capsys, "report", reports, "--json", tmp_path / "all.json")
+    assert out(capsys, "report", tmp_path / "all.json") == first
 
 
 def test_a_directory_without_bundles_and_reports_is_one_line(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
-    assert main(["report", str(tmp_path / "empty")]) == 2
-    assert "holds no bundle and no report" in capsys.readouterr().err
+    assert "holds no bundle and no report" in one_line_error(capsys, "report", tmp_path / "empty")
 
 
 def test_stored_facts_need_no_rule_file(tmp_path, capsys, monkeypatch):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.refusals import refusal
 from torch import Tensor, nn
 
 from creditscope.credit import CreditBatch, CreditBridge, CreditRule, StateBridge, make_rule
@@ -250,8 +251,7 @@ def test_state_before_learning_changes_nothing(method):
 
 def test_state_of_other_options_is_refused():
     rule, _ = resmlp("sb")
-    with pytest.raises(CreditscopeError, match="these options give"):
-        make_rule("sb", {"width": 17}).load(rule.state())
+    assert "these options give" in refusal(lambda: make_rule("sb", {"width": 17}).load(rule.state()))
 
 
 @pytest.mark.parametrize("method", ["sb", "cb"])
@@ -301,8 +301,7 @@ def test_token_models_and_double_precision(method):
 @pytest.mark.parametrize("method", ["sb", "cb"])
 def test_a_bridge_without_network_or_of_another_stream_is_refused(method):
     rule, batch = resmlp(method)
-    with pytest.raises(CreditscopeError, match="has no network yet"):
-        make_rule(method, TINY[method]).credit(batch)
+    assert "has no network yet" in refusal(lambda: make_rule(method, TINY[method]).credit(batch))
     with pytest.raises(CreditscopeError, match="made for widths"):
         sweep(LinearNet(6, 2, 5, seeded(0)), [(torch.randn(8, 6), torch.arange(8) % 5)], rule)
     assert rule.exact_layers(2) == ()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.refusals import refusal
 from torch import Tensor
 
 from creditscope import CreditscopeError, diagnose
@@ -121,10 +122,7 @@ class Odd(FA):
 )
 def test_credit_that_does_not_fit_is_one_line(change, says):
     rule, b = setting(Odd(change))
-    with pytest.raises(CreditscopeError) as caught:
-        list(descent_of(rule, b))
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert says in refusal(lambda: list(descent_of(rule, b)))
 
 
 def back_through_convolution(a: Array, kernel: Array, pooled: bool) -> Array:
@@ -256,8 +254,7 @@ def test_a_rule_without_or_with_foreign_matrices_is_refused(make):
 def test_fa_without_the_exact_output_gradient_says_so():
     rule, b = setting(FA())
     b.output_grad = None
-    with pytest.raises(CreditscopeError, match="exact gradient at h_L"):
-        rule.credit(b)
+    assert "exact gradient at h_L" in refusal(lambda: rule.credit(b))
 
 
 class Faulty(CreditRule):
@@ -290,18 +287,12 @@ class Faulty(CreditRule):
 def test_credit_that_does_not_fit_names_rule_and_layer_in_one_line(give, says):
     rule = Faulty(give)
     _, b = setting(FA())
-    with pytest.raises(CreditscopeError) as caught:
-        checked(rule.credit(b), b, rule.name)
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
-    with pytest.raises(CreditscopeError) as again:
-        diagnose(b.stream.model, [batch((D_IN,), n=6)], credit=rule)
-    assert says in str(again.value)
+    assert says in refusal(lambda: checked(rule.credit(b), b, rule.name))
+    assert says in refusal(lambda: diagnose(b.stream.model, [batch((D_IN,), n=6)], credit=rule))
 
 
 def test_unknown_method_and_unknown_option_are_one_line_errors_with_the_choices():
-    with pytest.raises(CreditscopeError, match=r"'xyz' is unknown; choose one of bp, fa, dfa"):
-        make_rule("xyz")
+    assert "'xyz' is unknown; choose one of bp, fa, dfa" in refusal(lambda: make_rule("xyz"))
     with pytest.raises(CreditscopeError, match="'speed' of method fa") as caught:
         make_rule("fa", {"speed": 3})
     assert "\n" not in str(caught.value)
@@ -312,8 +303,7 @@ def test_callables_become_rules_and_anything_else_is_refused():
     assert isinstance(rule, CreditRule)
     assert as_rule(None) is None
     assert as_rule(rule) is rule
-    with pytest.raises(CreditscopeError, match="int"):
-        as_rule(4)
+    assert "int" in refusal(lambda: as_rule(4))
 
 
 def test_callable_is_given_hidden_states_logits_and_labels():

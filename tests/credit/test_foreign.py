@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.refusals import refusal
 from torch import Tensor, nn
 
 from creditscope import CreditscopeError, credit_from_grads, diagnose
@@ -133,8 +134,7 @@ def test_weights_that_went_on_training_have_to_be_taken_over():
     x, y = batch((D_IN,))
     with torch.no_grad():
         theirs.first.weight.mul_(2)
-    with pytest.raises(CreditscopeError, match=r"rule\.sync\(\)"):
-        diagnose(rule.twin, [(x, y)], credit=rule)
+    assert "rule.sync()" in refusal(lambda: diagnose(rule.twin, [(x, y)], credit=rule))
     diagnose(rule.sync(), [(x, y)], credit=rule)
 
 

@@ -5,12 +5,12 @@ import hashlib
 import numpy as np
 import pytest
 import torch
+from tests.refusals import refusal
 
 from creditscope.data import Dataset, epoch_batches, eval_batches, samples_hash
 from creditscope.data import test_batches as all_test_batches
 from creditscope.data.augment import crops, flipped_windows, padded, random_crops
 from creditscope.data.dataset import _mix
-from creditscope.errors import CreditscopeError
 
 MEAN, STD = (0.5, 0.25, 0.125), (0.25, 0.5, 0.2)
 
@@ -162,17 +162,13 @@ def test_eval_batches_are_disjoint_fixed_test_samples():
 
 @pytest.mark.parametrize(("n", "size"), [(5, 10), (0, 10), (-1, 10), (1, 41)])
 def test_eval_batches_refuse_more_than_there_is(n, size):
-    with pytest.raises(CreditscopeError, match=r"40 test samples of images"):
-        eval_batches(images(), n=n, batch_size=size)
+    assert "40 test samples of images" in refusal(lambda: eval_batches(images(), n=n, batch_size=size))
 
 
 def test_batch_sizes_and_seeds_are_checked():
-    with pytest.raises(CreditscopeError, match="batch size must be at least 1, got 0"):
-        list(epoch_batches(vectors(), 0, 0, 0, False))
-    with pytest.raises(CreditscopeError, match="batch size"):
-        list(all_test_batches(vectors(), -1))
-    with pytest.raises(CreditscopeError, match="seed -1, epoch 0"):
-        list(epoch_batches(vectors(), 4, -1, 0, False))
+    assert "batch size must be at least 1, got 0" in refusal(lambda: list(epoch_batches(vectors(), 0, 0, 0, False)))
+    assert "batch size" in refusal(lambda: list(all_test_batches(vectors(), -1)))
+    assert "seed -1, epoch 0" in refusal(lambda: list(epoch_batches(vectors(), 4, -1, 0, False)))
 
 
 def test_samples_hash_is_of_x_then_y_and_does_not_depend_on_the_split():

@@ -11,6 +11,7 @@ from email.message import Message
 
 import numpy as np
 import pytest
+from tests.refusals import refusal
 
 from creditscope.data import cifar, cifar_archive, load_dataset
 from creditscope.data.cifar import CIFAR10, CIFAR100, data_root, load_from
@@ -188,8 +189,7 @@ def test_other_globals_are_refused(body, tmp_path):
     spec = small(CIFAR10)
     directory = write_python(spec, tmp_path / spec.python_dir)
     (directory / "test_batch").write_bytes(body + b"\0" * N * 3072)
-    with pytest.raises(CreditscopeError, match="was refused: its pickle asks for"):
-        load_from(spec, tmp_path)
+    assert "was refused: its pickle asks for" in refusal(lambda: load_from(spec, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -245,8 +245,7 @@ def test_pickle_of_impossible_size_is_refused_before_it_is_read(tmp_path):
     directory = write_python(spec, tmp_path / spec.python_dir)
     with (directory / "test_batch").open("r+b") as file:
         file.truncate(50_000_000)
-    with pytest.raises(CreditscopeError, match="test_batch has 50000000 bytes instead of"):
-        load_from(spec, tmp_path)
+    assert "test_batch has 50000000 bytes instead of" in refusal(lambda: load_from(spec, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -272,8 +271,7 @@ def test_missing_file_beside_the_others_is_named(tmp_path):
     spec = small(CIFAR10)
     directory = write_binary(spec, tmp_path / spec.binary_dir)
     (directory / "data_batch_4.bin").unlink()
-    with pytest.raises(CreditscopeError, match=r"data_batch_4\.bin is missing beside data_batch_1\.bin"):
-        load_from(spec, tmp_path)
+    assert "data_batch_4.bin is missing beside data_batch_1.bin" in refusal(lambda: load_from(spec, tmp_path))
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
@@ -290,8 +288,7 @@ def test_offline_message_says_what_to_put_where(name, tmp_path):
 
 def test_data_directory_that_is_a_file(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CreditscopeError, match="is not a directory"):
-        load_dataset("cifar10", tmp_path / "file")
+    assert "is not a directory" in refusal(lambda: load_dataset("cifar10", tmp_path / "file"))
 
 
 def test_where_files_are_looked_for(monkeypatch, tmp_path):
@@ -341,8 +338,7 @@ def test_download_with_another_checksum_leaves_nothing(monkeypatch, tmp_path):
 def test_endless_download_is_cut(monkeypatch, tmp_path):
     monkeypatch.setattr(cifar_archive, "MAX_ARCHIVE_BYTES", 1000)
     serve(monkeypatch, b"x" * 1001)
-    with pytest.raises(CreditscopeError, match="sent over 1000 bytes"):
-        load_dataset("cifar10", tmp_path)
+    assert "sent over 1000 bytes" in refusal(lambda: load_dataset("cifar10", tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 

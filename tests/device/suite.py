@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from tests.device.accelerator import Accelerator, FakeTensor, accelerator
+from tests.refusals import refusal
 from tests.training.small import DFA_RMS, FA_NONE, small_images, small_quadratic, spec, use
 from torch import nn
 
@@ -210,8 +211,7 @@ def test_a_run_goes_on_there_and_only_there(rule: str, tmp_path: Path) -> None:
     with accelerator():
         with pytest.raises(KeyboardInterrupt):
             train(made, tmp_path / "fake", device="fake", progress=stop)
-        with pytest.raises(CreditscopeError, match=r"was begun on fake \(Fake accelerator\) and this is cpu"):
-            train(made, tmp_path / "fake")
+        assert "was begun on fake (Fake accelerator) and this is cpu" in refusal(lambda: train(made, tmp_path / "fake"))
         resumed = train(made, tmp_path / "fake", device="fake")
     whole = train(made, tmp_path / "cpu")
     assert resumed.files["model.safetensors"] == whole.files["model.safetensors"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.cli.calls import one_line_error
 
 from creditscope.cli import main
 from creditscope.credit.registry import make_rule
@@ -193,7 +194,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize("make", [lambda p: None, lambda p: p.mkdir(), lambda p: p.write_text("x")])
 def test_no_bundle_is_one_line(tmp_path: Path, make: Callable[[Path], Any], capsys: pytest.CaptureFixture[str]) -> None:
     make(tmp_path / "x")
-    assert main(["pitfalls", "audit", str(tmp_path / "x")]) == 2
-    err = capsys.readouterr().err
+    err = one_line_error(capsys, "pitfalls", "audit", tmp_path / "x")
     assert err.startswith("creditscope: ")
     assert err.count("\n") == 1

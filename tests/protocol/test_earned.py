@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from scipy import stats
+from tests.refusals import refusal
 from torch import Tensor, nn
 
 from creditscope import CreditscopeError, DiagnosticReport, DiagnosticThresholds, diagnose, diagnose_arrays
@@ -187,10 +188,7 @@ def test_other_data_are_repeated_in_the_report(facts: Facts):
     ],
 )
 def test_what_is_stated_wrongly_is_one_line(facts: Facts, wrong: dict[str, Any], says: str):
-    with pytest.raises(CreditscopeError) as caught:
-        make_report(facts, **{"headline_acc": 0.4, **wrong})
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert says in refusal(lambda: make_report(facts, **{"headline_acc": 0.4, **wrong}))
 
 
 # ---- chance -----------------------------------------------------------------------------------------------------------
@@ -328,8 +326,7 @@ def test_a_report_that_counts_a_layer_that_is_not_there_is_refused(counting: lis
     net, batches = untrained()
     data = diagnose(net, batches, credit=lambda h, z, y: [x.clone() for x in h]).to_dict()
     data["facts"]["alignment"]["counting"] = counting
-    with pytest.raises(CreditscopeError, match="names a layer that is not there"):
-        DiagnosticReport.from_dict(data)
+    assert "names a layer that is not there" in refusal(lambda: DiagnosticReport.from_dict(data))
 
 
 def test_an_accuracy_that_cannot_be_compared_earns_nothing_and_one_of_other_data_says_so(facts: Facts):
@@ -428,5 +425,4 @@ def test_a_loader_that_fills_one_tensor_again_is_told():
             held[1].copy_(y)
             yield held
 
-    with pytest.raises(CreditscopeError, match="a loader that fills one tensor again and again needs clone"):
-        diagnose(net, loader())
+    assert "a loader that fills one tensor again and again needs clone" in refusal(lambda: diagnose(net, loader()))

@@ -4,8 +4,8 @@ import itertools
 from typing import Any
 
 import pytest
+from tests.refusals import refusal
 
-from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Depth, DepthProfile, Facts, Paired, Readout
 from creditscope.protocol import POLICIES, DiagnosticThresholds, Verdict, get_policy, judge
 
@@ -440,10 +440,9 @@ def test_registry():
 
 
 def test_unknown_policy_is_one_line():
-    with pytest.raises(CreditscopeError) as caught:
-        judge(make_facts(), T, "five-check")
     assert (
-        str(caught.value) == "unknown protocol 'five-check': use one of three-check, three-check/1.0, four-diagnostic"
+        refusal(lambda: judge(make_facts(), T, "five-check"))
+        == "unknown protocol 'five-check': use one of three-check, three-check/1.0, four-diagnostic"
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
+from tests.refusals import refusal
 
 from creditscope import CreditscopeError
 from creditscope.measure.facts import DepthProfile, Paired, Readout
@@ -206,7 +207,6 @@ def test_matplotlib_is_imported_only_to_draw():
 
 def test_a_directory_that_cannot_be_made_is_one_line(groups, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CreditscopeError, match="cannot make"):
-        figures.write_figures(groups, tmp_path / "file" / "out")
+    assert "cannot make" in refusal(lambda: figures.write_figures(groups, tmp_path / "file" / "out"))
     with pytest.raises(CreditscopeError, match=r"end it with \.svg, \.pdf or \.png"):
         figure(figures.audit_panels(groups)).save(tmp_path / "x.gif")

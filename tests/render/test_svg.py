@@ -73,15 +73,13 @@ def test_what_is_not_finite_is_left_out_and_said():
     assert "layer 0 (0)" in log.note
 
 
-def test_bars_cells_intervals_and_open_marks_tell_their_values():
+def test_cells_intervals_and_open_marks_tell_their_values():
     rows = [Row("bp", [("seed 1", 0.5), ("seed 2", 0.25)], (0.2, 0.6), [("null", 0.1)])]
     assert [w for w, _ in marks(svg(figure([Dots("d", "t", "c", "x", rows)])))] == [
         "bp = 0.5, seed 1",
         "bp = 0.25, seed 2",
         "bp = 0.1, null",
     ]
-    (bar,) = marks(svg(figure([Dots("d", "t", "c", "x", [Row("bp", [("", 0.5)])], bars=True)])))
-    assert bar[0] == "bp = 0.5"
     matrix = Matrix("m", "t", "c", ["S1", "S2"], [("bp", [Cell("accept", "good"), Cell("reject", "bad")])])
     assert [w for w, _ in marks(svg(figure([matrix])))] == ["bp, S1: accept", "bp, S2: reject"]
     assert re.findall(r'<path [^>]*class="m (\w+)', str(svg(figure([matrix])))) == ["fgood", "fbad"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.cli.calls import out
 from tests.runs.driver import TINY
 
-from creditscope.cli import main
 from creditscope.files import dump_json, sha256_file, write_atomic
 from creditscope.quantities import get_quantity
 from creditscope.runs.archive import Archive, write_archive
@@ -35,8 +35,7 @@ def test_profile_and_certificate_are_added(tmp_path, capsys):
     write_atomic(bundle.path / "spec.json", dump_json(files["spec.json"]))
 
     def measured() -> str:
-        assert main(["runs", "measure", str(store.root)]) == 0
-        return capsys.readouterr().out.splitlines()[-1]
+        return out(capsys, "runs", "measure", store.root).splitlines()[-1]
 
     assert [measured(), measured()] == ["2 measured", "2 complete"]
     kept, null = (store.root / "full" / f"{one.hash}.json" for one in (spec, spec.null("matched")))

@@ -8,13 +8,14 @@ import shutil
 import sqlite3
 import threading
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refusal
 from tests.runs.driver import tiny_specs
 
-from creditscope.errors import CreditscopeError
 from creditscope.runs.execute import run_store, train_one
 from creditscope.runs.executors import make_executor
 from creditscope.runs.store import INDEX_VERSION, Store
@@ -47,13 +48,6 @@ def finished(tmp_path_factory) -> Path:
 def store(finished, tmp_path) -> Store:
     shutil.copytree(finished, tmp_path / "store")
     return Store(tmp_path / "store")
-
-
-def refusal(call: Any) -> str:
-    with pytest.raises(CreditscopeError) as caught:
-        call()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_index_equals_its_rebuild_and_the_specs(store):
@@ -223,7 +217,7 @@ def test_unknown_or_missing_executor_is_one_line(monkeypatch):
 
     for name, module in (("ray", "ray"), ("dask", "distributed"), ("slurm", "submitit")):
         monkeypatch.setitem(sys.modules, module, None)
-        assert f"pip install 'creditscope[{name}]'" in refusal(lambda name=name: make_executor(name))
+        assert f"pip install 'creditscope[{name}]'" in refusal(partial(make_executor, name))
 
 
 def test_a_run_that_can_be_read_again_is_no_problem_any_more(store, monkeypatch):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.refusals import refusal
 from tests.runs.test_store import Inline
 
 from creditscope.cli import main
@@ -220,9 +221,6 @@ def test_the_command_says_what_it_found(archive, capsys):
 def test_mistakes_are_one_line(archive):
     with pytest.raises(CreditscopeError, match=r"no run in .* starts with 'zz'"):
         pick(Archive(archive), "zz")
-    with pytest.raises(CreditscopeError, match="no run in"):
-        pick(Archive(archive), "")
-    with pytest.raises(CreditscopeError, match="--epochs 9: the run has 3 epochs; give 1 to 3"):
-        shortened(spec(), 9)
-    with pytest.raises(CreditscopeError, match="--epochs 0"):
-        shortened(spec(), 0)
+    assert "no run in" in refusal(lambda: pick(Archive(archive), ""))
+    assert "--epochs 9: the run has 3 epochs; give 1 to 3" in refusal(lambda: shortened(spec(), 9))
+    assert "--epochs 0" in refusal(lambda: shortened(spec(), 0))

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.refusals import refusal
 
-from creditscope.errors import CreditscopeError
 from creditscope.runs.record import Record
 from creditscope.studies import compare
 from creditscope.studies.compare import Line, Reason, by_claim, read_audit, whole
@@ -257,12 +257,8 @@ def test_a_line_for_every_claim_in_one_flat_table(tmp_path):
 )  # fmt: skip
 def test_mistakes_are_told_with_file_and_line(tmp_path, row, more, message):
     write(tmp_path, {"quantity": "accuracy", "value": 1, **row} if more else row, **more)
-    with pytest.raises(CreditscopeError) as error:
-        read_audit(tmp_path)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
+    assert message in refusal(lambda: read_audit(tmp_path))
 
 
 def test_a_folder_without_files_is_refused(tmp_path):
-    with pytest.raises(CreditscopeError, match=r"audit\.json"):
-        read_audit(tmp_path)
+    assert "audit.json" in refusal(lambda: read_audit(tmp_path))

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from tests.refusals import refusal
 
-from creditscope import CreditscopeError, DiagnosticReport, diagnose, train
+from creditscope import DiagnosticReport, diagnose, train
 from creditscope.data import eval_batches
 from creditscope.files import dump_line, plain, read_json, write_atomic
 from creditscope.training.bundle import PARTS, load_bundle
@@ -35,14 +36,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bundle(trained: Path, tmp_path: Path) -> Path:
     """A copy to be spoilt."""
     return Path(shutil.copytree(trained, tmp_path / "run"))
-
-
-def refusal(call: Callable[[], Any]) -> str:
-    with pytest.raises(CreditscopeError) as caught:
-        call()
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 def rewrite(bundle: Path, change: Callable[[dict[str, Any]], Any]) -> None:

@@ -15,6 +15,7 @@ import pytest
 import safetensors.torch
 import torch
 import torch.nn.functional as F
+from tests.refusals import refusal
 from torch import Tensor
 
 from creditscope import CreditscopeError, train
@@ -356,13 +357,6 @@ def test_finished_run_is_returned_without_training(tmp_path):
     assert again.files == first.files
     assert calls == []
     assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "run").iterdir()}
-
-
-def refusal(call: Any) -> str:
-    with pytest.raises(CreditscopeError) as caught:
-        call()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_directory_of_another_run_is_refused_and_left_alone(tmp_path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -190,22 +191,20 @@ add(
 )
 add("gpt-neox classifier (parallel residual)", lambda **k: net("GPTNeoXForSequenceClassification", TEXT,
     layers("gpt_neox.layers.{}", 3), texts("none", False), "last", **k))  # fmt: skip
-add(
-    "t5 decoder",
-    lambda **k: net(
-        "T5ForConditionalGeneration", T5, layers("decoder.block.{}", 2), texts("none", True, decoder=True), "flatten",
-        marks=("beside",), **k,
-    ),
-    MARK, 8, 3, found=False,
-)  # fmt: skip
-add(
-    "t5 encoder",
-    lambda **k: net(
-        "T5ForConditionalGeneration", T5, layers("encoder.block.{}", 2), texts("none", True, decoder=True), "flatten",
-        marks=("beside",), **k,
-    ),
-    MARK, 8, 3, found=False,
-)  # fmt: skip
+
+
+def beside(kind: str, options: dict[str, Any], named: str, **more: Any) -> Network:
+    """One side of an encoder and a decoder; the other is given to its blocks beside their state."""
+    texted = texts("none", True, decoder=True)
+    return net(kind, options, layers(named, 2), texted, "flatten", marks=("beside",), **more)
+
+
+for _name, _class, _options, _layers in (
+    ("t5 decoder", "T5ForConditionalGeneration", T5, "decoder.block.{}"),
+    ("t5 encoder", "T5ForConditionalGeneration", T5, "encoder.block.{}"),
+    ("bart decoder", "BartForConditionalGeneration", BART, "model.decoder.layers.{}"),
+):
+    add(_name, partial(beside, _class, _options, _layers), MARK, 8, 3, found=False)
 add(
     "t5 token classifier (encoder only)",
     lambda **k: net(
@@ -213,14 +212,6 @@ add(
         texts("right", True), "flatten", **k,
     ),
     MEASURE, 8,
-)  # fmt: skip
-add(
-    "bart decoder",
-    lambda **k: net(
-        "BartForConditionalGeneration", BART, layers("model.decoder.layers.{}", 2), texts("none", True, decoder=True), "flatten",
-        marks=("beside",), **k,
-    ),
-    MARK, 8, 3, found=False,
 )  # fmt: skip
 add(
     "bart classifier, decoder",
@@ -260,25 +251,15 @@ def either_side(name: str, options: dict[str, Any], sides: tuple[tuple[str, ...]
 
 
 for _depth in (1, 2, 3):
-    _t5 = (layers("decoder.block.{}", _depth), layers("encoder.block.{}", _depth))
-    _bart = (layers("model.decoder.layers.{}", _depth), layers("model.encoder.layers.{}", _depth))
-    CASES.append(
-        Case(
-            f"Hugging Face: t5, L={_depth}, blocks not named",
-            lambda depth=_depth, sides=_t5: either_side(
-                "T5ForConditionalGeneration", T5 | {"num_layers": depth}, sides
-            ),  # type: ignore[misc]
-            EITHER,
-            (8,),
-        )
-    )
-    CASES.append(
-        Case(
-            f"Hugging Face: bart, L={_depth}, blocks not named",
-            lambda depth=_depth, sides=_bart: either_side(  # type: ignore[misc]
-                "BartForConditionalGeneration", BART | {"encoder_layers": depth, "decoder_layers": depth}, sides
-            ),
-            EITHER,
-            (8,),
-        )
-    )
+    for _name, _class, _options, _layers in (
+        ("t5", "T5ForConditionalGeneration", T5 | {"num_layers": _depth}, "{}.block.{{}}"),
+        (
+            "bart",
+            "BartForConditionalGeneration",
+            BART | {"encoder_layers": _depth, "decoder_layers": _depth},
+            "model.{}.layers.{{}}",
+        ),
+    ):
+        _sides = tuple(layers(_layers.format(side), _depth) for side in ("decoder", "encoder"))
+        _case = partial(either_side, _class, _options, _sides)
+        CASES.append(Case(f"Hugging Face: {_name}, L={_depth}, blocks not named", _case, EITHER, (8,)))

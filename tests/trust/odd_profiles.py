@@ -10,10 +10,7 @@ The certificate's truth is known because the update is backpropagation written d
 
 from __future__ import annotations
 
-import contextlib
-import io
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -28,19 +25,17 @@ from torch.utils._pytree import tree_flatten, tree_map
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.trust.odd_networks import CASES
+from tests.trust.odd_networks import CASES, judged
 from tests.trust.oracle import (
     EITHER,
     Batch,
     Case,
     Network,
-    Outcome,
     Pass,
     WrongError,
     call,
     left_as_found,
     losses,
-    outcome,
     vectors,
 )
 
@@ -195,16 +190,6 @@ def cases(check: str) -> list[Case]:
         for case in CASES
         if case.build is not None
     ]
-
-
-def judged(case: Case) -> Outcome:
-    with (
-        warnings.catch_warnings(),
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-    ):
-        warnings.simplefilter("ignore")
-        return outcome(case)
 
 
 def main(arguments: Sequence[str]) -> int:

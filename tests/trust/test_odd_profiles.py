@@ -7,6 +7,7 @@ import contextlib
 import numpy as np
 import pytest
 from tests.trust import odd_profiles
+from tests.trust.odd_networks import judged
 from tests.trust.oracle import WrongError
 
 PROFILES = {case.name: case for case in odd_profiles.cases("profile")}
@@ -23,20 +24,20 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", EQUAL)
 def test_the_profile_of_an_odd_network_is_that_of_a_second_computation(name):
-    found = odd_profiles.judged(PROFILES[name])
+    found = judged(PROFILES[name])
     assert found.outcome == "exact", found.line
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_no_true_profile_is_refused(name):
-    found = odd_profiles.judged(PROFILES[name])
+    found = judged(PROFILES[name])
     assert found.outcome == "refused", found.line
     assert REFUSED[name] in found.line
 
 
 @pytest.mark.parametrize("name", ["residual=model_post", "shape=tokens pooling=mean tied=True"])
 def test_backpropagation_of_an_odd_network_has_its_own_label(name):
-    found = odd_profiles.judged(CERTIFICATES[name])
+    found = judged(CERTIFICATES[name])
     assert (found.outcome, found.line) == ("exact", "")
 
 

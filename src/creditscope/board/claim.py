@@ -128,8 +128,7 @@ class Claim(Part):
     """SHA-256 of everything else in the file (`sealed`): a claim that was changed on the way is refused."""
 
     def to_dict(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads(self.model_dump_json(by_alias=True))
-        return content
+        return dict(json.loads(self.model_dump_json(by_alias=True)))
 
 
 def seal_of(content: dict[str, Any]) -> str:

@@ -74,9 +74,8 @@ def _subcommands(group: Group, words: Sequence[str], kind: Any) -> Any:
 def _load(command: Command) -> Any:
     module, _, name = command.place.rpartition(".")
     kind = getattr(import_module(f"creditscope.cli.{module}"), name)
-    silent = tyro.conf.arg(
-        help_behavior_hint=""
-    )  # not "(default: None)": the help says what happens without the option
+    # not "(default: None)": the help says what happens without the option
+    silent = tyro.conf.arg(help_behavior_hint="")
     hints = get_type_hints(kind, include_extras=True)
     for field in fields(kind):
         told = any(hasattr(extra, "help_behavior_hint") for extra in getattr(hints[field.name], "__metadata__", ()))

@@ -33,12 +33,8 @@ class List:
         from creditscope.pitfalls import PITFALLS
 
         if self.format == "json":
-            _print_json(
-                [
-                    {"id": p.id, "title": p.title, "why": p.why, "fix": p.fix, "scan": p.code is not None}
-                    for p in PITFALLS
-                ]
-            )
+            words = ("id", "title", "why", "fix")
+            _print_json([{k: getattr(p, k) for k in words} | {"scan": p.code is not None} for p in PITFALLS])
             return 0
         for p in PITFALLS:
             print(f"{p.id}  {p.title}\n      why: {p.why}\n      fix: {p.fix}")
@@ -114,13 +110,8 @@ class Scan:
             )
         if self.format == "json":
             found = [asdict(f) for f in result.findings]
-            _print_json(
-                {
-                    "files": result.files,
-                    "findings": found,
-                    "skipped": [{"path": p, "reason": r} for p, r in result.skipped],
-                }
-            )
+            skipped = [{"path": p, "reason": r} for p, r in result.skipped]
+            _print_json({"files": result.files, "findings": found, "skipped": skipped})
         elif self.format == "github":
             for finding in result.findings:
                 print(annotation(finding))
@@ -150,20 +141,12 @@ class Audit:
         audits = audit_bundles(self.bundle)
         counts = [Counter(answer.status for _, answer in a.answers) for a in audits]
         if self.format == "json":
-            _print_json(
-                [
-                    {
-                        "path": str(a.path),
-                        "method": a.spec.label,
-                        "problem": a.problem,
-                        "answers": [
-                            {"id": p.id, "title": p.title, "status": x.status, "sentence": x.sentence}
-                            for p, x in a.answers
-                        ],
-                    }
-                    for a in audits
-                ]
-            )
+            told = []
+            for a in audits:
+                answers = [{"id": p.id, "title": p.title, **asdict(answer)} for p, answer in a.answers]
+                about = {"path": str(a.path), "method": a.spec.label, "problem": a.problem}
+                told.append({**about, "answers": answers})
+            _print_json(told)
         else:
             for k, (a, count) in enumerate(zip(audits, counts, strict=True)):
                 if k:

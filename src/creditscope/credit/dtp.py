@@ -88,9 +88,8 @@ class DTP(Learning):
 
     def learn(self, batch: CreditBatch) -> None:
         stream, losses = as_interface(batch.stream, self.name), list[Tensor]()
-        generator = torch.Generator().manual_seed(
-            self.seed + self.steps
-        )  # of this step alone: a resumed run draws the same
+        # of this step alone: a resumed run draws the same
+        generator = torch.Generator().manual_seed(self.seed + self.steps)
         self.steps += 1
         for layer, inverse in enumerate(self.inverses()):
             h = batch.hiddens[layer].detach()

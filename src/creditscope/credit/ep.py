@@ -185,9 +185,8 @@ class EP(CreditRule):
         with statistics_kept(stream.model):
             for beta, point in points:
                 first = first_trained
-                if (
-                    self.relaxation.clamp
-                ):  # h_0 is no state of its own: h_1's error reaches block 0 and the embedding together
+                # clamped, h_0 is no state of its own: h_1's error reaches block 0 and the embedding together
+                if self.relaxation.clamp:
                     f = stream.branch(0, h0)
                     roots.append(f if stream.kind == "plain" else h0 + f)
                     pushes.append(point.errors[1] * (-scale / beta))

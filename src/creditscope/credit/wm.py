@@ -49,9 +49,8 @@ class WeightMirror(FixedWeightFeedback):
         self.steps += 1
         if self.steps % self.options.every:
             return
-        generator = torch.Generator().manual_seed(
-            self.seed + self.steps
-        )  # of this step alone: a resumed run draws the same
+        # of this step alone: a resumed run draws the same
+        generator = torch.Generator().manual_seed(self.seed + self.steps)
         for name, weight in matrices(stream).items():
             x = moved(torch.randn(self.options.samples, weight[0].numel(), generator=generator), weight)
             y = x @ weight.flatten(1).t()

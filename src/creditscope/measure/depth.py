@@ -46,10 +46,8 @@ def accuracies(value: object, name: str) -> tuple[float, ...]:
     """`value` (a number or one number per seed) as a tuple; a one-line error unless every entry is in [0, 1]."""
     if isinstance(value, numbers.Real) or getattr(value, "ndim", None) == 0:
         entries: tuple[object, ...] = (value,)
-    elif isinstance(value, Iterable) and not isinstance(
-        value, (str, bytes, Mapping, Set)
-    ):  # a set has no order of seeds
-        entries = tuple(value)
+    elif isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping, Set)):
+        entries = tuple(value)  # no set: it has no order of seeds
     else:
         raise CreditscopeError(f"{name} must be a number in [0, 1] or one per seed, got {value!r}")
     if not entries:

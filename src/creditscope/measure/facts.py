@@ -307,8 +307,7 @@ class DepthProfile(Shown, Fact):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
-        data: dict[str, Any] = json.loads(self.model_dump_json())
-        return data
+        return dict(json.loads(self.model_dump_json()))
 
 
 class Evaluation(Fact):

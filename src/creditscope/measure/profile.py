@@ -486,9 +486,8 @@ class _Layer:
     def score(self, h: Tensor, columns: Tensor) -> None:
         x = self._rows(h)
         if self.finite and self.solution is not None:
-            scores = self.solution.weights.T @ x.T + self.solution.offset.unsqueeze(
-                1
-            )  # twice as fast as the other way round
+            # twice as fast as the other way round
+            scores = self.solution.weights.T @ x.T + self.solution.offset.unsqueeze(1)
             self.finite = bool(scores.sum().isfinite())
             self._right.append((scores.argmax(0) == columns).cpu())
 

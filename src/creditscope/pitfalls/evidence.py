@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from creditscope.errors import CreditscopeError
 from creditscope.files import read_json, read_tensors
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from creditscope import CreditRule, DiagnosticReport, RunSpec
     from creditscope.measure.facts import Facts
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ def recipe(spec: RunSpec) -> dict[str, Any]:
 
 def read_evidence(path: Path) -> Evidence:
     """Read a bundle and look around it. Only an unreadable spec is an error."""
+    from creditscope import DiagnosticReport
+
     spec = read_spec(path)
     try:
         load_bundle(path)
@@ -91,8 +96,8 @@ def read_evidence(path: Path) -> Evidence:
     return Evidence(
         path=path,
         spec=spec,
-        report=_report(path),
-        credit=_credit(path),
+        report=_readable(lambda: DiagnosticReport.from_json(path / REPORT)),
+        credit=_readable(lambda: read_tensors(path / CREDIT, "the state of the credit rule")),
         problem=problem,
         neighbours=tuple(neighbours),
         unfinished=tuple(sorted(p.name for p in around.glob(".*.partial") if p.is_dir())),
@@ -104,11 +109,10 @@ def audit_bundles(path: str | Path) -> list[Evidence]:
     return [read_evidence(p) for p in bundles_at(Path(path))]
 
 
-def _report(path: Path) -> DiagnosticReport | None:
-    from creditscope import DiagnosticReport
-
+def _readable(read: Callable[[], T]) -> T | None:
+    """None where the file is missing or damaged."""
     try:
-        return DiagnosticReport.from_json(path / REPORT)
+        return read()
     except CreditscopeError:
         return None
 
@@ -120,10 +124,3 @@ def _samples(path: Path) -> str | None:
     except (CreditscopeError, KeyError, TypeError):
         return None
     return samples if isinstance(samples, str) else None
-
-
-def _credit(path: Path) -> dict[str, Tensor] | None:
-    try:
-        return read_tensors(path / CREDIT, "the state of the credit rule")
-    except CreditscopeError:
-        return None

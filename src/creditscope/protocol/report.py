@@ -68,15 +68,12 @@ class DiagnosticReport(Shown, Judgement):
 
     def to_text(self, long: bool = False) -> str:
         """What `print(report)` shows; `long`: every section of it."""
-        text: str = self._shown("text", long=long)
-        return text
+        return str(self._shown("text", long=long))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
-        data: dict[str, Any] = json.loads(
-            self.model_dump_json(exclude={"certificate"} if self.certificate is None else None)
-        )
-        return data
+        left_out = {"certificate"} if self.certificate is None else None
+        return dict(json.loads(self.model_dump_json(exclude=left_out)))
 
     def with_certificate(self, certificate: Certificate) -> DiagnosticReport:
         """The same report with the certificate of `certify` in it: printed, saved and drawn with the rest."""

@@ -92,8 +92,6 @@ class Chart:
     """Words instead of numbers along x: xs are then 0, 1, 2, ..."""
     whole: bool = True
     """x has whole numbers only."""
-    flip: bool = False
-    """Small values on top (ranks)."""
 
     def points(self, series: Series) -> list[tuple[float, float | None]]:
         return list(zip(self.xs if series.xs is None else series.xs, series.values, strict=True))
@@ -118,7 +116,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Dots:
-    """Rows of dots, or of bars from zero, over a common axis."""
+    """Rows of dots over a common axis."""
 
     key: str
     title: str
@@ -127,14 +125,11 @@ class Dots:
     rows: Sequence[Row]
     levels: Sequence[Level] = ()
     zero: bool = True
-    row_name: str = "row"
     log: bool = False
     marks: str = ""
     """What a filled mark is, for a legend."""
     hollow: str = ""
     """What an open mark is."""
-    bars: bool = False
-    """Draw a bar from zero to the first mark."""
 
 
 @dataclass(frozen=True)

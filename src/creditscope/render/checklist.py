@@ -115,16 +115,11 @@ NAMES = {"answered": "✓ answered", "found": "✗ pitfall met", "author": "? au
 
 def checklist_document(lines: Sequence[Line], audited: Sequence[Audited]) -> list[Block]:
     count = {state: sum(line.state == state for line in lines) for state in NAMES}
-    rows = [
-        [
-            line.pitfall.id,
-            line.question,
-            NAMES[line.state],
-            line.answer + (f" To do: {line.pitfall.fix}" if line.found else ""),
-        ]
-        for line in lines
-    ]
-    todo = [f"{line.pitfall.id}: {line.question}" for line in lines if line.state != "answered"]
+    rows = []
+    for line in lines:
+        todo = f" To do: {line.pitfall.fix}" if line.found else ""
+        rows.append([line.pitfall.id, line.question, NAMES[line.state], line.answer + todo])
+    left = [f"{line.pitfall.id}: {line.question}" for line in lines if line.state != "answered"]
     about = f"{len(audited)} networks" if len(audited) > 1 else f"{clip(audited[0].label, 80)} (run {audited[0].run})"
     blocks: list[Block] = [
         Heading("Checklist of the known ways to mismeasure credit"),
@@ -134,4 +129,4 @@ def checklist_document(lines: Sequence[Line], audited: Sequence[Audited]) -> lis
         ),
         Table(["", "question", "state", "answer"], rows, widths=(7, 30, 14, 55)),
     ]
-    return [*blocks, Heading("Left to do", 3), Items(todo)] if todo else blocks
+    return [*blocks, Heading("Left to do", 3), Items(left)] if left else blocks

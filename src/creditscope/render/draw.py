@@ -71,7 +71,7 @@ def panel(
         interval = (cell.low, cell.high) if cell.low is not None and cell.high is not None else None
         rows.append(Row(" ".join(filter(None, [say(name.value), group])), marks, interval))
     zero = column.quantity is None or column.quantity.scale.value == "linear"
-    return Dots(key, title, column.holds, column.heading, rows, zero=zero, row_name="", **shared)
+    return Dots(key, title, column.holds, column.heading, rows, zero=zero, **shared)
 
 
 def _chart(

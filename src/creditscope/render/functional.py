@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from creditscope.measure.facts import Facts, LayerMeans
+from creditscope.measure.facts import Facts, LayerMeans, Nudging, Perturbation
 from creditscope.protocol.wording import over_all_layers
 from creditscope.render.numbers import num, signed
 
@@ -33,8 +33,7 @@ def functional_lines(facts: Facts) -> list[str]:
             lines.append(f"perturbation correlation ρ not measured: {p.reason}")
         else:
             lines.append(
-                f"ρ, mean over the layers of 1..L that count: {_deep(p.credit, p.reference, p.random)} "
-                "(controls: g near +1, random near 0); "
+                f"ρ, mean over the layers of 1..L that count: {_deep(p)} (controls: g near +1, random near 0); "
                 f"{p.directions} directions, ε = {p.epsilon:g}, {p.samples}, {p.dtype}"
             )
     if (n := facts.nudging) is not None:
@@ -43,7 +42,7 @@ def functional_lines(facts: Facts) -> list[str]:
         else:
             lines.append(
                 f"nudging (loss change after a step of {n.step:g} against the credit), mean over the layers of 1..L that count: "
-                f"{_deep(n.credit, n.reference, n.random, signs=False)}; not measurable: a change below {n.resolution}"
+                f"{_deep(n, signs=False)}; not measurable: a change below {n.resolution}"
             )
     if (b := facts.fresh_b) is not None:
         if b.reason:
@@ -73,12 +72,11 @@ def _counts(values: list[int]) -> str:
     return "/".join(map(str, values)) if len(set(values)) > 1 else str(values[0])
 
 
-def _deep(
-    credit: LayerMeans | None, reference: LayerMeans | None, random: LayerMeans | None, signs: bool = True
-) -> str:
+def _deep(fact: Perturbation | Nudging, signs: bool = True) -> str:
     show = signed if signs else num
     parts = []
-    for kind, m in zip(KINDS.values(), (credit, reference, random), strict=True):
+    for name, kind in KINDS.items():
+        m: LayerMeans | None = getattr(fact, name)
         if m is None:
             continue
         part = f"{kind} {show(m.deep_mean)}"

@@ -229,10 +229,8 @@ def _chart(made: Drawing, axes: Axes, chart: Chart) -> None:
     if not chart.whole:
         axes.axvline(0, color=GREY, lw=0.8, zorder=0.9)
     if not chart.log:
-        axes.yaxis.set_major_locator(MaxNLocator(5, integer=chart.flip))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}".replace("e-0", "e-")))
-    if chart.flip:
-        axes.invert_yaxis()
     for k, level in enumerate(chart.levels):
         _level(made, axes, chart, level, left=k % 2 == 1)
 
@@ -311,15 +309,11 @@ def dots_marks(made: Drawing, axes: Axes, dots: Dots) -> None:
             if not kept:
                 continue
             words = [f"{row.name} = {num(v)}" + (f", {label}" if label else "") for label, v in kept]
-            if dots.bars and not hollow:
-                axes.barh(k, kept[0][1], height=0.6, color=COLOURS[0], gid=made.tip(words[:1]))
-                continue
             look: dict[str, Any] = {"color": COLOURS[hollow], "marker": "s" if hollow else "o"}
             look |= {"mfc": "none"} if hollow else {}
             label = once(dots.hollow if hollow else dots.marks)
-            axes.plot(
-                [v for _, v in kept], [k] * len(kept), ls="none", ms=4.5, label=label, gid=made.tip(words), **look
-            )
+            values = [v for _, v in kept]
+            axes.plot(values, [k] * len(kept), ls="none", ms=4.5, label=label, gid=made.tip(words), **look)
 
 
 def dots_frame(axes: Axes, dots: Dots, first: bool, letters: int) -> None:
@@ -343,13 +337,8 @@ def _matrix(made: Drawing, axes: Axes, matrix: Matrix) -> None:
     for i, (name, cells) in enumerate(matrix.rows):
         for k, cell in enumerate(cells):
             tip = made.tip([f"{name}, {matrix.columns[k]}: {cell.words}"])
-            look: dict[str, Any] = {
-                "facecolor": FACES[cell.kind],
-                "edgecolor": GREY,
-                "hatch": HATCHES.get(cell.kind),
-                "lw": 0.6,
-            }
-            axes.add_patch(Rectangle((k - 0.48, i - 0.46), 0.96, 0.92, gid=tip, **look))
+            look: dict[str, Any] = {"facecolor": FACES[cell.kind], "edgecolor": GREY, "hatch": HATCHES.get(cell.kind)}
+            axes.add_patch(Rectangle((k - 0.48, i - 0.46), 0.96, 0.92, gid=tip, lw=0.6, **look))
             words = "\n".join(textwrap.wrap(short(cell.words, 40), letters, break_long_words=False))
             box = {"facecolor": FACES[cell.kind], "edgecolor": "none", "pad": 0.6}
             axes.text(k, i, words, ha="center", va="center", fontsize=6.5, bbox=box if cell.kind in HATCHES else None)

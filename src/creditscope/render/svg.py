@@ -123,11 +123,10 @@ def _element(
     d = element.get("d", "")
     if not d or look == {"fill": "#ffffff"}:
         return ""  # the ground
-    if look.get("fill", "").startswith(
-        "url(#"
-    ):  # a hatch is left out, its words say the same; the colour below it stays
+    # a hatch is left out, its words say the same; the colour below it stays
+    if look.get("fill", "").startswith("url(#"):
         look["fill"] = shapes[look["fill"][5:-1]][0].get("fill", FACES["open"])
-    whole = titles is not None and len(titles) == 1 and look.get("fill", "#000000") != "none"  # a bar, a cell
+    whole = titles is not None and len(titles) == 1 and look.get("fill", "#000000") != "none"  # a cell
     return _shape(f'path d="{_path(d)}"', look, titles.pop() if titles and whole else None)
 
 
@@ -154,19 +153,13 @@ def _text(element: Element, look: dict[str, str]) -> str:
     turned = element.get("transform", "")
     place = f'transform="{_round(turned)}"' if "rotate(-90" in turned or "translate" in turned else ""
     x, y = (f'{k}="{_round(element.get(k, ""))}"' if element.get(k) else "" for k in ("x", "y"))
-    size, anchor, colour = (
-        look.get("font-size", "8px").removesuffix("px"),
-        look.get("text-anchor", "start"),
-        look.get("fill"),
-    )
-    parts = [
-        x,
-        y,
-        place,
-        f'font-size="{size}"' if size != "8" else "",
-        f'text-anchor="{anchor}"' if anchor != "start" else "",
-    ]
-    parts += [f'class="f{CLASSES[colour]}" fill="{colour}"'] if colour in CLASSES else []
+    parts = [x, y, place]
+    if (size := look.get("font-size", "8px").removesuffix("px")) != "8":
+        parts.append(f'font-size="{size}"')
+    if (anchor := look.get("text-anchor", "start")) != "start":
+        parts.append(f'text-anchor="{anchor}"')
+    if (colour := look.get("fill")) in CLASSES:
+        parts.append(f'class="f{CLASSES[colour]}" fill="{colour}"')
     return f"<text {' '.join(filter(None, parts))}>{words}</text>"
 
 

@@ -116,18 +116,9 @@ def _networks(entry: Entry) -> list[Block]:
     rows = []
     for r, acc, seed in zip(entry.reports, entry.accuracies, entry.seeds, strict=True):
         f = r.facts
-        rows.append(
-            [
-                short(key(r)),
-                "–" if seed is None else str(seed),
-                "–" if acc is None else f"{acc:.4f}",
-                gamma_text(r),
-                num(f.scale.growth),
-                num(f.reference.batch_mean_128[-1]),
-                signed(f.stability.deepest),
-                r.status,
-            ]
-        )
+        whose = [short(key(r)), "–" if seed is None else str(seed), "–" if acc is None else f"{acc:.4f}", gamma_text(r)]
+        sizes = [num(f.scale.growth), num(f.reference.batch_mean_128[-1]), signed(f.stability.deepest)]
+        rows.append([*whose, *sizes, r.status])
     header = ["run", "seed", "accuracy", "headline Γ", "growth", "‖g_L‖/128", "stability", "status"]
     known = [a for a in entry.accuracies if a is not None]
     seeds = [str(s) for s in entry.seeds if s is not None]
@@ -160,17 +151,8 @@ def _nulls(entry: Entry) -> list[Block]:
         mine = [(kinds[n.kind], n) for n in entry.nulls if n.kind in kinds]
         from_runs = ", ".join(f"{what} {short(n.run)} (seed {n.seed}, {n.accuracy:.4f})" for what, n in mine)
         interval = "–" if m.low_pp is None else f"[{signed(m.low_pp, 2)}, {signed(m.high_pp, 2)}]"
-        rows.append(
-            [
-                clip(name, 60),
-                f"{m.accuracy:.4f}",
-                f"{m.null_accuracy:.4f}",
-                signed(m.margin_pp, 2),
-                interval,
-                clip(m.interval, 80),
-                from_runs or "not recorded in the report",
-            ]
-        )
+        numbers = [f"{m.accuracy:.4f}", f"{m.null_accuracy:.4f}", signed(m.margin_pp, 2), interval]
+        rows.append([clip(name, 60), *numbers, clip(m.interval, 80), from_runs or "not recorded in the report"])
     header = ["null", "accuracy", "of the null", "margin (pp)", "95 % interval", "which interval", "runs"]
     missing = [k for k in ("matched", "bp") if k not in {m.null for m in depth.margins}]
     told = f"Margins to the frozen-blocks nulls (trained networks: runs {runs})."
@@ -187,13 +169,8 @@ def _hashes(entries: Sequence[Entry]) -> list[Block]:
         paths = [*e.paths, *[""] * len(e.reports)]
         for r, seed, path in zip(e.reports, e.seeds, paths, strict=False):
             run = key(r)
-            rows[run] = [
-                short(run),
-                clip(e.label, 60),
-                "–" if seed is None else str(seed),
-                clip(run, 80),
-                clip(path, 120) or "–",
-            ]
+            told = "–" if seed is None else str(seed)
+            rows[run] = [short(run), clip(e.label, 60), told, clip(run, 80), clip(path, 120) or "–"]
         for n in e.nulls:
             rows.setdefault(n.run, [short(n.run), _compared(n, clip(e.label, 60)), str(n.seed), clip(n.run, 80), "–"])
     header = ["run", "method", "seed", "hash", "directory"]

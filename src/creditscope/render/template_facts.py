@@ -85,17 +85,11 @@ def _cosine(report: DiagnosticReport, layer: int) -> str:
 
 
 def reference(entry: Entry) -> list[Block]:
-    rows = [
-        [
-            short(key(r)),
-            num(r.facts.reference.per_sample[-1]),
-            num(r.facts.reference.batch_mean_128[-1]),
-            num(min(r.facts.reference.batch_mean_128)),
-            num(r.facts.reference.clamp_batch_size[-1]),
-            num(r.checks["D2"].threshold),
-        ]
-        for r in entry.reports
-    ]
+    rows = []
+    for r in entry.reports:
+        f, floor = r.facts.reference, r.checks["D2"].threshold
+        sizes = (f.per_sample[-1], f.batch_mean_128[-1], min(f.batch_mean_128), f.clamp_batch_size[-1], floor)
+        rows.append([short(key(r)), *map(num, sizes)])
     header = ["run", "‖g_L‖ per sample", "‖g_L‖ / 128", "smallest ‖g_l‖ / 128", "clamp batch size at h_L", "floor"]
     told = (
         "Reference norm: mean per-sample ‖g_L‖ (loss summed over samples), and the same divided by 128 (batch-mean convention, "

@@ -319,13 +319,11 @@ class _Bar:
             done = self._done(left)
         self._bar.update(self._task, completed=round(done))
         elapsed = time.monotonic() - self._started
-        if (
-            left and done >= self._before + 1 and elapsed > self._tell_after
-        ):  # a log gets a line now and then, not a bar
+        # a log gets a line now and then, not a bar
+        if left and done >= self._before + 1 and elapsed > self._tell_after:
             minutes = elapsed * (self._total - done) / (done - self._before) / 60
-            self._console.print(
-                f"{len(left)} of {len(self._todo)} runs left, about {minutes:.1f} minutes", soft_wrap=True
-            )
+            told = f"{len(left)} of {len(self._todo)} runs left, about {minutes:.1f} minutes"
+            self._console.print(told, soft_wrap=True)
             self._tell_after = 3 * elapsed
 
     def _done(self, left: set[str]) -> float:

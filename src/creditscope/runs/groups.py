@@ -179,9 +179,8 @@ class Group(AuditRow):
 
     @property
     def margins(self) -> tuple[DepthMargin, ...]:
-        return tuple(
-            m for m in super().margins if self.spec.method != "bp" or m.null == "bp"
-        )  # BP's matched null is it
+        # BP's matched null is its bp null
+        return tuple(m for m in super().margins if self.spec.method != "bp" or m.null == "bp")
 
     @property
     def chance(self) -> float:

@@ -167,9 +167,8 @@ class Store:
             except CreditscopeError:
                 pass
         content = make()
-        with contextlib.suppress(
-            OSError, CreditscopeError
-        ):  # a store that cannot be written is still one to read: measured again next time
+        # a store that cannot be written is still one to read: measured again next time
+        with contextlib.suppress(OSError, CreditscopeError):
             write_atomic(self._side("full") / f"{name}.json", dump_json(content))
         return content
 

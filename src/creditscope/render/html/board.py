@@ -6,7 +6,7 @@ The page of an entry has one figure, its margins; `creditscope report report.jso
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,7 @@ from markupsafe import Markup
 
 from creditscope.board.claim import FILE
 from creditscope.board.entry import Audit, Entry
-from creditscope.errors import CreditscopeError
-from creditscope.files import claim_directory, write_atomic
+from creditscope.files import claim_directory, make_directory, write_atomic
 from creditscope.measure.facts import Paired
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.render.badge import badge
@@ -23,7 +22,8 @@ from creditscope.render.certificate import certificate_section
 from creditscope.render.charts import Chart, Level, Series
 from creditscope.render.claims import accuracy_words, gamma_words, not_checked, renamed
 from creditscope.render.evidence import CONVENTION, TITLE, evidence_figures
-from creditscope.render.html.page import asset, environment, packed, security_policy
+from creditscope.render.html.overview import counted
+from creditscope.render.html.page import asset, environment, packs, whole_page
 from creditscope.render.html.section import figure_of
 from creditscope.render.numbers import accuracy, mark, num, printable, signed
 from creditscope.render.profile import profile_section
@@ -42,19 +42,12 @@ def write_board(entries: Sequence[Entry], refused: Sequence[tuple[str, str]], ou
     page = board_page(entries, refused, title).encode()
     for entry in entries:
         directory = out / "entries" / entry.claim.name
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CreditscopeError(f"cannot create {directory}: {error.strerror or error}") from None
+        make_directory(directory, f"cannot create {directory}")
         for name in [FILE, *(e.file for audit in entry.audits for e in audit.stated.reports)]:
-            _copied(entry.path / name, directory / name)
+            _put(directory / name, (entry.path / name).read_bytes())
         _put(directory / "badge.svg", badge(entry.current).encode())
     write_atomic(out / "index.html", page)
     return len(page)
-
-
-def _copied(source: Path, target: Path) -> None:
-    _put(target, source.read_bytes())
 
 
 def _put(target: Path, data: bytes) -> None:
@@ -68,68 +61,40 @@ def board_page(
 ) -> str:
     """The page; `refused`: (name of the directory, why) of the entries that do not hold."""
     entries = sorted(entries, key=_place)
-    styles, script = asset("page.css") + asset("board.css"), asset("page.js")
     rows = [row(e) for e in entries]
     drawn = evidence_figures(entries)
-    return (
-        environment()
-        .get_template("board.html")
-        .render(
-            title=title,
-            styles=Markup(styles),
-            script=Markup(script),
-            policy=Markup(security_policy(styles, script)),
-            packs=[_pack(entries[k : k + TOGETHER], drawn) for k in range(0, len(entries), TOGETHER)],
-            protocols=sorted({e.current.stated.protocol for e in entries}),
-            summary=_summary(entries),
-            rows=rows,
-            figures_list=[figure_of(plot, title="One mark per claim")] if (plot := claims_plot(entries)) else [],
-            refused=refused,
-            statuses=[s for s in STATUSES if any(r["status"] == s for r in rows)],
-            choices={
-                "data": sorted({r["data"] for r in rows}),
-                "code": sorted({r["code"] for r in rows}),
-                "locality": sorted({r["locality"] for r in rows}),
-            },
-        )
+    return whole_page(
+        "board.html",
+        asset("page.css") + asset("board.css"),
+        title=title,
+        packs=packs({key(e): entry_html(e, drawn.get(e.claim.name)) for e in entries}, TOGETHER),
+        protocols=sorted({e.current.stated.protocol for e in entries}),
+        summary=_summary(entries),
+        rows=rows,
+        figures_list=[figure_of(plot, title="One mark per claim")] if (plot := claims_plot(entries)) else [],
+        refused=refused,
+        statuses=[s for s in STATUSES if any(r["status"] == s for r in rows)],
+        choices={name: sorted({r[name] for r in rows}) for name in ("data", "code", "locality")},
     )
 
 
 def _summary(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """What the board holds, in numbers."""
-    total = len(entries)
     compared = [e for e in entries if e.reach and e.published]
     over, undecided = (sum(e.reach == reach for e in compared) for reach in ("above", "undecided"))
-    statuses = [e.current.status for e in entries]
-    counted = [
-        {"count": f"{statuses.count(s)} of {total}", "words": words, "status": s}
-        for s, words in STATUSES.items()
-        if s in statuses or s in ("pass", "fail")
+    words = f"published accuracies above the audited ones, {undecided} more undecided"
+    published, total = sum(e.published for e in entries), len(entries)
+    whose = f"audited networks: {published} next to a published accuracy, {total - published} run here"
+    return [
+        {"count": str(total), "words": whose, "status": "claim"},
+        *counted(f"{over} of {len(compared)}", words, [e.current.status for e in entries]),
     ]
-    claimed = {
-        "count": f"{over} of {len(compared)}",
-        "words": f"published accuracies above the audited ones, {undecided} more undecided",
-        "status": "claim",
-    }
-    published = sum(e.published for e in entries)
-    whose = {
-        "count": str(total),
-        "words": f"audited networks: {published} next to a published accuracy, {total - published} run here",
-        "status": "claim",
-    }
-    return [whose, claimed, *counted]
 
 
 def _place(entry: Entry) -> tuple[Any, ...]:
     """Published claims first; of one data set together, the largest margin first."""
     margin = entry.current.margin
     return not entry.published, entry.claim.data, -margin.margin_pp if margin else 0.0, entry.claim.name
-
-
-def _pack(entries: Sequence[Entry], drawn: Mapping[str, Markup]) -> tuple[Markup, Markup]:
-    """(keys, the pages of these entries by key); keys are no text from outside (`claim.NAME`), whose length would be limited."""
-    pages = {key(e): entry_html(e, drawn.get(e.claim.name)) for e in entries}
-    return Markup(" ").join(pages), packed(pages)
 
 
 def key(entry: Entry) -> str:
@@ -141,6 +106,7 @@ def row(entry: Entry) -> dict[str, Any]:
     claim, audit = entry.claim, entry.current
     margin, others = audit.margin, entry.by_others
     first = audit.profile_margins[0] if len(audit.profile_margins) == 1 else None
+    profiles = [m.pp for m in audit.profile_margins]
     return {
         "key": key(entry),
         "method": claim.method,
@@ -151,14 +117,14 @@ def row(entry: Entry) -> dict[str, Any]:
         "claimed": claim.claimed.accuracy,
         "audited": audit.accuracy.mean if audit.accuracy else None,
         "audited_text": accuracy(audit.accuracies),
-        "spread": _spread(audit),
+        "spread": accuracy(audit.accuracies).partition(" ")[2],
         "over": entry.over,
         "reach": entry.reach,
         "published": entry.published,
         "margin": margin.margin_pp if margin else None,
         "margin_text": signed(margin.margin_pp, 1) if margin else "–",
         "interval": _interval(margin.low_pp, margin.high_pp) if margin else "",
-        "profile": _mean([m.pp for m in audit.profile_margins]),
+        "profile": sum(profiles) / len(profiles) if profiles else None,
         "profile_text": _profile(audit.profile_margins),
         "profile_interval": _interval(first.low_pp, first.high_pp) if first else "",
         "locality": LOCALITY.get(audit.locality, audit.locality) or "not certified",
@@ -169,14 +135,6 @@ def row(entry: Entry) -> dict[str, Any]:
         "contested": entry.contested,
         "date": audit.stated.date.isoformat(),
     }
-
-
-def _spread(audit: Audit) -> str:
-    return accuracy(audit.accuracies).partition(" ")[2]
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _interval(low: float | None, high: float | None) -> str:

@@ -14,23 +14,17 @@ from creditscope.runs.groups import AuditRow, Group
 
 def summary(rows: Sequence[AuditRow]) -> list[dict[str, Any]]:
     """What is claimed and what holds, in numbers: (count, words, status)."""
-    statuses = [row.status for row in rows]
     noun = "method" if any(isinstance(row, Group) for row in rows) else "network"
     accepted = sum(row.s1 == "accept" for row in rows)
-    total = len(statuses)
-    first = {
-        "count": f"{accepted} of {total}",
-        "words": f"{noun}s accepted by accuracy above chance and Γ > 0 alone (S1)",
-        "status": "claim",
-    }
-    return [
-        first,
-        *(
-            {"count": f"{statuses.count(s)} of {total}", "words": w, "status": s}
-            for s, w in STATUSES.items()
-            if s in statuses or s in ("pass", "fail")
-        ),
-    ]
+    words = f"{noun}s accepted by accuracy above chance and Γ > 0 alone (S1)"
+    return counted(f"{accepted} of {len(rows)}", words, [row.status for row in rows])
+
+
+def counted(count: str, words: str, statuses: Sequence[str]) -> list[dict[str, Any]]:
+    """The tiles at the head of a page: what is claimed (`count`, `words`), then how often each status stands there."""
+    shown = [s for s in STATUSES if s in statuses or s in ("pass", "fail")]
+    tiles = [(count, words, "claim"), *((f"{statuses.count(s)} of {len(statuses)}", STATUSES[s], s) for s in shown)]
+    return [dict(zip(("count", "words", "status"), tile, strict=True)) for tile in tiles]
 
 
 def told_apart(group: AuditRow, rows: Sequence[AuditRow]) -> str:

@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,43 +54,42 @@ def html_page(
     """
     limits = thresholds or DiagnosticThresholds()
     shown = apart(shown)
-    styles, script = asset("page.css"), asset("page.js")
     rows = [row(n) for n in shown]
     judged = [n for n in shown if not n.null]
     panels = audit_panels(groups, LONGEST_NAME)
-    return (
-        environment()
-        .get_template("page.html")
-        .render(
-            title=title,
-            styles=Markup(styles),
-            script=Markup(script),
-            policy=Markup(security_policy(styles, script)),
-            packs=[_pack(shown[k : k + TOGETHER], limits) for k in range(0, len(shown), TOGETHER)],
-            data=packed(
-                {
-                    "networks": [data_of(n) for n in shown],
-                    "studies": [study_data(preset, result) for preset, result in studies],
-                }
-            ),
-            protocols=list(dict.fromkeys(n.report.protocol for n in judged)),
-            summary=summary(groups or reported((n.report.method_name, n.report) for n in judged)),
-            audit=[audit_row(g, shown, groups) for g in groups],
-            caption=audit_table.caption(groups) if groups else "",
-            panels=[figure_of(*panels, title="Accuracy, Γ and margin of every method")] if panels else [],
-            networks=rows,
-            studies=[study_section(preset, result) for preset, result in studies],
-            begun=begun,
-            n_nulls=sum(n.null for n in shown),
-            methods=sorted({r["method"] for r in rows}),
-            statuses=list(dict.fromkeys(r["status"] for r in rows)),
-        )
+    return whole_page(
+        "page.html",
+        asset("page.css"),
+        title=title,
+        packs=packs({n.key: network_html(n, limits) for n in shown}, TOGETHER),
+        data=packed({"networks": list(map(data_of, shown)), "studies": [study_data(*study) for study in studies]}),
+        protocols=list(dict.fromkeys(n.report.protocol for n in judged)),
+        summary=summary(groups or reported((n.report.method_name, n.report) for n in judged)),
+        audit=[audit_row(g, shown, groups) for g in groups],
+        caption=audit_table.caption(groups) if groups else "",
+        panels=[figure_of(*panels, title="Accuracy, Γ and margin of every method")] if panels else [],
+        networks=rows,
+        studies=[study_section(preset, result) for preset, result in studies],
+        begun=begun,
+        n_nulls=sum(n.null for n in shown),
+        methods=sorted({r["method"] for r in rows}),
+        statuses=list(dict.fromkeys(r["status"] for r in rows)),
     )
 
 
-def _pack(shown: Sequence[Network], limits: DiagnosticThresholds) -> tuple[str, Markup]:
-    """(keys, the pages of these networks by key)."""
-    return " ".join(n.key for n in shown), packed({n.key: network_html(n, limits) for n in shown})
+def whole_page(template: str, styles: str, **values: Any) -> str:
+    """A page with its styles, the script of all pages, and the policy that allows these two and nothing else."""
+    script = asset("page.js")
+    policy = Markup(security_policy(styles, script))
+    made = environment().get_template(template)
+    return made.render(styles=Markup(styles), script=Markup(script), policy=policy, **values)
+
+
+def packs(pages: Mapping[str, str], together: int) -> list[tuple[Markup, Markup]]:
+    """(keys, pages by key) of so many pages at a time. Keys are ours: their list is no text from outside, of limited length."""
+    items = list(pages.items())
+    parts = [dict(items[k : k + together]) for k in range(0, len(items), together)]
+    return [(Markup(" ").join(part), packed(part)) for part in parts]
 
 
 def network_html(network: Network, limits: DiagnosticThresholds) -> str:

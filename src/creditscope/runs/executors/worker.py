@@ -14,11 +14,8 @@ from creditscope.runs.executors import TaskFailed, WorkerDied
 PRELOAD = ["torch", "torch._dynamo", "torch.profiler", "torch.profiler._cupti_monitor", "creditscope.training.loop"]
 """Imported once in the fork server; what a torch version lacks is skipped. The profiler alone costs 0.4 s per process."""
 
-_START = (
-    "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-)  # Windows has only the latter
-
-
+# Windows has only the latter
+_START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 _device: str | None = None
 """Of this worker process."""
 

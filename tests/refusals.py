@@ -1,0 +1,16 @@
+"""What a mistake is answered with, everywhere in the library: one line."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from creditscope.errors import CreditscopeError
+
+
+def refusal(call: Callable[[], Any]) -> str:
+    """The line that says what was wrong with this call."""
+    with pytest.raises(CreditscopeError) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
