@@ -51,17 +51,30 @@ EARNED = [
     ("pass", "fail", "pass", "pass", "trustworthy (warning: D2 reference validity)"),
     ("pass", "pass", "inconclusive", "inconclusive", "inconclusive: D3 depth utility"),
     ("inconclusive", "pass", "pass", "pass", "trustworthy"),
-    ("inconclusive", "fail", "pass", "inconclusive", "inconclusive: D1 scale stability"),
+    ("fail", "pass", "inconclusive", "inconclusive", "inconclusive: D3 depth utility (warning: D1 scale stability)"),
+    (
+        "inconclusive",
+        "fail",
+        "pass",
+        "inconclusive",
+        "inconclusive: D1 scale stability (warning: D2 reference validity)",
+    ),
     ("pass", "pass", "not measured", "incomplete", f"incomplete: D3 depth utility not measured {SO_FAR}"),
     ("pass", "pass", "not measurable", "incomplete", f"incomplete: D3 depth utility not measurable {SO_FAR}"),
-    ("fail", "pass", "not measured", "incomplete", f"incomplete: D3 depth utility not measured {SO_FAR}"),
+    (
+        "fail",
+        "pass",
+        "not measured",
+        "incomplete",
+        f"incomplete: D3 depth utility not measured {SO_FAR} (warning: D1 scale stability)",
+    ),
     ("fail", "fail", "not measured", "fail", f"needs walk-back: {MODE_1}"),
     (
         "fail",
         "inconclusive",
         "not measured",
         "inconclusive",
-        "inconclusive: D2 reference validity (D3 depth utility not measured)",
+        "inconclusive: D2 reference validity (D3 depth utility not measured) (warning: D1 scale stability)",
     ),
 ]
 
