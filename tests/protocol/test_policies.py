@@ -292,6 +292,19 @@ def test_concentration_names_layer_and_share():
     assert result.line == "VERDICT: trustworthy"
 
 
+@pytest.mark.parametrize(
+    ("cosines", "warns"),
+    [
+        ((0.007, -0.071, 0.008, 0.0, 0.0), False),  # Γ -0.011; .071 / 3 is below .05
+        ((0.14, 0.01, 0.01, 0.01, 0.01), False),  # Γ .036, .047
+        ((0.16, 0.01, 0.01, 0.01, 0.01), True),  # Γ .04, but .053: one aligned layer
+        ((0.245, 0.01, 0.01, 0.01, -0.024), True),  # Γ .0502
+    ],
+)
+def test_where_all_of_gamma_is_near_zero_no_layer_carries_it(cosines, warns):
+    assert bool(warned(judge(make_facts(cosines=cosines), T), "Mode 2")) is warns
+
+
 def test_concentration_in_an_exact_layer_says_so():
     result = judge(make_facts(cosines=(0.01, 0.02, 0.03, 0.05, 1.0), exact_layers=(4,)), T)
     assert "layer 4 (its credit is exact by construction)" in warned(result, "Mode 2: ")[0]

@@ -16,6 +16,9 @@ from creditscope.measure.reference import COSINE_EPS
 Array = NDArray[np.float64]
 SIGN_MATTERS = 0.01
 """Two aggregates with opposite signs are called a sign flip only if both exceed this."""
+NEAR_ZERO = 0.05
+"""Below this every aggregate tells a reader the same, that credit and gradient are nearly orthogonal (87 to 93 degrees), and
+neither the ratio nor the sign of two such numbers means anything."""
 LEAST_LAYERS = 3
 """Layers that must count before one of them can be said to carry the alignment: of two, one always has half or more."""
 
@@ -114,6 +117,11 @@ def aggregate_of(values: dict[str, float | None], all_layers: float | None) -> A
     )
 
 
+def near_zero(values: Iterable[float]) -> bool:
+    """Whether all of these aggregates say no more than "nearly orthogonal"."""
+    return all(abs(value) < NEAR_ZERO for value in values)
+
+
 def concentration(
     layer_means: tuple[float | None, ...], exact_layers: tuple[int, ...], counting: tuple[int, ...] | None = None
 ) -> Concentration:
@@ -141,6 +149,16 @@ def concentration(
         exact_layers=tuple(sorted(exact_layers)),
         deep_mean_all_layers=mean_of(layer_means[layer] for layer in deep),
     )
+
+
+def carried_by_none(gamma: Aggregate, cosine: float) -> bool:
+    """Whether there is no alignment that the layer with the largest |cos_l|, `cosine`, could carry.
+
+    Every aggregate of Γ is near zero, and so would be the mean over three layers, the fewest that are asked, of which only this
+    one is aligned: the one aligned layer of a deep network is not overlooked.
+    """
+    named = (gamma.headline, gamma.concat, gamma.norm_weighted, gamma.flattened, gamma.clamped_128)
+    return near_zero([*(value for value in named if value is not None), cosine / LEAST_LAYERS])
 
 
 def finite(t: Tensor) -> bool:

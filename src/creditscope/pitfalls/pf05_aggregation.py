@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 SEVERAL = 2.0
 """Aggregates that differ by more than this factor (and by .01) count as different."""
 MATTERS = 0.01
-NEAR_ZERO = 0.05
-"""Below this every aggregate tells a reader the same, that credit and gradient are nearly orthogonal (87 to 93 degrees), and
-neither the ratio nor the sign of two such numbers means anything."""
 
 
 def example() -> tuple[list[Tensor], list[Tensor]]:
@@ -79,14 +76,12 @@ def extremes(fact: Aggregate) -> tuple[tuple[str, float], tuple[str, float]]:
     return (low, small), (high, large)
 
 
-def near_zero(small: float, large: float) -> bool:
-    return max(abs(small), abs(large)) < NEAR_ZERO
-
-
 def disagreement(fact: Aggregate) -> str | None:
     """One sentence where the unclamped aggregates disagree (the clamp itself is PF02)."""
+    from creditscope.measure.alignment import near_zero
+
     (low, small), (high, large) = extremes(fact)
-    if near_zero(small, large):
+    if near_zero((small, large)):
         return None
     shown = f"{low} {small:+.3f}, {high} {large:+.3f}"
     if small < -MATTERS and large > MATTERS:
@@ -98,11 +93,13 @@ def disagreement(fact: Aggregate) -> str | None:
 
 @from_facts
 def audit(facts: Facts) -> Answer:
+    from creditscope.measure.alignment import NEAR_ZERO, near_zero
+
     if facts.aggregate is None or facts.aggregate.headline is None:
         return unknown(NO_COSINE)
     if sentence := disagreement(facts.aggregate):
         return found(sentence)
     (low, small), (high, large) = extremes(facts.aggregate)
-    if near_zero(small, large):
+    if near_zero((small, large)):
         return clear(f"all aggregations lie within ±{NEAR_ZERO:g} of 0: {low} {small:+.3f}, {high} {large:+.3f}")
     return clear(f"the aggregations agree within a factor {SEVERAL:g}: {low} {small:+.3f}, {high} {large:+.3f}")

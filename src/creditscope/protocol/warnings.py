@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from creditscope.measure.alignment import carried_by_none
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import Check, chosen_margin
 from creditscope.protocol.consistency import no_accuracy, null_at_chance
@@ -102,7 +103,9 @@ def _concentration(facts: Facts, thresholds: DiagnosticThresholds) -> Iterator[s
     fact = facts.concentration
     if fact is None or fact.top_layer is None or fact.top_share is None:
         return
-    share = abs(fact.top_share)
+    share, cosine = abs(fact.top_share), facts.alignment and facts.alignment.mean[fact.top_layer]
+    if facts.aggregate is not None and cosine is not None and carried_by_none(facts.aggregate, cosine):
+        return
     if share > thresholds.concentration_share:
         exact = " (its credit is exact by construction)" if fact.top_layer in fact.exact_layers else ""
         versus = compared(share, thresholds.concentration_share)
