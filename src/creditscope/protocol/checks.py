@@ -98,7 +98,8 @@ def check_scale(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
     """D1, raised if growth = max_l mean‖h_{l+1}‖ / mean‖h_l‖ > `h_norm_explosion_ratio`."""
     limit, value = thresholds.h_norm_explosion_ratio, facts.scale.growth
     interval = t_interval(facts.scale.growth_by_group)
-    convention = f"raw norms, mean over {facts.convention.n_samples:,} samples, {facts.convention.dtype}"
+    of = f" of the {facts.stream.vector}" if facts.stream.vector else ""
+    convention = f"raw norms{of}, mean over {facts.convention.n_samples:,} samples, {facts.convention.dtype}"
     broken = non_finite(facts)
     if broken:
         answer: Answer = "fail"

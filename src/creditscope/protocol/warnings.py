@@ -35,6 +35,7 @@ def warnings_for(
     sentences = (
         *_proof(facts),
         *_lone_checks(checks, decided),
+        *_tokens(facts, thresholds),
         *concentration,
         *_equal_to_gradient(facts),
         *_aggregations(facts),
@@ -97,6 +98,16 @@ def _lone_checks(checks: Mapping[str, Check], decided: tuple[str, ...]) -> Itera
             yield "D2 alone: a degenerate reference without growth is a warning, not a failure"
         else:
             yield "D2 fails and D1 is open: whether it is Mode 1 is not decided"
+
+
+def _tokens(facts: Facts, thresholds: DiagnosticThresholds) -> Iterator[str]:
+    """Where D1 depends on which tokens ‖h_l‖ is of."""
+    limit, read, whole = thresholds.h_norm_explosion_ratio, facts.scale.growth, facts.scale.growth_all_tokens
+    if whole is not None and math.isfinite(read) and (read > limit) != (whole > limit):
+        yield (
+            f"D1 depends on the reading: growth is {compared(read, limit)} at the {facts.stream.vector}, which the head reads, "
+            f"and {compared(whole, limit)} over all tokens"
+        )
 
 
 def _concentration(facts: Facts, thresholds: DiagnosticThresholds) -> Iterator[str]:

@@ -72,10 +72,12 @@ def check_rows(report: DiagnosticReport) -> list[list[str]]:
     """Id, answer, and one line: number, threshold, finding. `report.checks[id].sentence` has the conventions."""
     margin = chosen_margin(report.facts)
     null = "" if margin is None else margin.null + (f", n={margin.n}" if margin.n > 1 else "")
-    return [[c.id, mark(c.answer, c.id), f"{c.name}: {_finding(c, null)}"] for c in report.verdict.checks]
+    whole = report.facts.scale.growth_all_tokens
+    tokens = "" if whole is None else f" ({num(whole)} over all tokens)"
+    return [[c.id, mark(c.answer, c.id), f"{c.name}: {_finding(c, null, tokens)}"] for c in report.verdict.checks]
 
 
-def _finding(check: Check, null: str) -> str:
+def _finding(check: Check, null: str, tokens: str) -> str:
     if check.value is None or check.diverged or check.answer not in ("pass", "fail", "inconclusive"):
         return check.reason
     if check.id == "D3":
@@ -83,9 +85,10 @@ def _finding(check: Check, null: str) -> str:
         told = f"{signed(check.value, 1)}{interval} pp over random blocks, {num(check.threshold)} needed ({null})"
         return told if "interval" in check.reason or check.answer != "inconclusive" else f"{told}; {check.reason}"
     symbol = {"D1": "growth ", "D2": "‖g_L‖/128 "}.get(check.id, "")
+    tokens = tokens if check.id == "D1" else ""
     if check.answer == "inconclusive" and check.interval:
-        return f"{symbol}{num(check.value)} {between(check.interval)} around {num(check.threshold)}"
-    return f"{symbol}{compared(check.value, check.threshold)}; {FINDINGS[check.id, check.answer]}"
+        return f"{symbol}{num(check.value)} {between(check.interval)} around {num(check.threshold)}{tokens}"
+    return f"{symbol}{compared(check.value, check.threshold)}{tokens}; {FINDINGS[check.id, check.answer]}"
 
 
 def layers_brief(facts: Facts) -> Section:
@@ -93,7 +96,7 @@ def layers_brief(facts: Facts) -> Section:
     al = facts.alignment
     columns: dict[str, list[str]] = {
         "l": [str(k) for k in range(facts.stream.depth + 1)],
-        "mean ‖h_l‖": [*map(num, facts.scale.mean)],
+        norm_title(facts): [*map(num, facts.scale.mean)],
         "‖g_l‖/128": [*map(num, facts.reference.batch_mean_128)],
     }
     lines = []
@@ -110,6 +113,11 @@ def layers_brief(facts: Facts) -> Section:
         lines.append("readout: accuracy of a linear readout of the normalised h_l; twin: the same with random blocks")
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     return Section("", [*columns], rows, lines, numbers=True, gap=2)
+
+
+def norm_title(facts: Facts) -> str:
+    """Of the column of ‖h_l‖, with the vector that it is of."""
+    return "mean ‖h_l‖" + (f" ({facts.stream.vector})" if facts.stream.vector else "")
 
 
 def _share(value: float | None) -> str:

@@ -16,7 +16,7 @@ from creditscope.measure.facts import Facts
 from creditscope.protocol.chain import S1_WORDS, s1
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.wording import other_reading, over_all_layers
-from creditscope.render.brief import brief_parts, cosines, footnotes
+from creditscope.render.brief import brief_parts, cosines, footnotes, norm_title
 from creditscope.render.certificate import certificate_lines
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.markdown import escape
@@ -212,7 +212,7 @@ def layers_section(facts: Facts, clamp: bool = False) -> Section:
     al = facts.alignment
     columns: dict[str, list[str]] = {
         "l": [str(k) for k in range(facts.stream.depth + 1)],
-        "mean ‖h_l‖": [*map(num, facts.scale.mean)],
+        norm_title(facts): [*map(num, facts.scale.mean)],
         "‖g_l‖ per sample": [*map(num, facts.reference.per_sample)],
         "‖g_l‖ / 128": [*map(num, facts.reference.batch_mean_128)],
     }
@@ -231,8 +231,10 @@ def layers_section(facts: Facts, clamp: bool = False) -> Section:
 
 def _below_layers(facts: Facts) -> list[str]:
     lines = footnotes(facts)
+    whole = facts.scale.growth_all_tokens
+    tokens = "" if whole is None else f"; {num(whole)} over all tokens"
     lines.append(
-        f"growth {num(facts.scale.growth)} (largest step between layers), total {num(facts.scale.total_growth)}; "
+        f"growth {num(facts.scale.growth)} (largest step between layers{tokens}), total {num(facts.scale.total_growth)}; "
         f"clamp batch size at h_L {num(facts.reference.clamp_batch_size[-1])} (there ‖g_L‖ / B is 10 x the cosine eps 1e-8)"
     )
     if (ag := facts.aggregate) is not None and (c := facts.concentration) is not None:
