@@ -123,11 +123,11 @@ def judged(facts: Facts, **options: Any) -> DiagnosticReport:
 
 def test_the_short_report_tells_numbers_thresholds_and_what_s1_decides():
     lines = short(judged(make_facts(**MODE_1)))
-    assert "accuracy 0.305 ± 0.007 (n=2), Γ +0.081: S1 (above chance, Γ > 0) accepts" in lines
+    assert "accuracy 0.305 ± 0.007 (n=2), Γ +0.081 (this network): S1 (above chance, Γ > 0) accepts" in lines
     assert "D1  ✗ fail  scale stability: growth 2,040 > 50; the stream explodes within one block" in lines
     assert "D2  ✗ fail  reference validity: ‖g_L‖/128 4.2e-09 < 1e-07; at the numerical floor" in lines
     assert "D3  ✗ fail  depth utility: -4.3 [-6.0, -3.0] pp over random blocks, 2 needed (matched, n=3)" in lines
-    assert "Γ is withheld: clamped or not, it is an angle to a gradient that has all but vanished (D2)" in lines
+    assert "Γ does not count (D2): clamped or not, it is an angle to a gradient that has all but vanished" in lines
     assert (
         short(judged(make_facts()))[2]
         == "accuracy 0.305 ± 0.007 (n=2), Γ not measured: S1 (above chance, Γ > 0) cannot decide"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from creditscope.measure.facts import Facts
@@ -11,9 +11,9 @@ from creditscope.protocol.checks import Check, chosen_margin, what_decides
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.wording import between, compared
 from creditscope.render.certificate import certificate_title
-from creditscope.render.numbers import accuracy, mark, num, signed
+from creditscope.render.numbers import accuracy, mark, num, printable, signed
 from creditscope.render.section import Section
-from creditscope.render.text import sheet
+from creditscope.render.text import sheet, to_text
 
 FINDINGS = {
     ("D1", "pass"): "the scale is stable",
@@ -23,8 +23,8 @@ FINDINGS = {
     ("C", "pass"): "noise-dominated (decides nothing)",
     ("C", "fail"): "drift-dominated (decides nothing)",
 }
-WITHHELD = "Γ is withheld: clamped or not, it is an angle to a gradient that has all but vanished (D2)"
-DIVERGED = "Γ is withheld: NaN or Inf was met"
+WITHHELD = "Γ does not count (D2): clamped or not, it is an angle to a gradient that has all but vanished"
+DIVERGED = "Γ does not count: NaN or Inf was met"
 REST = "the rest: --long, to_text(long=True)"
 
 
@@ -60,11 +60,21 @@ def brief_parts(report: DiagnosticReport, headline: str, verdict: Text) -> list[
     ]
 
 
+def null_text(report: DiagnosticReport) -> str:
+    """What is said of a baseline: it is measured like every network, and not judged."""
+    layers = layers_brief(report.facts)
+    title = f"{report.method_name or 'network'}" + (f" · {report.notes}" if report.notes else "")
+    acc = report.headline_acc or (() if report.facts.accuracy is None else (report.facts.accuracy,))
+    told = f"This is a baseline (null: random blocks): accuracy {accuracy(acc)}. It has no verdict; others are judged against it."
+    return to_text(Group(Text(told), Text(printable(title)), Text(), sheet(layers), *map(Text, layers.lines)))
+
+
 def pair_text(report: DiagnosticReport, headline: str) -> str:
     """The two numbers that papers report, and what strategy S1 decides by them."""
     decision = S1_WORDS[s1(report.facts, report.headline_acc, report.n_test)].removeprefix("S1 ")
     acc = report.headline_acc or (() if report.facts.accuracy is None else (report.facts.accuracy,))
     gamma = "Γ not measured" if report.facts.aggregate is None else f"Γ {headline}"
+    gamma += " (this network)" if report.facts.aggregate is not None and len(acc) > 1 else ""
     return f"accuracy {accuracy(acc)}, {gamma}: S1 (above chance, Γ > 0) {decision}"
 
 
