@@ -405,6 +405,21 @@ def test_growth_of_a_token_model_says_what_it_is_of(pool):
     assert any(w.startswith("D1 depends on the reading") for w in parted.verdict.warnings)
 
 
+def test_an_input_that_a_linear_readout_solves_is_told():
+    """Labels by the sign of one feature: every linear readout finds them, an untrained network does not."""
+    given = [(x, (x[:, 0] > 0).long()) for x, _ in batches(6)]
+    report = diagnose(resmlp(), given[:3], fit_batches=given[3:], headline_acc=0.5)
+    raw = report.facts.profile.raw.accuracy
+    assert raw > 0.8
+    (told,) = (w for w in report.verdict.warnings if "raw input" in w)
+    assert told.startswith(f"a linear readout of the raw input has {raw:.3g}, the network 0.5: ")
+    table = report.to_text().splitlines()
+    (first,) = (line for line in table if line.startswith("input "))
+    assert first.split() == ["input", f"{raw:.3f}"]
+    better = diagnose(resmlp(), given[:3], fit_batches=given[3:], headline_acc=1.0)
+    assert not any("raw input" in w for w in better.verdict.warnings)
+
+
 def test_growth_over_all_tokens_is_for_token_models():
     assert diagnose(resmlp(), batches(1)).facts.scale.growth_all_tokens is None
 

@@ -200,7 +200,7 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
         if margin.from_evaluation and not earned:
             interval, kind = None, "point comparison"
         convention = f"null: {margin.null}; {kind}"
-        difference = f"accuracy {number(margin.accuracy)} - frozen blocks {number(margin.null_accuracy)}"
+        difference = f"accuracy {number(margin.accuracy, 4)} - frozen blocks {number(margin.null_accuracy, 4)}"
         answer = _answer(value, interval, lambda pp: pp < needed)
         if not all(math.isfinite(v) for v in (value, *(interval or ()))):
             answer = "fail"

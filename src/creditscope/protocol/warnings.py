@@ -44,6 +44,7 @@ def warnings_for(
         *_changed(thresholds),
         *_claim(facts),
         *_depth(facts, thresholds, checks["D3"]),
+        *_input(facts),
         *_stability(facts, checks["C"]),
         *_unmeasurable(facts),
     )
@@ -219,6 +220,20 @@ def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iter
                 f"the null decides D3: {compared(check.value, needed)} pp over `{margin.null}`, "
                 f"{compared(other.margin_pp, needed)} pp over `{other.null}`"
             )
+
+
+def _input(facts: Facts) -> Iterator[str]:
+    """Where a linear readout of the raw input does as well as the network."""
+    raw = None if facts.profile is None else facts.profile.raw
+    own = facts.claim.accuracy if facts.claim and not facts.claim.other_data else facts.accuracy
+    chance = facts.evaluation.chance if facts.evaluation else None
+    if raw is None or raw.accuracy is None or raw.low is None or own is None or raw.accuracy < own:
+        return
+    if chance is None or raw.low > chance:
+        yield (
+            f"a linear readout of the raw input has {number(raw.accuracy)}, the network {number(own)}: this task shows no need "
+            "of depth, and D3 only that trained blocks lose less than random ones"
+        )
 
 
 def _stability(facts: Facts, check: Check) -> Iterator[str]:

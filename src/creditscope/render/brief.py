@@ -11,7 +11,7 @@ from creditscope.protocol.checks import Check, chosen_margin, what_decides
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.wording import between, compared
 from creditscope.render.certificate import certificate_title
-from creditscope.render.numbers import accuracy, mark, num, printable, signed
+from creditscope.render.numbers import accuracy, interval_of, mark, num, printable, signed
 from creditscope.render.section import Section
 from creditscope.render.text import sheet, to_text
 
@@ -91,7 +91,7 @@ def _finding(check: Check, null: str, tokens: str) -> str:
     if check.value is None or check.diverged or check.answer not in ("pass", "fail", "inconclusive"):
         return check.reason
     if check.id == "D3":
-        interval = f" [{signed(check.interval[0], 1)}, {signed(check.interval[1], 1)}]" if check.interval else ""
+        interval = f" {interval_of(*check.interval)}" if check.interval else ""
         told = f"{signed(check.value, 1)}{interval} pp over random blocks, {num(check.threshold)} needed ({null})"
         return told if "interval" in check.reason or check.answer != "inconclusive" else f"{told}; {check.reason}"
     symbol = {"D1": "growth ", "D2": "‖g_L‖/128 "}.get(check.id, "")
@@ -122,6 +122,9 @@ def layers_brief(facts: Facts) -> Section:
         columns["twin"] = [_share(r.accuracy) for r in profile.twin]
         lines.append("readout: accuracy of a linear readout of the normalised h_l; twin: the same with random blocks")
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    if profile is not None and profile.raw is not None:
+        of_input = {"l": "input", "readout": _share(profile.raw.accuracy)}
+        rows.insert(0, [of_input.get(name, "") for name in columns])
     return Section("", [*columns], rows, lines, numbers=True, gap=2)
 
 
