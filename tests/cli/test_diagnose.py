@@ -59,6 +59,12 @@ def test_a_network_judged_alone_names_what_judges_it_with_its_seeds(store, capsy
     assert first.startswith("VERDICT: ")
 
 
+def test_a_directory_of_bundles_is_told_to_be_one(store, capsys):
+    said = one_line_error(capsys, "diagnose", str(store))
+    assert f"{store} holds 4 bundles (bp, bp-null, dfa, dfa-null): give one of them" in said
+    assert f"creditscope report {store}" in said
+
+
 def test_a_null_has_no_verdict(store, capsys, tmp_path):
     accuracy = json.loads((store / "dfa-null" / "trajectory.jsonl").read_text().splitlines()[-1])["accuracy"]
     assert main(["diagnose", str(store / "dfa-null")]) == 0

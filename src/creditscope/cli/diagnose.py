@@ -113,8 +113,15 @@ class Diagnose:
         from creditscope.data.dataset import eval_batches, on_device, profile_batches
         from creditscope.protocol.diagnosis import diagnose
         from creditscope.runs.groups import network_and_seed, nulls_for
-        from creditscope.training.bundle import find_bundles, load_bundle
+        from creditscope.training.bundle import find_bundles, is_bundle, load_bundle
 
+        inside = [] if is_bundle(self.bundle) else sorted(p.name for p in self.bundle.iterdir() if is_bundle(p))
+        if inside:
+            named = ", ".join(inside[:4]) + (", ..." if len(inside) > 4 else "")
+            raise CreditscopeError(
+                f"{self.bundle} holds {len(inside)} bundle{'s' * (len(inside) > 1)} ({named}): give one of them, or all to "
+                f"`creditscope report {self.bundle}`"
+            )
         bundle = load_bundle(self.bundle)
         device = measuring(self.device)
         dataset = on_device(load_dataset(bundle.spec.dataset, self.data_dir), device)

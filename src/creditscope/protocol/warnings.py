@@ -208,6 +208,8 @@ def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iter
         yield f"D3 speaks of this network only: n = 1 ({how})"
     elif margin.low_pp is None:
         yield f"D3 is a point comparison without an interval: {margin.n} networks against one null"
+    if margin.interval.startswith("Welch"):
+        yield f"D3 is not paired over seeds, so its interval is wider: {margin.interval.partition(', ')[2].partition(' (')[0]}"
     needed = thresholds.frozen_acc_margin_pp
     if check.value is not None and (untrained := null_at_chance(facts, margin)):
         yield untrained
