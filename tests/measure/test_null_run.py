@@ -63,7 +63,7 @@ def test_it_is_told_in_one_line():
     )
     assert told[1] == (
         "null over 3 seeds: accuracy 0.31; trained blocks are better by 6 pp [-0.572, 12.6] (needed 2): not decided; 2 more "
-        "seeds of this spread would decide"
+        "seeds of this spread would decide, if the trained networks beat chance (diagnose asks that)"
     )
     for change, side in ((0.1, "above"), (-0.1, "below")):
         trained = [NULLS[seed] + change for seed in SEEDS]

@@ -375,6 +375,7 @@ def _certificate(e: Experiment, halves: Experiment, one: Callable[[], Experiment
         tuple(e.names),
         {
             "dtype": _spelled(e.dtype),
+            "counts_from": e.smallest,
             "samples": len(e.y),
             "mode": "train" if e.model.training else "eval",
             "calls": e.calls + (halves.calls if halves is not e else 0),
