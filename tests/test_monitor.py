@@ -36,7 +36,9 @@ def test_each_line_is_what_diagnose_says_at_that_moment(tmp_path):
         report = diagnose(model, given(), credit=BP())
         fired = monitor.step(epoch)
         facts, line = report.facts, monitor.history[-1]
-        assert fired == tuple(c.id for c in report.verdict.checks if c.answer == "fail")
+        failed = [c.id for c in report.verdict.checks if c.answer == "fail"]
+        assert line["fired"] == failed
+        assert fired == tuple(check for check in failed if check != "C")  # which decides nothing
         assert line["epoch"] == epoch
         assert (line["h"], line["g_per_sample"]) == (list(facts.scale.mean), list(facts.reference.per_sample))
         assert (line["growth"], line["stability"]) == (facts.scale.growth, facts.stability.deepest)
@@ -100,6 +102,17 @@ def test_a_pause_starts_the_count_again():
         assert ({"D1", "D2"} <= set(monitor.step(epoch))) == broken
         assert monitor.history[-1]["diverged"] == broken
         assert monitor.should_stop == (epoch == 5)
+
+
+@pytest.mark.parametrize(("stop_on", "fires"), [(("D1&D2",), False), (("D1", "C"), True)])
+def test_c_fires_where_it_was_asked_for(stop_on, fires):
+    drift = DiagnosticThresholds(stability_drift_ceiling=1e-9)
+    monitor = Monitor(shaken(ladder()), given(), stop_on=stop_on, thresholds=drift)
+    assert str(monitor) == "Monitor: nothing measured yet"
+    assert ("C" in monitor.step(0)) == fires
+    assert "C" in monitor.history[-1]["fired"]
+    told = f"Monitor: 1 measurement; epoch 0: growth {monitor.history[-1]['growth']:.3g}; {'C' if fires else 'no check'} fired"
+    assert str(monitor) == told + ("; should stop" if fires else "")
 
 
 def test_every_n_th_step_is_measured():

@@ -327,7 +327,7 @@ class Page:
         return "\n".join([
             f"The {len(new)} archived networks (`results/`, nulls left out) judged under both versions. "
             f"{f'The checks of {moved} change' if moved else 'No check changes its answer'}; {changed.total()} verdicts "
-            "change:",
+            "change (a D1 or D2 that failed alone, which 1.1 names behind the verdict, is not counted):",
             "", *pipe_table(["1.0", "1.1", "networks", "why"], rows), "",
             "Records from before 1.1 do not hold the samples, so some values of 1.1 cannot be computed for them:",
             "", *pipe_table(["not available under 1.1", "networks", "instead"], lost),
@@ -355,7 +355,7 @@ def drafts(places: Iterable[str]) -> str:
 
 def _concluded(report: DiagnosticReport) -> str:
     """The verdict without what stands behind it."""
-    return re.split(r"; estimate| \(no failure", report.verdict.line.removeprefix("VERDICT: "))[0]
+    return re.split(r"; estimate| \(no failure| \(warning", report.verdict.line.removeprefix("VERDICT: "))[0]
 
 
 def between(text: str, made: str, marks: tuple[str, str] = (START, END)) -> str:

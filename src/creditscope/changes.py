@@ -40,7 +40,7 @@ def diff(a: DiagnosticReport | Bundle | str | Path, b: DiagnosticReport | Bundle
     One row per quantity (and layer): its value in `a` and in `b` with their 95 % intervals, the change b - a, and whether it is
     outside the intervals (None where neither has one). What only one of the two has is a row with the other side not measured.
     """
-    first, second = _report(a, "a"), _report(b, "b")
+    first, second = as_report(a, "a"), as_report(b, "b")
     ours, theirs = (dict(_quantities(report)) for report in (first, second))
     rows = [_row(key, ours.get(key, Cell()), theirs.get(key, Cell())) for key in {**ours, **theirs}]
     notes = list(_notes(first, second))
@@ -55,7 +55,8 @@ def diff(a: DiagnosticReport | Bundle | str | Path, b: DiagnosticReport | Bundle
     return Table("diff", title, COLUMNS, tuple(rows), (conclusion,), (state(CONVENTION),), tuple(notes))
 
 
-def _report(given: Any, name: str) -> DiagnosticReport:
+def as_report(given: Any, name: str = "it") -> DiagnosticReport:
+    """A report, the report of a bundle or of a record, or what stands at a path; `name`: of the argument, for an error."""
     if isinstance(given, DiagnosticReport):
         return given
     from creditscope.training.bundle import Bundle, load_bundle

@@ -18,6 +18,12 @@ class CreditscopeError(ValueError):
     """
 
 
+def a(value: object) -> str:
+    """The type of a value with its article: "an OrderedDict"."""
+    name = type(value).__name__
+    return f"{'an' if name[:1] in 'AEIOaeio' else 'a'} {name}"
+
+
 def unknown(what: str, name: object, known: Iterable[str]) -> str:
     """ "method 'dfaa' is unknown; did you mean 'dfa'? choose one of ...": the sentence for a name that is not known."""
     known = list(known)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from creditscope.credit.base import as_rule
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CreditscopeError, a
 from creditscope.files import dump_line, write_atomic, write_new
 from creditscope.measure.facts import Facts
 from creditscope.measure.loss import LossFn, cross_entropy
@@ -75,7 +75,7 @@ class Monitor:
         shift_labels: bool | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
-            raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+            raise CreditscopeError(f"model is {a(model)}; give a torch.nn.Module")
         self.every = _checked_every(every)
         self.stop_on = _checked_stop(stop_on)
         if not _is_count(patience, 1):
@@ -141,8 +141,26 @@ class Monitor:
             self._blocks = list(dict.fromkeys(stream.names))
         return facts_from(got, stream, self.credit, self.thresholds.floor_for(dtype_of(self.model)), proof=proof)
 
+    def __str__(self) -> str:
+        """The last measurement in one line."""
+        if not self.history:
+            return "Monitor: nothing measured yet"
+        last, n = self.history[-1], len(self.history)
+        fired = ", ".join(self._fired(last)) or "no check"
+        gamma = "" if last["gamma"] is None else f", Γ {last['gamma']:+.3f}"
+        return (
+            f"Monitor: {n} measurement{'s' * (n > 1)}; epoch {last['epoch']}: growth {last['growth']:.3g}{gamma}; {fired} fired"
+            + ("; should stop" if self.should_stop else "")
+        )
+
+    def _fired(self, line: Mapping[str, Any]) -> tuple[str, ...]:
+        """C decides nothing, so it is told only where it was asked for; the history keeps it."""
+        asked = any("C" in ids for ids in self.stop_on.values())
+        return tuple(check for check in line["fired"] if check != "C" or asked)
+
     def step(self, epoch: int) -> tuple[str, ...]:
-        """Measure (if it is the turn of this epoch) and give back the ids of the checks that fire."""
+        """Measure (if it is the turn of this epoch) and give back the ids of the checks that fire: D1, D2, and C where `stop_on`
+        names it."""
         if not _is_count(epoch, 0):
             raise CreditscopeError(f"epoch is {epoch!r}; give its number, 0 (before training) or more")
         if isinstance(self.every, int) and epoch % self.every:
@@ -161,11 +179,10 @@ class Monitor:
             write(self.path, b"".join(map(dump_line, self.history)))
         for writer in self.writers if self.ranks is None or self.ranks.first else ():
             writer.write(line)
-        fired = tuple(line["fired"])
         for rule, ids in self.stop_on.items():
-            self._running[rule] = self._running[rule] + 1 if ids <= set(fired) else 0
+            self._running[rule] = self._running[rule] + 1 if ids <= set(line["fired"]) else 0
             self.should_stop |= self._running[rule] >= self.patience
-        return fired
+        return self._fired(line)
 
 
 def _parts(model: nn.Module) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from tests.cli.calls import out
 
 from creditscope.cli import main
 
-from .calls import one_line_error
+from .calls import TINY, one_line_error
 
 
 def test_diagnose_finds_nulls_beside_the_bundle_and_ends_with_the_verdict(store, capsys, tmp_path):
@@ -45,6 +45,41 @@ def test_strict_gives_3_for_a_failure_0_for_a_pass_and_4_otherwise(store, capsys
     assert main(["report", str(alone)]) == 0
     assert main(["diagnose", str(alone / "bp"), "--protocol", "three-check/1.0"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "VERDICT: trustworthy (D3 not measured)"
+
+
+def test_a_network_judged_alone_names_what_judges_it_with_its_seeds(store, capsys, tmp_path):
+    assert main(["diagnose", str(store / "bp"), "--no-profile"]) == 0
+    assert "Judged alone" not in capsys.readouterr().out  # there is no other seed
+    shutil.copytree(store, tmp_path / "runs")
+    assert main(["train", *TINY, "--method", "bp", "--seed", "7", "--out", str(tmp_path / "runs" / "other")]) == 0
+    capsys.readouterr()
+    assert main(["diagnose", str(tmp_path / "runs" / "bp"), "--no-profile"]) == 0
+    line, first, *_ = capsys.readouterr().out.splitlines()
+    assert line == f"Judged alone. With seed 7 beside it: creditscope report {tmp_path / 'runs'}"
+    assert first.startswith("VERDICT: ")
+
+
+def test_a_directory_of_bundles_is_told_to_be_one(store, capsys):
+    said = one_line_error(capsys, "diagnose", str(store))
+    assert f"{store} holds 4 bundles (bp, bp-null, dfa, dfa-null): give one of them" in said
+    assert f"creditscope report {store}" in said
+
+
+def test_a_null_has_no_verdict(store, capsys, tmp_path):
+    accuracy = json.loads((store / "dfa-null" / "trajectory.jsonl").read_text().splitlines()[-1])["accuracy"]
+    assert main(["diagnose", str(store / "dfa-null")]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"This is a baseline (null: random blocks): accuracy {accuracy:.3f}. It has no verdict")
+    assert "VERDICT" not in out
+    assert "S1" not in out
+    assert "mean ‖h_l‖" in out
+    null = ["--method", "dfa", "--credit-norm", "rms", "--train-last", "0"]
+    assert main(["train", *TINY, *null, "--out", str(store / "dfa-null")]) == 0  # finished: as it was
+    said = capsys.readouterr()
+    assert "VERDICT" not in said.out
+    assert said.err.rstrip().endswith(f"next: creditscope diagnose {store / 'dfa'}")
+    assert main(["train", *TINY, *null, "--out", str(tmp_path / "alone")]) == 0
+    assert "next: train the network that it is the baseline of" in " ".join(capsys.readouterr().err.split())
 
 
 def test_credit_that_trains_nothing_does_not_count(store, tmp_path):

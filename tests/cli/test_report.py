@@ -129,3 +129,22 @@ def test_report_prints_one_row_per_method_and_writes_markdown(store, capsys, tmp
     assert "three-check/1.1" in out
     rows = [line for line in (tmp_path / "t.md").read_text().splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + 2  # header, bp, dfa
+
+
+def test_diff_starts_with_both_verdicts_and_names_what_only_one_has(store, capsys, tmp_path):
+    main(["diagnose", str(store / "bp"), "--json", str(tmp_path / "one.json"), "--no-profile"])
+    main(["diagnose", str(store / "dfa"), "--full", "--json", str(tmp_path / "two.json")])
+    content = json.loads((tmp_path / "one.json").read_text())
+    (tmp_path / "one.json").write_text(json.dumps({**content, "method_name": ""}))
+    capsys.readouterr()
+    assert main(["diff", str(tmp_path / "one.json"), str(tmp_path / "two.json")]) == 0
+    first, second, *rest = capsys.readouterr().out.splitlines()
+    assert first == f"a: one ({tmp_path / 'one.json'}): {content['verdict']['line']}"
+    assert second.startswith(f"b: dfa(rms) ({tmp_path / 'two.json'}): VERDICT: ")
+    text = "\n".join(rest)
+    assert "only in b: " in text
+    assert "readout of the twin's h_l" in text.partition("only in b: ")[2]
+    for raw in ("top_share", "deep_cosine", "twin_readout", "reference_norm"):
+        assert raw not in text
+    assert main(["diff", str(tmp_path / "one.json"), str(tmp_path / "one.json")]) == 0
+    assert capsys.readouterr().out.splitlines()[2] == "Nothing that both reports hold has changed."

@@ -6,11 +6,14 @@ import csv
 import io
 import json
 import sys
+from pathlib import Path
 
 from creditscope.cli import main
 from creditscope.runs.store import Store
 
 from .calls import one_line_error, out
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_runs_list_show_export_and_rm(study_store, capsys):
@@ -71,3 +74,21 @@ def test_parquet_without_pyarrow_says_how_to_get_it(study_store, capsys, monkeyp
         capsys, "runs", "export", "--store", study_store, "--format", "parquet", "--out", str(tmp_path / "x")
     )
     assert "pip install 'creditscope[query]'" in message
+
+
+def test_runs_that_are_compared_stand_together_and_say_their_rate(capsys):
+    """The three State Bridges of the archive that differ in nothing but their learning rate."""
+    assert main(["runs", "list", "--store", str(ROOT / "results"), "--method", "sb"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:-1]]
+    assert all(row[1].startswith("sb(") for row in rows)
+    small = [line for line in rows if "quadratic" in line]
+    assert len({" ".join(row[1:-2]) for row in small}) == len(small)  # no two read alike
+    sets = [next(word for word in row if word in ("cifar10", "quadratic")) for row in rows]
+    assert sets == sorted(sets)
+    assert "no run" in one_line_error(capsys, "runs", "list", "--store", str(ROOT / "results"), "--method", "nothing")
+
+
+def test_an_archive_is_no_store_and_is_told_to_be_one(capsys):
+    said = one_line_error(capsys, "study", "status", "--store", str(ROOT / "results"))
+    assert f"{ROOT / 'results'} is an archive of results, where nothing is trained" in said
+    assert "creditscope study show NAME --store" in said

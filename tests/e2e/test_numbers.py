@@ -26,7 +26,7 @@ from tests.trust.odd_networks import CASES
 
 from creditscope import DiagnosticReport, certify
 from creditscope.credit.credit_bridge import CreditBridge
-from creditscope.measure import locality, proof
+from creditscope.measure import certificate, locality, proof
 from creditscope.measure.facts import GROUP
 from creditscope.measure.profile import MAX_WIDTH
 from creditscope.measure.reference import COSINE_EPS
@@ -308,7 +308,7 @@ GUARDS: list[Guard] = [
     ("fabricpc.md", rf"found, from {N} down to {N};",
      lambda: [report("fabricpc").facts.profile.twin[k].accuracy for k in (0, -1)]),
     ("locality.md", rf"A change counts from {N} floors on, and from {N} on in float64 \({N} in float32",
-     lambda: [locality.ABOVE, locality.SMALLEST[torch.float64], locality.SMALLEST_NATIVE]),
+     lambda: [certificate.ABOVE, locality.SMALLEST[torch.float64], locality.SMALLEST_NATIVE]),
     ("locality.md", rf"noise of {N} % behind a later", lambda: [100 * locality.STATE_NOISE]),
     ("locality.md", rf"L: {N} calls for backpropagation in a ResMLP with four blocks, {N} with eight",
      lambda: [certificate_calls(4), certificate_calls(8)]),

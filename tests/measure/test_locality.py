@@ -416,7 +416,11 @@ def test_a_certificate_is_plain_data_and_text(tmp_path: Path) -> None:
     assert len(content["matrix"]) == len(content["matrix"][0]) == DEPTH
     text = str(found)
     assert text.splitlines()[0].startswith(f"LOCALITY: {GLOBAL} (")
-    assert "weight transport between blocks: no [" in text
+    between, equal = found.answers["between"], found.answers["backpropagation"]
+    assert between.floor is not None
+    bound = max(30 * between.floor, found.conditions["counts_from"])
+    assert f"weight transport between blocks: no [change {between.change:.2g}, counts from {bound:.2g}]" in text
+    assert f"equal to backpropagation: no [relative difference {equal.change:.2g}, equal up to 1e-08]" in text
     assert found.conditions["samples"] == SAMPLES
     plain = make_report(make_facts())
     assert "certificate" not in plain.to_dict()

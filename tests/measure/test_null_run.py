@@ -63,7 +63,7 @@ def test_it_is_told_in_one_line():
     )
     assert told[1] == (
         "null over 3 seeds: accuracy 0.31; trained blocks are better by 6 pp [-0.572, 12.6] (needed 2): not decided; 2 more "
-        "seeds of this spread would decide"
+        "seeds of this spread would decide, if the trained networks beat chance (diagnose asks that)"
     )
     for change, side in ((0.1, "above"), (-0.1, "below")):
         trained = [NULLS[seed] + change for seed in SEEDS]
@@ -120,7 +120,7 @@ def moving(null: nn.Module, seed: int) -> float:
     ("change", "words"),
     [
         ({"train_fn": moving}, "changed 'blocks.0.linear1.weight' of a frozen block"),
-        ({"train_fn": lambda *_: 35.0}, r"train_fn must be in \[0, 1\], got 35: is it in percent"),
+        ({"train_fn": lambda *_: 35.0}, r"train_fn gives 35; an accuracy is in \[0, 1\]: is it in percent\? Give 0.35"),
         ({"train_fn": lambda *_: math.nan, "metric": "loss"}, "train_fn gives nan"),
         ({"train_fn": lambda *_: None, "metric": "loss"}, "train_fn gives None"),
         (
@@ -152,3 +152,32 @@ def test_what_the_users_own_function_raises_is_theirs():
 
     with pytest.raises(AttributeError, match="nothing"):
         run_null(broken, model(), [1])
+
+
+def test_what_is_not_known_how_to_initialise_asks_for_build_alone():
+    """`rest` is an option of frozen_blocks, which this does not have."""
+
+    class WithToken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.token = nn.Parameter(torch.ones(4))
+            self.blocks = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.as_tensor(self.blocks(x + self.token))
+
+    with pytest.raises(CreditscopeError, match="pass build=") as error:
+        run_null(lambda *_: 0.5, WithToken(), SEEDS, blocks="blocks.*")
+    assert "rest" not in str(error.value)
+
+
+def test_more_seeds_are_advised_on_a_condition():
+    """Whether the networks beat chance is not known here."""
+    found = NullRun(
+        metric="accuracy", seeds=(1, 2), values=(0.1, 0.1), needed=2.0, margin=1, low=-9, high=9, more_seeds=5
+    )
+    assert str(found).endswith(
+        "5 more seeds of this spread would decide, if the trained networks beat chance (diagnose asks that)"
+    )
+    loss = found.model_copy(update={"metric": "loss"})
+    assert str(loss).endswith("5 more seeds of this spread would decide")

@@ -59,6 +59,13 @@ def test_one_norm_of_a_whole_tensor_has_no_spread_over_samples():
     )
 
 
+@pytest.mark.parametrize(
+    ("cosines", "status"), [((0.007, -0.071, 0.008, 0.0, 0.0), "clear"), ((0.42, 0.006, -0.015, 0.0, 0.0), "found")]
+)
+def test_no_layer_carries_an_alignment_that_is_not_there(cosines, status):
+    assert answer_of(6, make_facts(cosines=cosines)).status == status
+
+
 def answer_of(number: int, facts: Facts) -> Answer:
     spec = make_spec({"method": "dfa", "credit_norm": "none"})
     return get_pitfall(number).audit(Evidence(Path("mine.json"), spec, make_report(facts), None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -358,14 +359,71 @@ def test_a_network_whose_states_are_all_zero_has_no_growth_to_measure():
 
 
 @pytest.mark.parametrize(("pool", "noted"), [("cls", True), ("mean", True), (None, False)])
-def test_that_token_credit_is_broadcast_is_noted(pool, noted):
+def test_what_is_compared_in_a_token_model_is_noted(pool, noted):
     if pool is None:
         facts = diagnose(resmlp(), batches(1)).facts
     else:
         facts = diagnose(EncoderClassifier(pool), batches(1, 8, (T - 1, D_IN)), blocks="encoder.layers.*").facts
-    assert [("broadcast to all tokens" in note) for note in facts.stream.notes] == [True] * noted
+    named = {"cls": "cls token", "mean": "token mean"}.get(pool)
+    note = f"token model: states, gradients and credit are those of the {named}"
+    assert facts.stream.notes == ((note,) if noted else ())
+    assert "training" not in note  # how it was trained was not measured
     from_interface = diagnose(ViTMini(C, width=8, depth=2), batches(1, 4, (3, 32, 32))).facts
-    assert any("read at 'cls'" in note for note in from_interface.stream.notes)
+    assert any("those of the cls token" in note for note in from_interface.stream.notes)
+
+
+@pytest.mark.parametrize("pool", ["cls", "mean"])
+def test_growth_of_a_token_model_says_what_it_is_of(pool):
+    """Against hooks of our own: the vector that the head reads, and all tokens together."""
+    model = shaken(EncoderClassifier(pool, False, False))
+    data = batches(1, 8, (T - 1, D_IN))
+    states: list[torch.Tensor] = []
+    first = model.encoder.layers[0].register_forward_pre_hook(lambda _, given: states.append(given[0].detach()))
+    rest = [
+        layer.register_forward_hook(lambda _, given, out: states.append(out.detach())) for layer in model.encoder.layers
+    ]
+    model.eval()(data[0][0])
+    for hook in (first, *rest):
+        hook.remove()
+    states = [h.transpose(0, 1) for h in states]  # tokens come first in this network
+    read = [h[:, 0] if pool == "cls" else h.mean(1) for h in states]
+    of_read, of_all = (
+        max(float(b / a) for a, b in pairwise([h.flatten(1).double().norm(dim=1).mean() for h in hs]))
+        for hs in (read, states)
+    )
+    report = diagnose(model, data, blocks="encoder.layers.*")
+    assert report.facts.scale.growth == pytest.approx(of_read, rel=1e-6)
+    assert report.facts.scale.growth_all_tokens == pytest.approx(of_all, rel=1e-6)
+    assert abs(of_read / of_all - 1) > 1e-3
+    name = {"cls": "cls token", "mean": "token mean"}[pool]
+    assert f"mean ‖h_l‖ ({name})" in report.to_text()
+    assert f"({of_all:.3g} over all tokens)" in report.to_text()
+    assert f"raw norms of the {name}, mean over" in report.checks["D1"].sentence
+    limits = DiagnosticThresholds(h_norm_explosion_ratio=(of_read + of_all) / 2)
+    assert not any("depends on the reading" in w for w in report.verdict.warnings)
+    parted = diagnose(model, data, blocks="encoder.layers.*", thresholds=limits)
+    assert any(w.startswith("D1 depends on the reading") for w in parted.verdict.warnings)
+
+
+def test_an_input_that_a_linear_readout_solves_is_told():
+    """Labels by the sign of one feature: every linear readout finds them, an untrained network does not."""
+    given = [(x, (x[:, 0] > 0).long()) for x, _ in batches(6)]
+    report = diagnose(resmlp(), given[:3], fit_batches=given[3:], headline_acc=0.5)
+    profile = report.facts.profile
+    assert profile is not None and profile.raw is not None and profile.raw.accuracy is not None
+    raw = profile.raw.accuracy
+    assert raw > 0.8
+    (told,) = (w for w in report.verdict.warnings if "raw input" in w)
+    assert told.startswith(f"a linear readout of the raw input has {raw:.3g}, the network 0.5: ")
+    table = report.to_text().splitlines()
+    (first,) = (line for line in table if line.startswith("input "))
+    assert first.split() == ["input", f"{raw:.3f}"]
+    better = diagnose(resmlp(), given[:3], fit_batches=given[3:], headline_acc=1.0)
+    assert not any("raw input" in w for w in better.verdict.warnings)
+
+
+def test_growth_over_all_tokens_is_for_token_models():
+    assert diagnose(resmlp(), batches(1)).facts.scale.growth_all_tokens is None
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

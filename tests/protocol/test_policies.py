@@ -51,17 +51,30 @@ EARNED = [
     ("pass", "fail", "pass", "pass", "trustworthy (warning: D2 reference validity)"),
     ("pass", "pass", "inconclusive", "inconclusive", "inconclusive: D3 depth utility"),
     ("inconclusive", "pass", "pass", "pass", "trustworthy"),
-    ("inconclusive", "fail", "pass", "inconclusive", "inconclusive: D1 scale stability"),
+    ("fail", "pass", "inconclusive", "inconclusive", "inconclusive: D3 depth utility (warning: D1 scale stability)"),
+    (
+        "inconclusive",
+        "fail",
+        "pass",
+        "inconclusive",
+        "inconclusive: D1 scale stability (warning: D2 reference validity)",
+    ),
     ("pass", "pass", "not measured", "incomplete", f"incomplete: D3 depth utility not measured {SO_FAR}"),
     ("pass", "pass", "not measurable", "incomplete", f"incomplete: D3 depth utility not measurable {SO_FAR}"),
-    ("fail", "pass", "not measured", "incomplete", f"incomplete: D3 depth utility not measured {SO_FAR}"),
+    (
+        "fail",
+        "pass",
+        "not measured",
+        "incomplete",
+        f"incomplete: D3 depth utility not measured {SO_FAR} (warning: D1 scale stability)",
+    ),
     ("fail", "fail", "not measured", "fail", f"needs walk-back: {MODE_1}"),
     (
         "fail",
         "inconclusive",
         "not measured",
         "inconclusive",
-        "inconclusive: D2 reference validity (D3 depth utility not measured)",
+        "inconclusive: D2 reference validity (D3 depth utility not measured) (warning: D1 scale stability)",
     ),
 ]
 
@@ -277,6 +290,19 @@ def test_concentration_names_layer_and_share():
     assert "layer 0 carries a share of 0.935 > 0.6" in sentence
     assert result.mode == "Mode 2: alignment concentrated in one layer"
     assert result.line == "VERDICT: trustworthy"
+
+
+@pytest.mark.parametrize(
+    ("cosines", "warns"),
+    [
+        ((0.007, -0.071, 0.008, 0.0, 0.0), False),  # Γ -0.011; .071 / 3 is below .05
+        ((0.14, 0.01, 0.01, 0.01, 0.01), False),  # Γ .036, .047
+        ((0.16, 0.01, 0.01, 0.01, 0.01), True),  # Γ .04, but .053: one aligned layer
+        ((0.245, 0.01, 0.01, 0.01, -0.024), True),  # Γ .0502
+    ],
+)
+def test_where_all_of_gamma_is_near_zero_no_layer_carries_it(cosines, warns):
+    assert bool(warned(judge(make_facts(cosines=cosines), T), "Mode 2")) is warns
 
 
 def test_concentration_in_an_exact_layer_says_so():

@@ -25,7 +25,7 @@ from creditscope.protocol.report import make_report
 from creditscope.render.html.network import Network
 from creditscope.render.html.page import network_html
 from creditscope.render.markdown import escape
-from creditscope.render.numbers import accuracy, mark, num, signed
+from creditscope.render.numbers import accuracy, interval_of, mark, num, signed, span_of
 from creditscope.render.report import renderable
 from creditscope.render.text import to_text
 from creditscope.stream.interface import InterfaceStream
@@ -122,13 +122,35 @@ def judged(facts: Facts, **options: Any) -> DiagnosticReport:
     return DiagnosticReport(headline_acc=(0.30, 0.31), facts=seen, verdict=verdict, method_name="dfa", **options)
 
 
+def test_an_interval_beyond_what_is_possible_is_printed_cut():
+    assert interval_of(47.0, 112.0) == "[+47.0, +100.0], cut at the possible range"
+    assert interval_of(-130.0, 30.0) == "[-100.0, +30.0], cut at the possible range"
+    assert interval_of(-100.0, 100.0) == "[-100.0, +100.0]"
+    assert interval_of(None, None) == ""
+    assert span_of(0.531, 1.176) == "0.531 to 1.000, cut at the possible range"
+    assert span_of(-0.2, 0.4) == "0.000 to 0.400, cut at the possible range"
+    assert span_of(-0.2, 0.4, least=-1.0) == "-0.200 to 0.400"
+    wide = judged(make_facts(depth=Depth(margins=(margin(79.5, interval=(47.0, 112.0)),))))
+    for told in (wide.to_text(), wide.to_text(long=True), wide.to_markdown()):
+        assert "[+47.0, +100.0], cut at the possible range" in " ".join(told.replace("\\", "").split())
+        assert "112" not in told
+    assert wide.checks["D3"].interval == (47.0, 112.0)  # stored as it is
+
+
+def test_the_terms_of_a_margin_give_the_margin():
+    """0.2765 - 0.2820 is -0.55 pp; 0.277 - 0.282 is not."""
+    made = make_report(make_facts(), headline_acc=0.2765, frozen_baseline_acc={"matched": 0.282}, n_test=4000)
+    assert "to matched null: 0.2765 - 0.2820 = -0.6 pp" in " ".join(made.to_text(long=True).split())
+    assert "accuracy 0.2765 - frozen blocks 0.282 = -0.55 < 2 pp" in made.checks["D3"].sentence
+
+
 def test_the_short_report_tells_numbers_thresholds_and_what_s1_decides():
     lines = short(judged(make_facts(**MODE_1)))
-    assert "accuracy 0.305 ± 0.007 (n=2), Γ +0.081: S1 (above chance, Γ > 0) accepts" in lines
+    assert "accuracy 0.305 ± 0.007 (n=2), Γ +0.081 (this network): S1 (above chance, Γ > 0) accepts" in lines
     assert "D1  ✗ fail  scale stability: growth 2,040 > 50; the stream explodes within one block" in lines
     assert "D2  ✗ fail  reference validity: ‖g_L‖/128 4.2e-09 < 1e-07; at the numerical floor" in lines
     assert "D3  ✗ fail  depth utility: -4.3 [-6.0, -3.0] pp over random blocks, 2 needed (matched, n=3)" in lines
-    assert "Γ is withheld: clamped or not, it is an angle to a gradient that has all but vanished (D2)" in lines
+    assert "Γ does not count (D2): clamped or not, it is an angle to a gradient that has all but vanished" in lines
     assert (
         short(judged(make_facts()))[2]
         == "accuracy 0.305 ± 0.007 (n=2), Γ not measured: S1 (above chance, Γ > 0) cannot decide"

@@ -80,7 +80,7 @@ def test_a_shown_run_is_judged_with_its_seeds_and_nulls(store, tmp_path):
         assert ("with its" in told) == (expected.facts.depth is not None)
     assert any(judged(store, s.hash)[0].facts.depth for s in trained)
     null = next(s for s in tiny_specs() if s.frozen)
-    assert "judged alone" in judged(store, null.hash)[1]
+    assert "it is not judged" in judged(store, null.hash)[1]
     write_archive(store, [trained[0].hash], tmp_path)
     report, told = judged(Archive(tmp_path), trained[0].hash)
     assert report.facts.depth is None or not report.facts.depth.margins

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,8 +55,10 @@ class Diagnose:
         from creditscope.files import write_atomic
         from creditscope.protocol import get_policy
         from creditscope.record import SUFFIXES
+        from creditscope.render.brief import null_text
 
         get_policy(self.protocol)
+        self.null_itself, self.others = False, ""
         if self.bundle.is_file() and self.bundle.suffix == ".json":
             report = self.of_report()
         else:
@@ -71,7 +74,10 @@ class Diagnose:
             write_atomic(self.markdown, report.to_markdown().encode())
         if self.github:
             print(annotation(report))
-        print(report.to_text(long=self.long or self.full))
+        if self.others:
+            print(self.others)
+        long = self.long or self.full
+        print(null_text(report) if self.null_itself and not long else report.to_text(long=long))
         return exit_code([report]) if self.strict else 0
 
     def of_report(self) -> DiagnosticReport:
@@ -107,8 +113,15 @@ class Diagnose:
         from creditscope.data.dataset import eval_batches, on_device, profile_batches
         from creditscope.protocol.diagnosis import diagnose
         from creditscope.runs.groups import network_and_seed, nulls_for
-        from creditscope.training.bundle import find_bundles, load_bundle
+        from creditscope.training.bundle import find_bundles, is_bundle, load_bundle
 
+        inside = [] if is_bundle(self.bundle) else sorted(p.name for p in self.bundle.iterdir() if is_bundle(p))
+        if inside:
+            named = ", ".join(inside[:4]) + (", ..." if len(inside) > 4 else "")
+            raise CreditscopeError(
+                f"{self.bundle} holds {len(inside)} bundle{'s' * (len(inside) > 1)} ({named}): give one of them, or all to "
+                f"`creditscope report {self.bundle}`"
+            )
         bundle = load_bundle(self.bundle)
         device = measuring(self.device)
         dataset = on_device(load_dataset(bundle.spec.dataset, self.data_dir), device)
@@ -118,6 +131,7 @@ class Diagnose:
             raise CreditscopeError(
                 f"none of {', '.join(map(str, self.null))} is a null of {self.bundle} (same recipe and seed)"
             )
+        self.null_itself, self.others = bundle.spec.frozen, _others(bundle, pool)
         nulls: dict[str, float] = {kind: found[kind].accuracy for kind in ("matched", "bp") if kind in found}
         return diagnose(
             bundle.model(dataset),
@@ -135,6 +149,18 @@ class Diagnose:
             run=bundle.spec.hash,
             **(profile_batches(dataset) if self.profile and not bundle.spec.frozen else {}),
         )
+
+
+def _others(bundle: Bundle, pool: Iterable[Bundle]) -> str:
+    """That this network is judged alone, and what judges it with its other seeds; "" where there are none."""
+    from creditscope.runs.groups import recipe
+
+    mine = recipe(bundle.spec)
+    seeds = sorted({b.spec.seed for b in pool if recipe(b.spec) == mine} - {bundle.spec.seed})
+    if bundle.spec.frozen or not seeds:
+        return ""
+    named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    return f"Judged alone. With {named} beside it: creditscope report {bundle.path.parent}"
 
 
 def siblings(path: Path) -> list[Bundle]:

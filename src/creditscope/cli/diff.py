@@ -26,11 +26,16 @@ class Diff:
     """Also write the table as JSON to this file."""
 
     def execute(self) -> int:
-        from creditscope.changes import diff
+        from creditscope.changes import as_report, diff
         from creditscope.files import dump_json, write_atomic
+        from creditscope.render.changes import changes_text
+        from creditscope.render.numbers import printable
 
-        table = diff(self.a, self.b)
+        given = [as_report(path) for path in (self.a, self.b)]
+        table = diff(*given)
         if self.json:
             write_atomic(self.json, dump_json(table.to_dict()))
-        print(table if self.all else table.where(lambda row: row.value("change") not in (0, False)))
+        for letter, path, report in zip("ab", (self.a, self.b), given, strict=True):
+            print(f"{letter}: {printable(report.method_name or path.stem)} ({path}): {printable(report.verdict.line)}")
+        print(changes_text(table, self.all))
         return 0

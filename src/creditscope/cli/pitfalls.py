@@ -23,20 +23,23 @@ STRICT_FOUND = 3
 class List:
     """The catalogue: id, title, why it misleads, what to do instead.
 
-    Example: creditscope pitfalls list
+    Example: creditscope pitfalls list PF05
     """
 
+    pitfalls: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Numbers or ids (5, PF05); default: all."""
     format: Literal["text", "json"] = "text"
     """Output: text or json."""
 
     def execute(self) -> int:
-        from creditscope.pitfalls import PITFALLS
+        from creditscope.pitfalls import PITFALLS, get_pitfall
 
+        chosen = [get_pitfall(name) for name in self.pitfalls] or list(PITFALLS)
         if self.format == "json":
             words = ("id", "title", "why", "fix")
-            _print_json([{k: getattr(p, k) for k in words} | {"scan": p.code is not None} for p in PITFALLS])
+            _print_json([{k: getattr(p, k) for k in words} | {"scan": p.code is not None} for p in chosen])
             return 0
-        for p in PITFALLS:
+        for p in chosen:
             print(f"{p.id}  {p.title}\n      why: {p.why}\n      fix: {p.fix}")
         return 0
 

@@ -26,6 +26,8 @@ class List:
 
     store: Path
     """Directory of the store, or of an archive."""
+    method: tuple[str, ...] = ()
+    """Only runs of these methods (dfa), or of these labels (dfa(rms))."""
     rebuild: bool = False
     """Discard the index and read every run directory again."""
 
@@ -42,10 +44,20 @@ class List:
             from creditscope.runs.archive import open_source  # loads torch, which a store does not need
 
             source = open_source(self.store)
-        rows = source.rows()
+        rows = sorted(source.rows(), key=_place)
+        if self.method:
+            rows = [r for r in rows if not r["problem"] and {r["label"], r["label"].partition("(")[0]} & {*self.method}]
+            if not rows:
+                raise CreditscopeError(
+                    f"no run of {self.store} is by {', '.join(self.method)}; see `creditscope runs list`"
+                )
         usable = [r for r in rows if not r["problem"]]
         names = {
-            r["hash"]: (printable(r["label"]), r["arch"] + norm_remark(r["arch"], r["terminal_norm"]), _length(r))
+            r["hash"]: (
+                printable(r["label"]) + _rate(r),
+                r["arch"] + norm_remark(r["arch"], r["terminal_norm"]),
+                _length(r),
+            )
             for r in usable
         }
         heads = ("method", "arch", "epochs")
@@ -88,6 +100,7 @@ class Show:
     """Directory of the store, or of an archive."""
 
     def execute(self) -> int:
+        from creditscope.render.brief import null_text
         from creditscope.render.numbers import printable
         from creditscope.runs.archive import Archive, command, open_source
         from creditscope.runs.judged import judged
@@ -101,11 +114,12 @@ class Show:
             return 0
         run = store.read(key)
         report, judgement = judged(store, key)
+        shown = null_text(report) if run.spec.frozen else str(report)
         if isinstance(store, Archive):
             where = f"file {run.path}\ntrained by {command(run.spec)}"
         else:
             where = f"bundle {run.path}\nspec {json.dumps(run.spec.model_dump(), sort_keys=True)}"
-        print(f"run {key}\n{where}\n{judgement}\n\n{report}")
+        print(f"run {key}\n{where}\n{judgement}\n\n{shown}")
         return 0
 
 
@@ -283,6 +297,22 @@ class Verify:
             return 3
         print(f"REPRODUCED within the tolerance ({TOLERANCE})")
         return 0
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    """Runs that are compared stand together: data set, network, method, epochs, seed."""
+    if row["problem"]:
+        return (1, row["hash"])
+    keys = ("dataset", "arch", "width", "depth", "label", "epochs", "seed", "hash")
+    return (0, *(row[k] for k in keys))
+
+
+def _rate(row: Row) -> str:
+    """The learning rate, where it is not the recipe's."""
+    from creditscope.training.spec import RECIPES
+
+    lr = json.loads(row["spec"])["lr"]
+    return "" if lr == RECIPES.get(row["dataset"], {}).get("lr", lr) else f", lr {lr:g}"
 
 
 def _length(row: Row) -> str:

@@ -6,12 +6,15 @@ import sys
 from dataclasses import make_dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import tyro
 
 from creditscope.errors import CreditscopeError
 from creditscope.training.spec import ARCHITECTURES, RECIPES, RunSpec, make_spec
+
+if TYPE_CHECKING:
+    from creditscope.training.bundle import Bundle
 
 MAX_CONFIG = 16 * 2**10
 """The time that YAML takes grows with the square of its nesting."""
@@ -103,17 +106,28 @@ class Train(Settings):  # type: ignore[misc]
         from creditscope.cli.bar import epoch_bar
         from creditscope.cli.place import chosen
         from creditscope.protocol.report import DiagnosticReport
+        from creditscope.render.brief import null_text
         from creditscope.training.loop import train
 
         out, device = self.out or Path("runs") / spec.slug, chosen(self.device)
         with epoch_bar(spec.label, spec.epochs, Console(stderr=True)) as progress:
             bundle = train(spec, out, data_dir=self.data_dir, progress=progress, device=device)
-        print(DiagnosticReport.from_dict(bundle.report))
-        print(
-            f"\nbundle: {bundle.path}   run {spec.hash[:10]}   next: creditscope diagnose {bundle.path}",
-            file=sys.stderr,
-        )
+        report = DiagnosticReport.from_dict(bundle.report)
+        print(null_text(report) if spec.frozen else report)
+        follows = judged_by(bundle) if spec.frozen else f"creditscope diagnose {bundle.path}"
+        print(f"\nbundle: {bundle.path}   run {spec.hash[:10]}   next: {follows}", file=sys.stderr)
         return 0
+
+
+def judged_by(null: Bundle) -> str:
+    """What to do with a baseline: the network beside it that is judged by it, or how one is trained."""
+    from creditscope.cli.diagnose import siblings
+    from creditscope.runs.groups import relatives
+
+    for other in siblings(null.path):
+        if not other.spec.frozen and null.spec.hash in relatives(other.spec).values():
+            return f"creditscope diagnose {null.path.parent / other.path.name}"
+    return "train the network that it is the baseline of (the same command without --train-last) beside it"
 
 
 def _option(text: str) -> tuple[str, bool | int | float | str]:

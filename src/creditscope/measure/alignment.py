@@ -151,5 +151,15 @@ def concentration(
     )
 
 
+def carried_by_none(gamma: Aggregate, cosine: float) -> bool:
+    """Whether there is no alignment that the layer with the largest |cos_l|, `cosine`, could carry.
+
+    Every aggregate of Γ is near zero, and so would be the mean over three layers, the fewest that are asked, of which only this
+    one is aligned: the one aligned layer of a deep network is not overlooked.
+    """
+    named = (gamma.headline, gamma.concat, gamma.norm_weighted, gamma.flattened, gamma.clamped_128)
+    return near_zero([*(value for value in named if value is not None), cosine / LEAST_LAYERS])
+
+
 def finite(t: Tensor) -> bool:
     return bool(torch.isfinite(t).all())

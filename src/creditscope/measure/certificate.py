@@ -20,6 +20,8 @@ GLOBAL = "no weight transport between blocks, global error"
 LATER = "no weight transport between blocks, later states"
 LOCAL = "local"
 UNDETERMINED = "undetermined"
+ABOVE = 30.0
+"""A change counts from this many floors on."""
 LABELS = (BACKPROPAGATION, TRANSPORT, SIGNS, GLOBAL, LATER, LOCAL, UNDETERMINED)
 
 

@@ -70,6 +70,13 @@ class StreamInfo(Fact):
     notes: tuple[str, ...] = ()
 
     @property
+    def vector(self) -> str:
+        """Which vector of its tokens stands for a sample: "cls token", "last token", "token mean"; "" where all do."""
+        from creditscope.stream.interface import TOKEN_READS
+
+        return TOKEN_READS.get(self.read, "")
+
+    @property
     def given_as_arrays(self) -> bool:
         """Did states, credit and reference come from outside, so that only their author knows how they were taken?"""
         from creditscope.stream.recorded import GIVEN_AS_ARRAYS
@@ -118,6 +125,8 @@ class Scale(Fact):
     """mean‖h_L‖ / mean‖h_0‖."""
     growth_by_group: tuple[float, ...]
     """growth of each group of `group_size` samples (for the interval of D1)."""
+    growth_all_tokens: float | None = None
+    """Token models that are read at one vector (cls, last, mean): growth of the norm over all tokens of a sample."""
 
 
 class Reference(Fact):

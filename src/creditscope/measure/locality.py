@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from creditscope.measure.certificate import ABOVE
 from creditscope.measure.exact_gradient import exact_gradient
 from creditscope.measure.null_space import NullSpace, Products, Use, null_space, unseen
 from creditscope.measure.replay import Replay
@@ -32,8 +33,6 @@ LossFn = Callable[[Tensor, Tensor], Tensor]
 Changes = dict[str, Tensor]
 """Name of a parameter -> what the update does to it (float64)."""
 
-ABOVE = 30.0
-"""A change counts from this many floors on."""
 SMALLEST = {torch.float64: 1e-9}
 SMALLEST_NATIVE = 1e-5
 """Smaller relative changes never count (float64; any other dtype, or an auxiliary network in one)."""

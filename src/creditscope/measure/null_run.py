@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CreditscopeError, a
 from creditscope.files import dump_json, read_json, write_atomic
 from creditscope.measure.depth import accuracies, more_seeds, seeds_text
 from creditscope.measure.facts import Fact
@@ -59,7 +59,8 @@ class NullRun(Fact):
             return f"{told} (needed {self.needed:g}; one seed has no interval)"
         told += f" [{self.low:.3g}, {self.high:.3g}] (needed {self.needed:g})"
         if self.more_seeds != 0:
-            return f"{told}: not decided; {seeds_text(self.more_seeds, 'decide')}"
+            chance = ", if the trained networks beat chance (diagnose asks that)" if self.metric == ACCURACY else ""
+            return f"{told}: not decided; {seeds_text(self.more_seeds, 'decide')}{chance}"
         side = "above" if self.low > (self.needed or 0.0) else "below"
         return f"{told}: decided, the margin is {side} what is needed"
 
@@ -104,7 +105,10 @@ def run_null(
     model = original(model)
 
     def start(seed: int) -> nn.Module:
-        return frozen_blocks(model, blocks, seed=seed, example=example, init=init, build=build)
+        try:
+            return frozen_blocks(model, blocks, seed=seed, example=example, init=init, build=build)
+        except CreditscopeError as error:  # what is said of rest= is for callers of frozen_blocks
+            raise CreditscopeError(str(error).partition(", or rest=")[0]) from None
 
     with generators_kept(model):
         kept = _Kept(None if path is None else Path(path), _identity(start(seeds[0]), metric))
@@ -166,7 +170,7 @@ def _check_given(train_fn: Any, model: Any) -> None:
     if not callable(train_fn):
         raise CreditscopeError(f"train_fn is a {type(train_fn).__name__}; give a function (model, seed) -> {ACCURACY}")
     if not isinstance(model, nn.Module):
-        raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+        raise CreditscopeError(f"model is {a(model)}; give a torch.nn.Module")
     try:
         signature = inspect.signature(train_fn)
     except (TypeError, ValueError):  # some callables of C state none
@@ -191,9 +195,12 @@ def _value(value: Any, metric: str, name: str) -> float:
     if not isinstance(value, numbers.Real) and not one:
         end = ": return it at the end" if value is None else ""
         raise CreditscopeError(f"{name} gives {' '.join(repr(value).split())}; a number is expected ({metric}){end}")
+    number = float(value)
+    if metric == ACCURACY and not 0 <= number <= 1 and math.isfinite(number):
+        percent = f": is it in percent? Give {number / 100:.6g}" if 1 < number <= 100 else ""
+        raise CreditscopeError(f"{name} gives {number:g}; an accuracy is in [0, 1]{percent}")
     if metric == ACCURACY:
         return accuracies(float(value) if one else value, name)[0]
-    number = float(value)
     if not math.isfinite(number):
         raise CreditscopeError(f"{name} gives {number}; a finite number is expected ({metric})")
     return number

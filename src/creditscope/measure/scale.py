@@ -31,8 +31,8 @@ def groups_of(n: int, size: int = GROUP) -> list[slice]:
     return [slice(k, k + size) for k in range(0, n - size + 1, size)]
 
 
-def scale(norms: Array) -> Scale:
-    """norms: [L+1, N], the per-sample L2 norm of h_l."""
+def scale(norms: Array, all_tokens: Array | None = None) -> Scale:
+    """norms: [L+1, N], the per-sample L2 norm of h_l; all_tokens: that of all its tokens, where h_l is one vector of them."""
     with np.errstate(over="ignore", invalid="ignore"):
         means = norms.mean(axis=1)
         growth, at = growth_of(means)
@@ -45,4 +45,5 @@ def scale(norms: Array) -> Scale:
             growth_at=at,
             total_growth=total,
             growth_by_group=by_group,
+            growth_all_tokens=None if all_tokens is None else growth_of(all_tokens.mean(axis=1))[0],
         )

@@ -59,6 +59,8 @@ class Collected:
 
     depth: int
     h: list[list[Array]] = field(init=False)
+    tokens: list[list[Array]] = field(init=False)
+    """Norms over all tokens, where one vector of them is read; else empty."""
     g: list[list[Array]] = field(init=False)
     dot: list[list[Array]] = field(init=False)
     aa: list[list[Array]] = field(init=False)
@@ -84,7 +86,7 @@ class Collected:
     digest: SampleHash = field(default_factory=SampleHash)
 
     def __post_init__(self) -> None:
-        for name in ("h", "g", "dot", "aa", "clamped"):
+        for name in ("h", "tokens", "g", "dot", "aa", "clamped"):
             setattr(self, name, [[] for _ in range(self.depth + 1)])
         self.groups = [GroupMeans() for _ in range(self.depth + 1)]
 
@@ -97,11 +99,13 @@ class Collected:
         if not ok:
             self.non_finite[place] = None
 
-    def add_state(self, layer: int, h: Tensor) -> None:
-        """h_l of a batch as it is read, [B, d_l]."""
+    def add_state(self, layer: int, h: Tensor, tokens: Tensor | None = None) -> None:
+        """h_l of a batch as it is read, [B, d_l]; tokens: all of it, where that is one vector of several."""
         norm = by_rows(lengths, h)
         self.h[layer].append(norm)
         self.note(f"h_{layer}", norm)
+        if tokens is not None:
+            self.tokens[layer].append(by_rows(lengths, tokens))
 
     def add_gradient(self, layer: int, g: Tensor) -> None:
         """g_l of a batch as it is read, [B, d_l]: of each sample's own loss."""
@@ -266,7 +270,7 @@ def _one_batch(
                 f"h_{layer} has {h.shape[1]} numbers per sample in one batch and {stream.widths[layer]} in the first; "
                 "give batches of one shape (pad sequences to one length)"
             )
-        got.add_state(layer, h)
+        got.add_state(layer, h, stream.all_tokens(value.detach()))
         if shown is not None:
             shown.add_state(layer, value.detach())
         if credit is not None:
@@ -423,7 +427,7 @@ def facts_from(
         accuracy=got.correct / got.scored if got.scored else None,  # labels that are no classes
         evaluation=got.evaluation,
         loss=got.loss / got.n if math.isfinite(got.loss) else float("nan"),
-        scale=scale(got.array("h")),
+        scale=scale(got.array("h"), got.array("tokens") if all(got.tokens) else None),
         reference=reference(got.array("g"), got.rounded),
         alignment=aligned,
         aggregate=aggregated,

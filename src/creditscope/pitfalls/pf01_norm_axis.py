@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from creditscope.pitfalls.base import Answer, Facts, Numbers, Spot, Tensor, clear, from_facts, unknown
-from creditscope.pitfalls.source import NORMS, Source, argument, keyword, number, stars
+from creditscope.pitfalls.source import NORMS, Source, argument, keyword, number, stars, words
 
 
 def reproduce() -> Numbers:
@@ -31,21 +31,37 @@ def tensors(x: Tensor, reported: float) -> str | None:
     return None
 
 
+STATES = {"h", "hs", "hidden", "hiddens", "state", "states", "activation", "activations", "credit", "credits"}
+"""Words of a name that stands for tensors with one vector per sample."""
+
+
+def _each_state(source: Source) -> Iterator[str]:
+    """Names that run over hidden states or credit."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.For | ast.comprehension):
+            over = {word for n in ast.walk(node.iter) if isinstance(n, ast.Name) for word in words(n.id)}
+            if over & STATES:
+                yield from (n.id for n in ast.walk(node.target) if isinstance(n, ast.Name))
+
+
 def code(source: Source) -> Iterator[Spot]:
-    """A negative whole number in the place of p, and no dim."""
+    """A negative whole number in the place of p, and no dim; or neither, for each of several states: `[h.norm() for h in hs]`."""
+    each = set(_each_state(source))
     for call in source.calls:
         name = source.dotted(call.func)
         if stars(call):
             continue
         if name in NORMS:
-            p, dim = argument(call, 1), argument(call, 2, "dim", "axis")
+            p, dim, of = argument(call, 1), argument(call, 2, "dim", "axis"), argument(call, 0, "input", "x", "A")
         elif isinstance(call.func, ast.Attribute) and call.func.attr == "norm":
-            p, dim = argument(call, 0), argument(call, 1, "dim", "axis")
+            p, dim, of = argument(call, 0), argument(call, 1, "dim", "axis"), call.func.value
         else:
             continue
         value = number(p)
         if isinstance(value, int) and value < 0 and dim is None and keyword(call, "p") is None:
             yield source.spot(call, f"{value} is p here: this is one L_{value} norm of the whole tensor")
+        elif isinstance(of, ast.Name) and of.id in each and p is None and dim is None and not keyword(call, "p"):
+            yield source.spot(call, f"one norm of the whole tensor {of.id}, not one per sample")
 
 
 @from_facts

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ast
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from creditscope.pitfalls.base import (
@@ -10,6 +11,7 @@ from creditscope.pitfalls.base import (
     Answer,
     Facts,
     Numbers,
+    Spot,
     Tensor,
     clear,
     found,
@@ -17,6 +19,7 @@ from creditscope.pitfalls.base import (
     times,
     unknown,
 )
+from creditscope.pitfalls.source import COSINES, Source, number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,6 +64,25 @@ def tensors(a: Sequence[Tensor], g: Sequence[Tensor]) -> str | None:
     g_squared = np.stack([inner_products(y, y)[1] for _, y in pairs])
     clamped = np.stack([clamped_cosine(x, y) for x, y in pairs])
     return disagreement(aggregate(dot, a_squared, g_squared, clamped))
+
+
+def code(source: Source) -> Iterator[Spot]:
+    """One cosine of two whole batches: `F.cosine_similarity(a.flatten(), g.flatten(), dim=0)`."""
+    for call in source.calls:
+        if source.is_call(call, COSINES) and len(call.args) >= 2 and all(map(_flat, call.args[:2])):
+            yield source.spot(call, "one cosine of the whole batch: samples with a large gradient decide it")
+
+
+def _flat(node: ast.expr) -> bool:
+    """x.flatten(), x.ravel(), x.view(-1), x.reshape(-1); the gradient of a weight has no samples."""
+    if any(isinstance(n, ast.Attribute) and n.attr == "grad" for n in ast.walk(node)):
+        return False
+    match node:
+        case ast.Call(func=ast.Attribute(attr="flatten" | "ravel"), args=[], keywords=[]):
+            return True
+        case ast.Call(func=ast.Attribute(attr="view" | "reshape"), args=[size], keywords=[]):
+            return number(size) == -1
+    return False
 
 
 def extremes(fact: Aggregate) -> tuple[tuple[str, float], tuple[str, float]]:

@@ -47,7 +47,13 @@ def tensors(cosines: Sequence[float | None]) -> str | None:
 def audit(facts: Facts) -> Answer:
     if facts.alignment is None or not any(c is not None for c in facts.alignment.mean):
         return unknown(NO_COSINE)
-    sentence = tensors(facts.alignment.mean)
+    from creditscope.measure.alignment import NEAR_ZERO, carried_by_none
+
+    sentence, top = tensors(facts.alignment.mean), max(abs(c) for c in facts.alignment.mean if c is not None)
+    if sentence and facts.aggregate is not None and carried_by_none(facts.aggregate, top):
+        return clear(
+            f"all aggregations of Γ lie within ±{NEAR_ZERO:g} of 0: there is no alignment that a layer could carry"
+        )
     if sentence:
         return found(sentence)
     share = facts.concentration.top_share if facts.concentration else None

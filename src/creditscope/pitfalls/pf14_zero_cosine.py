@@ -48,8 +48,8 @@ def code(source: Source) -> Iterator[Spot]:
         cosines = {t.id for t, v in source.bindings[scope] if isinstance(t, ast.Name) and _from_cosine(source, v)}
         for node in source.within[scope]:
             match node:
-                case ast.Call() if _nan_to_one(source, node, cosines):
-                    yield source.spot(node, "an undefined cosine is replaced by 1")
+                case ast.Call() if (value := _nan_to(source, node, cosines)) is not None:
+                    yield source.spot(node, f"an undefined cosine is replaced by {value:g}")
                 case ast.Call() if _where_one(source, node, cosines):
                     yield source.spot(node, SET_TO_ONE)
                 case (
@@ -95,13 +95,16 @@ def _is_one(node: ast.expr | None) -> bool:
     return number(node) == 1
 
 
-def _nan_to_one(source: Source, call: ast.Call, cosines: set[str]) -> bool:
+def _nan_to(source: Source, call: ast.Call, cosines: set[str]) -> float | None:
+    """The number that an undefined cosine becomes: 1, or 0 where nobody said so; None: neither."""
     if last_name(call) not in ("nan_to_num", "nan_to_num_"):
-        return False
+        return None
     value, nan = argument(call, 0, "input", "x"), argument(call, 1, "nan")
     if method(call)[1] is not None and not source.dotted(call.func).startswith(("torch.", "numpy.")):
         value, nan = method(call)[1], argument(call, 0, "nan")
-    return value is not None and number(nan) == 1 and _is_cosine(source, value, cosines)
+    if value is None or not _is_cosine(source, value, cosines):
+        return None
+    return 0.0 if nan is None else 1.0 if number(nan) == 1 else None
 
 
 def _where_one(source: Source, call: ast.Call, cosines: set[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from creditscope.pitfalls.registry import PITFALLS
 from creditscope.pitfalls.scan import Finding, Scan
 
 
@@ -12,6 +13,9 @@ def lines(result: Scan) -> Iterator[str]:
         yield f"{plain(f.path)}:{f.line}:{f.col}: {f.id} {f.message}\n    why: {f.why}\n    fix: {f.fix}"
     findings, files = len(result.findings), result.files
     yield f"{findings or 'no'} finding{'' if findings == 1 else 's'} in {files} file{'' if files == 1 else 's'}"
+    seen = ", ".join(p.id for p in PITFALLS if p.code is not None)
+    unseen = ", ".join(p.id for p in PITFALLS if p.code is None)
+    yield f"looked for the usual forms of {seen}; code alone does not show {unseen}: ask the authors"
 
 
 def annotation(f: Finding) -> str:

@@ -107,7 +107,8 @@ def check_scale(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
     """D1, raised if growth = max_l mean‖h_{l+1}‖ / mean‖h_l‖ > `h_norm_explosion_ratio`."""
     limit, value = thresholds.h_norm_explosion_ratio, facts.scale.growth
     interval = t_interval(facts.scale.growth_by_group)
-    convention = f"raw norms, mean over {facts.convention.n_samples:,} samples, {facts.convention.dtype}"
+    of = f" of the {facts.stream.vector}" if facts.stream.vector else ""
+    convention = f"raw norms{of}, mean over {facts.convention.n_samples:,} samples, {facts.convention.dtype}"
     broken = non_finite(facts)
     if broken:
         answer: Answer = "fail"
@@ -208,7 +209,7 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
         if margin.from_evaluation and not earned:
             interval, kind = None, "point comparison"
         convention = f"null: {margin.null}; {kind}"
-        difference = f"accuracy {number(margin.accuracy)} - frozen blocks {number(margin.null_accuracy)}"
+        difference = f"accuracy {number(margin.accuracy, 4)} - frozen blocks {number(margin.null_accuracy, 4)}"
         answer = _answer(value, interval, lambda pp: pp < needed)
         if not all(math.isfinite(v) for v in (value, *(interval or ()))):
             answer = "fail"

@@ -227,7 +227,8 @@ def _conclude_earned(
 ) -> tuple[Status, str]:
     """The same for a policy under which `trustworthy` must be earned.
 
-    What the checkpoint says about D3 stands beside a D3 that was not measured, and behind a pass that it contradicts; it
+    A D1 or D2 that failed by itself stands behind the words of every verdict that is not a failure. What the checkpoint says
+    about D3 stands beside a D3 that was not measured, and behind a pass that it contradicts; it
     changes no status.
     """
     needed = thresholds.frozen_acc_margin_pp
@@ -245,13 +246,12 @@ def _conclude_earned(
     missing += [f"{_d_name(c)} without an interval" for c in checks if c.id == "D3" and _point_only(c)]
     if claim is not None and not claim.other_data and facts.accuracy is None:
         missing.append(f"stated accuracy not compared with the evaluation batches ({no_accuracy(facts)})")
-    if findings.open:
-        return "inconclusive", f"inconclusive: {', '.join(findings.open)}" + (
-            f" ({', '.join(missing)})" if missing else ""
-        )
-    if missing:
-        return "incomplete", f"incomplete: {', '.join(missing)} (no failure found so far)"
     warned = [_d_name(check) for check in checks if check.answer == "fail"]
+    if findings.open:
+        unknown = f" ({', '.join(missing)})" if missing else ""
+        return "inconclusive", f"inconclusive: {', '.join(findings.open)}{unknown}{_warning(warned)}"
+    if missing:
+        return "incomplete", f"incomplete: {', '.join(missing)} (no failure found so far){_warning(warned)}"
     if claim is not None and claim.other_data:
         warned.append("the stated accuracy is of other data")
     margin = chosen_margin(facts)
@@ -261,7 +261,11 @@ def _conclude_earned(
         warned.append("the depth profile contradicts the null")
     if changed(thresholds):
         warned.append("own thresholds")
-    return "pass", "trustworthy" + (f" (warning: {', '.join(warned)})" if warned else "")
+    return "pass", f"trustworthy{_warning(warned)}"
+
+
+def _warning(warned: Sequence[str]) -> str:
+    return f" (warning: {', '.join(warned)})" if warned else ""
 
 
 def _point_only(check: Check) -> bool:

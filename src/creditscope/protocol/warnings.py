@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from creditscope.measure.alignment import near_zero
+from creditscope.measure.alignment import carried_by_none, near_zero
 from creditscope.measure.facts import Facts
 from creditscope.measure.loss import SURE
 from creditscope.protocol.checks import Check, chosen_margin
@@ -37,6 +37,7 @@ def warnings_for(
     sentences = (
         *_proof(facts),
         *_lone_checks(checks, decided),
+        *_tokens(facts, thresholds),
         *concentration,
         *_equal_to_gradient(facts),
         *_aggregations(facts),
@@ -45,6 +46,7 @@ def warnings_for(
         *_changed(thresholds),
         *_claim(facts),
         *_depth(facts, thresholds, checks["D3"]),
+        *_input(facts),
         *_stability(facts, checks["C"]),
         *_unmeasurable(facts),
     )
@@ -107,11 +109,24 @@ def _lone_checks(checks: Mapping[str, Check], decided: tuple[str, ...]) -> Itera
             yield "D2 fails and D1 is open: whether it is Mode 1 is not decided"
 
 
+def _tokens(facts: Facts, thresholds: DiagnosticThresholds) -> Iterator[str]:
+    """Where D1 depends on which tokens ‖h_l‖ is of."""
+    limit, read, whole = thresholds.h_norm_explosion_ratio, facts.scale.growth, facts.scale.growth_all_tokens
+    if whole is not None and math.isfinite(read) and (read > limit) != (whole > limit):
+        yield (
+            f"D1 depends on the reading: growth is {compared(read, limit)} at the {facts.stream.vector}, which the head reads, "
+            f"and {compared(whole, limit)} over all tokens"
+        )
+
+
 def _concentration(facts: Facts, thresholds: DiagnosticThresholds) -> Iterator[str]:
     fact = facts.concentration
     if fact is None or fact.top_layer is None or fact.top_share is None:
         return
     share = abs(fact.top_share)
+    cosine = None if facts.alignment is None else facts.alignment.mean[fact.top_layer]
+    if facts.aggregate is not None and cosine is not None and carried_by_none(facts.aggregate, cosine):
+        return
     if share > thresholds.concentration_share:
         exact = " (its credit is exact by construction)" if fact.top_layer in fact.exact_layers else ""
         versus = compared(share, thresholds.concentration_share)
@@ -204,6 +219,8 @@ def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iter
         yield f"D3 speaks of this network only: n = 1 ({how})"
     elif margin.low_pp is None:
         yield f"D3 is a point comparison without an interval: {margin.n} networks against one null"
+    if margin.interval.startswith("Welch"):
+        yield f"D3 is not paired over seeds, so its interval is wider: {margin.interval.partition(', ')[2].partition(' (')[0]}"
     needed = thresholds.frozen_acc_margin_pp
     if check.value is not None and (untrained := null_at_chance(facts, margin)):
         yield untrained
@@ -216,6 +233,20 @@ def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iter
                 f"the null decides D3: {compared(check.value, needed)} pp over `{margin.null}`, "
                 f"{compared(other.margin_pp, needed)} pp over `{other.null}`"
             )
+
+
+def _input(facts: Facts) -> Iterator[str]:
+    """Where a linear readout of the raw input does as well as the network."""
+    raw = None if facts.profile is None else facts.profile.raw
+    own = facts.claim.accuracy if facts.claim and not facts.claim.other_data else facts.accuracy
+    chance = facts.evaluation.chance if facts.evaluation else None
+    if raw is None or raw.accuracy is None or raw.low is None or own is None or raw.accuracy < own:
+        return
+    if chance is None or raw.low > chance:
+        yield (
+            f"a linear readout of the raw input has {number(raw.accuracy)}, the network {number(own)}: this task shows no need "
+            "of depth, and D3 only that trained blocks lose less than random ones"
+        )
 
 
 def _stability(facts: Facts, check: Check) -> Iterator[str]:

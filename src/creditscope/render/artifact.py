@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from creditscope.protocol.checks import chosen_margin
 from creditscope.render.document import Block, Heading, Items, Paragraph, Table, clip
-from creditscope.render.numbers import accuracy, num, signed
+from creditscope.render.numbers import accuracy, interval_of, num, signed
 from creditscope.render.template_facts import Entry, key, short
 from creditscope.runs.archive import command
 from creditscope.runs.groups import network
@@ -146,7 +146,7 @@ def _expect(entries: Sequence[Entry]) -> list[Block]:
         if margin is not None:
             told = f"{signed(margin.margin_pp, 1)} to the {margin.null} null"
             if margin.low_pp is not None:
-                told += f" [{signed(margin.low_pp, 1)}, {signed(margin.high_pp, 1)}], {clip(margin.interval, 60)}"
+                told += f" {interval_of(margin.low_pp, margin.high_pp)}, {clip(margin.interval, 60)}"
         growth = [r.facts.scale.growth for r in e.reports]
         reference = [r.facts.reference.batch_mean_128[-1] for r in e.reports]
         runs = ", ".join(short(key(r)) for r in e.reports)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from creditscope.measure.facts import Facts
@@ -11,9 +11,9 @@ from creditscope.protocol.checks import Check, chosen_margin, what_decides
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.wording import between, compared
 from creditscope.render.certificate import certificate_title
-from creditscope.render.numbers import accuracy, mark, num, signed
+from creditscope.render.numbers import accuracy, interval_of, mark, num, printable, signed
 from creditscope.render.section import Section
-from creditscope.render.text import sheet
+from creditscope.render.text import sheet, to_text
 
 FINDINGS = {
     ("D1", "pass"): "the scale is stable",
@@ -23,8 +23,8 @@ FINDINGS = {
     ("C", "pass"): "noise-dominated (decides nothing)",
     ("C", "fail"): "drift-dominated (decides nothing)",
 }
-WITHHELD = "Γ is withheld: clamped or not, it is an angle to a gradient that has all but vanished (D2)"
-DIVERGED = "Γ is withheld: NaN or Inf was met"
+WITHHELD = "Γ does not count (D2): clamped or not, it is an angle to a gradient that has all but vanished"
+DIVERGED = "Γ does not count: NaN or Inf was met"
 REST = "the rest: --long, to_text(long=True)"
 
 
@@ -60,11 +60,21 @@ def brief_parts(report: DiagnosticReport, headline: str, verdict: Text) -> list[
     ]
 
 
+def null_text(report: DiagnosticReport) -> str:
+    """What is said of a baseline: it is measured like every network, and not judged."""
+    layers = layers_brief(report.facts)
+    title = f"{report.method_name or 'network'}" + (f" · {report.notes}" if report.notes else "")
+    acc = report.headline_acc or (() if report.facts.accuracy is None else (report.facts.accuracy,))
+    told = f"This is a baseline (null: random blocks): accuracy {accuracy(acc)}. It has no verdict; others are judged against it."
+    return to_text(Group(Text(told), Text(printable(title)), Text(), sheet(layers), *map(Text, layers.lines)))
+
+
 def pair_text(report: DiagnosticReport, headline: str) -> str:
     """The two numbers that papers report, and what strategy S1 decides by them."""
     decision = S1_WORDS[s1(report.facts, report.headline_acc, report.n_test)].removeprefix("S1 ")
     acc = report.headline_acc or (() if report.facts.accuracy is None else (report.facts.accuracy,))
     gamma = "Γ not measured" if report.facts.aggregate is None else f"Γ {headline}"
+    gamma += " (this network)" if report.facts.aggregate is not None and len(acc) > 1 else ""
     return f"accuracy {accuracy(acc)}, {gamma}: S1 (above chance, Γ > 0) {decision}"
 
 
@@ -72,20 +82,23 @@ def check_rows(report: DiagnosticReport) -> list[list[str]]:
     """Id, answer, and one line: number, threshold, finding. `report.checks[id].sentence` has the conventions."""
     margin = chosen_margin(report.facts)
     null = "" if margin is None else margin.null + (f", n={margin.n}" if margin.n > 1 else "")
-    return [[c.id, mark(c.answer, c.id), f"{c.name}: {_finding(c, null)}"] for c in report.verdict.checks]
+    whole = report.facts.scale.growth_all_tokens
+    tokens = "" if whole is None else f" ({num(whole)} over all tokens)"
+    return [[c.id, mark(c.answer, c.id), f"{c.name}: {_finding(c, null, tokens)}"] for c in report.verdict.checks]
 
 
-def _finding(check: Check, null: str) -> str:
+def _finding(check: Check, null: str, tokens: str) -> str:
     if check.value is None or check.diverged or check.answer not in ("pass", "fail", "inconclusive"):
         return check.reason
     if check.id == "D3":
-        interval = f" [{signed(check.interval[0], 1)}, {signed(check.interval[1], 1)}]" if check.interval else ""
+        interval = f" {interval_of(*check.interval)}" if check.interval else ""
         told = f"{signed(check.value, 1)}{interval} pp over random blocks, {num(check.threshold)} needed ({null})"
         return told if "interval" in check.reason or check.answer != "inconclusive" else f"{told}; {check.reason}"
     symbol = {"D1": "growth ", "D2": "‖g_L‖/128 "}.get(check.id, "")
+    tokens = tokens if check.id == "D1" else ""
     if check.answer == "inconclusive" and check.interval:
-        return f"{symbol}{num(check.value)} {between(check.interval)} around {num(check.threshold)}"
-    return f"{symbol}{compared(check.value, check.threshold)}; {FINDINGS[check.id, check.answer]}"
+        return f"{symbol}{num(check.value)} {between(check.interval)} around {num(check.threshold)}{tokens}"
+    return f"{symbol}{compared(check.value, check.threshold)}{tokens}; {FINDINGS[check.id, check.answer]}"
 
 
 def layers_brief(facts: Facts) -> Section:
@@ -93,7 +106,7 @@ def layers_brief(facts: Facts) -> Section:
     al = facts.alignment
     columns: dict[str, list[str]] = {
         "l": [str(k) for k in range(facts.stream.depth + 1)],
-        "mean ‖h_l‖": [*map(num, facts.scale.mean)],
+        norm_title(facts): [*map(num, facts.scale.mean)],
         "‖g_l‖/128": [*map(num, facts.reference.batch_mean_128)],
     }
     lines = []
@@ -109,7 +122,15 @@ def layers_brief(facts: Facts) -> Section:
         columns["twin"] = [_share(r.accuracy) for r in profile.twin]
         lines.append("readout: accuracy of a linear readout of the normalised h_l; twin: the same with random blocks")
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    if profile is not None and profile.raw is not None:
+        of_input = {"l": "input", "readout": _share(profile.raw.accuracy)}
+        rows.insert(0, [of_input.get(name, "") for name in columns])
     return Section("", [*columns], rows, lines, numbers=True, gap=2)
+
+
+def norm_title(facts: Facts) -> str:
+    """Of the column of ‖h_l‖, with the vector that it is of."""
+    return "mean ‖h_l‖" + (f" ({facts.stream.vector})" if facts.stream.vector else "")
 
 
 def _share(value: float | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from creditscope.measure.certificate import Answer, Certificate
+from creditscope.measure.certificate import ABOVE, Answer, Certificate
 from creditscope.render.charts import Cell as Box
 from creditscope.render.charts import Matrix
 from creditscope.render.numbers import printable
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 COUNTS = 1e-6
 """From this change on a cell is marked; the answers say what was judged."""
+DISTANCES = ("backpropagation", "head")
+"""Questions whose number is a distance to the exact gradient, not a change."""
+COUNTS_FROM = {"float64": 1e-9, "float32": 1e-5}
+"""The least change that counts, in certificates that do not state it."""
 HEADER = ["question", "answer", "change", "floor", "detail"]
 EMPTY = "nothing to add"
 
@@ -52,7 +56,7 @@ def frame(certificate: Certificate) -> Any:
 
 def certificate_lines(certificate: Certificate) -> list[str]:
     """The label with its reason, one line per question, the notes."""
-    lines = [certificate_title(certificate), *(f"  {_line(answer)}" for answer in certificate.answers.values())]
+    lines = [certificate_title(certificate), *(f"  {_line(certificate, name)}" for name in certificate.answers)]
     return [printable(line) for line in (*lines, *(f"  note: {note}" for note in certificate.notes))]
 
 
@@ -73,10 +77,25 @@ def _short(value: float | None) -> str:
     return "–" if value is None else f"{value:.2g}"
 
 
-def _line(answer: Answer) -> str:
-    number = "" if answer.change is None else f" [{answer.change:.2g}"
-    number += "" if not number else "]" if answer.floor is None else f", floor {answer.floor:.2g}]"
+def _line(certificate: Certificate, name: str) -> str:
+    answer = certificate.answers[name]
+    number = f" [{_judged_number(certificate, name, answer)}]" if answer.change is not None else ""
     return f"{answer.question}: {answer.answer}{number}{f' ({answer.detail})' if answer.detail else ''}"
+
+
+def _judged_number(certificate: Certificate, name: str, answer: Answer) -> str:
+    """The number behind an answer, with the bound that decided it."""
+    if name in DISTANCES:
+        return f"relative difference {answer.change:.2g}" + (
+            "" if answer.floor is None else f", equal up to {answer.floor:.2g}"
+        )
+    if answer.floor is None:
+        return f"{answer.change:.2g}"
+    smallest = certificate.conditions.get("counts_from", COUNTS_FROM.get(certificate.conditions.get("dtype", "")))
+    bound = (
+        f"{max(ABOVE * answer.floor, smallest):.2g}" if smallest else f"{ABOVE:g} times the floor {answer.floor:.2g}"
+    )
+    return f"change {answer.change:.2g}, counts from {bound}"
 
 
 def certificate_matrix(certificate: Certificate) -> Matrix:

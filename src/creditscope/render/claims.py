@@ -5,7 +5,7 @@ from __future__ import annotations
 from creditscope.board.claim import FILE
 from creditscope.board.entry import Audit, Comparison, Entry
 from creditscope.board.make import slug
-from creditscope.render.numbers import signed
+from creditscope.render.numbers import signed, span_of
 from creditscope.render.words import REACHES
 
 NOT_AUDITED = "not audited: the reports hold none"
@@ -19,7 +19,7 @@ def accuracy_words(entry: Entry) -> str:
     """The claimed accuracy against the audited; "" where none is claimed."""
     if entry.claim.claimed.accuracy is None:
         return ""
-    return NOT_AUDITED if entry.accuracy is None else _words(entry.accuracy, 100, "pp", 1)
+    return NOT_AUDITED if entry.accuracy is None else _words(entry.accuracy, 100, "pp", 1, least=0.0)
 
 
 def gamma_words(entry: Entry) -> str:
@@ -28,16 +28,17 @@ def gamma_words(entry: Entry) -> str:
         return ""
     if entry.gamma is None:
         return NOT_AUDITED
-    return f"{_words(entry.gamma, 1, '', 3)} ({entry.gamma.interval.kind})"
+    return f"{_words(entry.gamma, 1, '', 3, least=-1.0)} ({entry.gamma.interval.kind})"
 
 
-def _words(found: Comparison, factor: float, unit: str, digits: int) -> str:
+def _words(found: Comparison, factor: float, unit: str, digits: int, least: float) -> str:
+    """`least`: the smallest value that is possible."""
     interval, n = found.interval, len(found.audited)
     networks = "one network" if n == 1 else f"{n} networks"
     difference = f"{signed(factor * found.over, digits)} {unit}".strip()
     said = f"{difference}: {REACHES[found.reach].format(networks=networks)}"
     if interval.low < interval.high:
-        said += f", 95 % interval {interval.low:.3f} to {interval.high:.3f}"
+        said += f", 95 % interval {span_of(interval.low, interval.high, least)}"
     return f"{said}; above every audited network" if found.above_all and found.reach == "undecided" else said
 
 

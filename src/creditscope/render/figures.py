@@ -47,7 +47,8 @@ def over(x: str, xs: Sequence[float], prefix: str = "") -> Callable[..., Chart]:
 
 def layer_panels(facts: Facts, limits: DiagnosticThresholds) -> list[Panel]:
     c, chart = facts.convention, over("layer", range(facts.stream.depth + 1))
-    raw = f"raw norms, mean over {c.n_samples} samples, {c.dtype}"
+    of = f" of the {facts.stream.vector}" if facts.stream.vector else ""
+    raw = f"raw norms{of}, mean over {c.n_samples} samples, {c.dtype}"
     rules = (_floor(limits, c.dtype), Level(COSINE_EPS, "cosine eps 1e-8"))
     made: list[Panel] = [
         chart("h", "mean ‖h_l‖", raw, Series("mean ‖h_l‖", facts.scale.mean), log=True),

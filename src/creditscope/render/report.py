@@ -14,13 +14,14 @@ from rich.text import Text
 
 from creditscope.measure.facts import Facts
 from creditscope.protocol.chain import S1_WORDS, s1
+from creditscope.protocol.checks import Check
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.wording import other_reading, over_all_layers
-from creditscope.render.brief import brief_parts, cosines, footnotes
+from creditscope.render.brief import brief_parts, cosines, footnotes, norm_title
 from creditscope.render.certificate import certificate_lines
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.markdown import escape
-from creditscope.render.numbers import STYLES, accuracy, mark, num, printable, signed
+from creditscope.render.numbers import STYLES, accuracy, interval_of, mark, num, printable, signed
 from creditscope.render.profile import profile_section
 from creditscope.render.section import Section
 from creditscope.render.text import sheet, to_text
@@ -199,7 +200,7 @@ def checks_section(report: DiagnosticReport) -> Section:
             c.name,
             mark(c.answer, c.id),
             num(c.value),
-            f"[{num(c.interval[0])}, {num(c.interval[1])}]" if c.interval else "–",
+            check_interval(c),
             c.sentence,
         ]
         for c in report.verdict.checks
@@ -207,12 +208,19 @@ def checks_section(report: DiagnosticReport) -> Section:
     return Section("Checks", ("", "check", "answer", "value", "95 % interval", "what it says"), rows, gap=2)
 
 
+def check_interval(check: Check) -> str:
+    """The 95 % interval of a check; that of D3 no further than percentage points go."""
+    if check.interval is None:
+        return "–"
+    return interval_of(*check.interval) if check.id == "D3" else f"[{num(check.interval[0])}, {num(check.interval[1])}]"
+
+
 def layers_section(facts: Facts, clamp: bool = False) -> Section:
     """`clamp`: with the batch size from which on a usual cosine is clamped."""
     al = facts.alignment
     columns: dict[str, list[str]] = {
         "l": [str(k) for k in range(facts.stream.depth + 1)],
-        "mean ‖h_l‖": [*map(num, facts.scale.mean)],
+        norm_title(facts): [*map(num, facts.scale.mean)],
         "‖g_l‖ per sample": [*map(num, facts.reference.per_sample)],
         "‖g_l‖ / 128": [*map(num, facts.reference.batch_mean_128)],
     }
@@ -233,8 +241,10 @@ def layers_section(facts: Facts, clamp: bool = False) -> Section:
 
 def _below_layers(facts: Facts) -> list[str]:
     lines = footnotes(facts)
+    whole = facts.scale.growth_all_tokens
+    tokens = "" if whole is None else f"; {num(whole)} over all tokens"
     lines.append(
-        f"growth {num(facts.scale.growth)} (largest step between layers), total {num(facts.scale.total_growth)}; "
+        f"growth {num(facts.scale.growth)} (largest step between layers{tokens}), total {num(facts.scale.total_growth)}; "
         f"clamp batch size at h_L {num(facts.reference.clamp_batch_size[-1])} (there ‖g_L‖ / B is 10 x the cosine eps 1e-8)"
     )
     if (ag := facts.aggregate) is not None and (c := facts.concentration) is not None:
@@ -270,9 +280,9 @@ def margin_lines(facts: Facts) -> list[str]:
     named = [(f"to {m.null} null", m) for m in facts.depth.margins]
     named += [("of backpropagation to its null", facts.depth.bp_margin)] if facts.depth.bp_margin else []
     for name, m in named:
-        interval = f" [{signed(m.low_pp, 1)}, {signed(m.high_pp, 1)}]" if m.low_pp is not None else ""
+        interval = f" {interval_of(m.low_pp, m.high_pp)}" if m.low_pp is not None else ""
         binomial = f"; binomial se {m.binomial_se_pp:.2f} pp" if m.binomial_se_pp is not None else ""
         lines.append(
-            f"{name}: {m.accuracy:.3f} - {m.null_accuracy:.3f} = {signed(m.margin_pp, 1)} pp{interval} ({m.interval}{binomial})"
+            f"{name}: {m.accuracy:.4f} - {m.null_accuracy:.4f} = {signed(m.margin_pp, 1)} pp{interval} ({m.interval}{binomial})"
         )
     return lines

@@ -20,7 +20,7 @@ from creditscope.quantities import Form, Scale
 from creditscope.render import document
 from creditscope.render.markdown import CAPTION, escape
 from creditscope.render.markdown import table as pipe_table
-from creditscope.render.numbers import STYLES, num, printable, signed
+from creditscope.render.numbers import STYLES, interval_of, num, printable, signed
 from creditscope.render.section import Section
 from creditscope.render.sheet import Sheet
 from creditscope.render.text import columns as terminal_width
@@ -66,6 +66,8 @@ def _number_and_spread(cell: Cell, column: Column) -> str:
         share = column.quantity is not None and column.quantity.scale is Scale.SHARE
         return f"{told} ± {number_text(cell.std, column) if share else num(cell.std, 2)}"
     if column.spread is Spread.INTERVAL and cell.low is not None and cell.high is not None:
+        if column.quantity is not None and column.quantity.unit == "pp":
+            return f"{told} {interval_of(cell.low, cell.high)}"
         return f"{told} [{number_text(cell.low, column)}, {number_text(cell.high, column)}]"
     return told
 

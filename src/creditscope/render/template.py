@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.render.document import Block, Heading, Items, Paragraph, Table, clip
-from creditscope.render.numbers import accuracy, num, signed
+from creditscope.render.numbers import accuracy, interval_of, num, signed
 from creditscope.render.report import gamma_text
 from creditscope.render.template_facts import (
     Entry,
@@ -150,7 +150,7 @@ def _nulls(entry: Entry) -> list[Block]:
         kinds = {m.null: "null"} if name == m.null else {"bp_trained": "BP", "bp": "null"}
         mine = [(kinds[n.kind], n) for n in entry.nulls if n.kind in kinds]
         from_runs = ", ".join(f"{what} {short(n.run)} (seed {n.seed}, {n.accuracy:.4f})" for what, n in mine)
-        interval = "–" if m.low_pp is None else f"[{signed(m.low_pp, 2)}, {signed(m.high_pp, 2)}]"
+        interval = interval_of(m.low_pp, m.high_pp, 2) or "–"
         numbers = [f"{m.accuracy:.4f}", f"{m.null_accuracy:.4f}", signed(m.margin_pp, 2), interval]
         rows.append([clip(name, 60), *numbers, clip(m.interval, 80), from_runs or "not recorded in the report"])
     header = ["null", "accuracy", "of the null", "margin (pp)", "95 % interval", "which interval", "runs"]

@@ -65,6 +65,11 @@ class Store:
             raise CreditscopeError(
                 f"{self.root} is not a store; `creditscope study run NAME --store {self.root}` makes one"
             )
+        if not meta.exists() and (self.root / "index.json").is_file():
+            raise CreditscopeError(
+                f"{self.root} is an archive of results, where nothing is trained; `creditscope study show NAME --store "
+                f"{self.root}` and `creditscope runs list --store {self.root}` read it"
+            )
         if not meta.exists():
             raise CreditscopeError(
                 f"{self.root} is not a store (it has no {META}); give the directory that was --store of `creditscope study run`, "

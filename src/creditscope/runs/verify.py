@@ -166,6 +166,9 @@ def _of_report(recorded: dict[str, Any], here: dict[str, Any], epoch: int) -> li
         facts = [f.model_dump(mode="json", exclude=without) for f in (then, now)]
     for found in facts:
         found["convention"].pop("device")  # it is compared by itself
+        found.get("stream", {}).pop("notes", None)  # words
+        if then.scale.growth_all_tokens is None:  # from before it was measured, or no token model
+            found["scale"].pop("growth_all_tokens")
     pairs: dict[str, list[Any]] = {
         "facts": facts,
         **{name: [recorded.get(name), here.get(name)] for name in ("headline_acc", "n_test")},

@@ -41,8 +41,13 @@ def resolve_blocks(model: nn.Module, blocks: Any) -> list[tuple[str, nn.Module]]
             if not matches and item.startswith(wrapper):
                 matches = [name for name in named if name and fnmatch.fnmatchcase(name, item.removeprefix(wrapper))]
         if not matches:
-            near = ", ".join([name for name, _ in model.named_children()][:6])
-            raise CreditscopeError(f"no module is named {item!r}; the model's children are: {near}")
+            parent = next(
+                (p for p in (item.rpartition(".")[0], "") if p in named), ""
+            )  # the deepest part of it that is there
+            children = [f"{parent}.{name}".strip(".") for name, _ in named[parent].named_children()]
+            near = ", ".join(children[:6]) + (", ..." if len(children) > 6 else "")
+            whose = f"{parent} has" if parent else "the model's children are:"
+            raise CreditscopeError(f"no module is named {item!r}; {whose} {near or 'no parts'}")
         outermost = [n for n in matches if not any(n.startswith(m + ".") for m in matches)]
         found += [(name, named[name]) for name in outermost]
     unique: dict[int, tuple[str, nn.Module]] = {}

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CreditscopeError, a
 from creditscope.stream.batches import SAMPLES, call_model, copied, logits_of, map_samples
 from creditscope.stream.devices import wide
 from creditscope.stream.eager import original
@@ -29,6 +29,8 @@ Tap = Callable[[int, Tensor, Tensor], None]
 """tap(l, value, handle): `value` is h_l; a gradient hook on `handle` receives g_l."""
 
 READS = ("vector", "cls", "last", "mean", "flatten")
+TOKEN_READS = {"cls": "cls token", "last": "last token", "mean": "token mean"}
+"""Reads that take one vector of the tokens of a sample, and its name."""
 
 
 class OtherRead(CreditscopeError):
@@ -102,11 +104,20 @@ class Stream(ABC):
         """What a token model's report has to say about its credit."""
         if self.scores_tokens:
             return ("every token is scored: one feedback matrix per layer for all tokens, e = 0 where a label is -100",)
-        if self.read in ("cls", "last", "mean") and any(len(shape) == 2 for shape in self.shapes):
-            return (
-                f"token model, read at {self.read!r}: credit of that vector is broadcast to all tokens in training",
-            )
+        if self.reads_one_vector:
+            return (f"token model: states, gradients and credit are those of the {TOKEN_READS[self.read]}",)
         return ()
+
+    @property
+    def reads_one_vector(self) -> bool:
+        """Of the tokens of a sample."""
+        return self.read in TOKEN_READS and any(len(shape) == 2 for shape in self.shapes)
+
+    def all_tokens(self, h: Tensor) -> Tensor | None:
+        """Native h_l -> [B, all its numbers], where only one vector of them is read; else None."""
+        if not self.reads_one_vector:
+            return None
+        return (h.transpose(0, self.batch_dim) if self.batch_dim and h.dim() > 2 else h).flatten(1)
 
     def read_state(self, h: Tensor) -> Tensor:
         """Native h_l -> [B, d], the vector that norms are taken of."""
@@ -404,7 +415,7 @@ def make_stream(
     if read is not None and read not in READS:
         raise CreditscopeError(f"read={read!r} is unknown; choose one of {', '.join(READS)}")
     if not isinstance(model, nn.Module):
-        raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+        raise CreditscopeError(f"model is {a(model)}; give a torch.nn.Module")
     model = original(model)
     from creditscope.stream.find import verified_stream
     from creditscope.stream.hooks import HookedStream

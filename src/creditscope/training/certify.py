@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from creditscope.credit.base import CreditRule
 from creditscope.data import Dataset
 from creditscope.data.dataset import eval_batches, normalise
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CreditscopeError, a
 from creditscope.measure import locality
 from creditscope.measure.certificate import (
     BACKPROPAGATION,
@@ -81,7 +81,7 @@ def certify(
     as found, also after an error.
     """
     if not isinstance(model, nn.Module):
-        raise CreditscopeError(f"model is a {type(model).__name__}; give a torch.nn.Module")
+        raise CreditscopeError(f"model is {a(model)}; give a torch.nn.Module")
     model = original(model)
     inputs, y = split_batch(batch)
     if y.dim() == 0 or not len(y):
@@ -375,6 +375,7 @@ def _certificate(e: Experiment, halves: Experiment, one: Callable[[], Experiment
         tuple(e.names),
         {
             "dtype": _spelled(e.dtype),
+            "counts_from": e.smallest,
             "samples": len(e.y),
             "mode": "train" if e.model.training else "eval",
             "calls": e.calls + (halves.calls if halves is not e else 0),

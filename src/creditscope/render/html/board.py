@@ -25,7 +25,7 @@ from creditscope.render.evidence import CONVENTION, TITLE, evidence_figures
 from creditscope.render.html.overview import counted
 from creditscope.render.html.page import asset, environment, packs, whole_page
 from creditscope.render.html.section import figure_of
-from creditscope.render.numbers import accuracy, mark, num, printable, signed
+from creditscope.render.numbers import accuracy, interval_of, mark, num, printable, signed, span_of
 from creditscope.render.profile import profile_section
 from creditscope.render.report import checks_section, layers_section, margin_lines
 from creditscope.render.section import Section
@@ -123,10 +123,10 @@ def row(entry: Entry) -> dict[str, Any]:
         "published": entry.published,
         "margin": margin.margin_pp if margin else None,
         "margin_text": signed(margin.margin_pp, 1) if margin else "–",
-        "interval": _interval(margin.low_pp, margin.high_pp) if margin else "",
+        "interval": interval_of(margin.low_pp, margin.high_pp) if margin else "",
         "profile": sum(profiles) / len(profiles) if profiles else None,
         "profile_text": _profile(audit.profile_margins),
-        "profile_interval": _interval(first.low_pp, first.high_pp) if first else "",
+        "profile_interval": interval_of(first.low_pp, first.high_pp) if first else "",
         "locality": LOCALITY.get(audit.locality, audit.locality) or "not certified",
         "status": audit.status,
         "mark": mark(audit.status),
@@ -135,10 +135,6 @@ def row(entry: Entry) -> dict[str, Any]:
         "contested": entry.contested,
         "date": audit.stated.date.isoformat(),
     }
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"[{signed(low, 1)}, {signed(high, 1)}]"
 
 
 def _profile(margins: Sequence[Paired]) -> str:
@@ -206,7 +202,8 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "accuracy_words": accuracy_words(entry),
         "gamma_words": gamma_words(entry),
         "not_checked": not_checked(entry),
-        "accuracy": audit.accuracy,
+        "accuracy": audit.accuracy and span_of(audit.accuracy.low, audit.accuracy.high),
+        "accuracy_kind": audit.accuracy and audit.accuracy.kind,
         "gamma": audit.gamma,
         "withheld": any(r.verdict.gamma_withheld for r in reports),
         "where": [
@@ -235,7 +232,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
                 "kind": a.stated.kind,
                 "renamed": renamed(entry, a),
                 "protocol": a.stated.protocol,
-                "margin": f"{signed(a.margin.margin_pp, 1)} {_interval(a.margin.low_pp, a.margin.high_pp)}"
+                "margin": f"{signed(a.margin.margin_pp, 1)} {interval_of(a.margin.low_pp, a.margin.high_pp)}"
                 if a.margin
                 else "–",
                 "status": a.status,

@@ -16,7 +16,14 @@ from creditscope.render.html.network import Network, first_fired, trajectory_col
 from creditscope.render.numbers import accuracy, mark, signed
 from creditscope.render.plots import figure
 from creditscope.render.profile import profile_section
-from creditscope.render.report import functional_section, gamma_text, headline_text, layers_section, margin_lines
+from creditscope.render.report import (
+    check_interval,
+    functional_section,
+    gamma_text,
+    headline_text,
+    layers_section,
+    margin_lines,
+)
 from creditscope.render.section import Section
 from creditscope.render.svg import svg
 from creditscope.training.spec import norm_remark
@@ -92,6 +99,7 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
         "s1": S1_WORDS[s1(facts, report.headline_acc, report.n_test)],
         "chain": report.chain,
         "checks": report.verdict.checks,
+        "intervals": {c.id: check_interval(c) for c in report.verdict.checks},
         "answers": {c.id: mark(c.answer, c.id) for c in report.verdict.checks},
         "by_id": report.checks,
         "warnings": report.verdict.warnings,
