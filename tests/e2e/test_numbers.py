@@ -244,6 +244,11 @@ def large_models() -> list[float]:
     return [*one, *seventy, n]
 
 
+def oldest_python() -> list[float]:
+    (found,) = re.findall(r'^requires-python = ">=([\d.]+)"', (ROOT / "pyproject.toml").read_text(), re.M)
+    return [float(found)]
+
+
 TWO, OWN = "credit/test_weight_feedback.py", "credit/test_own_passes.py"
 
 
@@ -261,7 +266,7 @@ GUARDS: list[Guard] = [
     ("README.md", rf"and accuracy is {N}\.", lambda: [0.353]),  # test_words
     ("README.md", rf"random blocks do {N} points better",
      lambda: [-v for v in printed("README.md", r"depth utility: (-[\d.]+) \[")]),
-    ("README.md", rf"You need Python {N} or newer", lambda: [3.10]),
+    ("README.md", rf"You need Python {N} or newer", oldest_python),
     ("arrays.md", rf"agree to {N} relative in float32 and to {N} in float64",
      lambda: [*of_test("integrations/test_jax.py", "test_float32_gives_the_report_of_torch", "1e-5")(),
               *of_test("integrations/test_jax.py", "test_float64_gives_the_report_of_torch", "1e-10")()]),
@@ -369,7 +374,7 @@ GUARDS: list[Guard] = [
     ("studies/temporal.md", rf"D1 at epoch {N} to {N} of {N}\.", lambda: [
         *(float(paper("d1_epoch", "dfa", table="Course of DFA")[k]) for k in ("low", "high")), 100]),
     ("trust.md", rf"hold {N} networks that are easy", lambda: [len(CASES)]),
-    ("trust.md", rf"float64 beyond {N} \|", lambda: [math.sqrt(torch.finfo(torch.float64).max) / 1.3407807929942596]),
+    ("trust.md", rf"float64 beyond {N} \|", lambda: [10.0 ** math.floor(math.log10(math.sqrt(torch.finfo(torch.float64).max)))]),
 ]  # fmt: skip
 
 
