@@ -410,7 +410,9 @@ def test_an_input_that_a_linear_readout_solves_is_told():
     given = [(x, (x[:, 0] > 0).long()) for x, _ in batches(6)]
     report = diagnose(resmlp(), given[:3], fit_batches=given[3:], headline_acc=0.5)
     profile = report.facts.profile
-    assert profile is not None and profile.raw is not None and profile.raw.accuracy is not None
+    assert profile is not None
+    assert profile.raw is not None
+    assert profile.raw.accuracy is not None
     raw = profile.raw.accuracy
     assert raw > 0.8
     (told,) = (w for w in report.verdict.warnings if "raw input" in w)
