@@ -421,7 +421,7 @@ def test_a_certificate_is_plain_data_and_text(tmp_path: Path) -> None:
     text = str(found)
     assert text.splitlines()[0].startswith(f"LOCALITY: {GLOBAL} (")
     between, equal = found.answers["between"], found.answers["backpropagation"]
-    bound = max(30 * between.floor, found.conditions["counts_from"])
+    bound = max(30 * (between.floor or 0.0), found.conditions["counts_from"])
     assert f"weight transport between blocks: no [change {between.change:.2g}, counts from {bound:.2g}]" in text
     assert f"equal to backpropagation: no [relative difference {equal.change:.2g}, equal up to 1e-08]" in text
     assert found.conditions["samples"] == SAMPLES

@@ -409,7 +409,9 @@ def test_an_input_that_a_linear_readout_solves_is_told():
     """Labels by the sign of one feature: every linear readout finds them, an untrained network does not."""
     given = [(x, (x[:, 0] > 0).long()) for x, _ in batches(6)]
     report = diagnose(resmlp(), given[:3], fit_batches=given[3:], headline_acc=0.5)
-    raw = report.facts.profile.raw.accuracy
+    profile = report.facts.profile
+    raw = profile.raw.accuracy if profile and profile.raw else None
+    assert raw is not None
     assert raw > 0.8
     (told,) = (w for w in report.verdict.warnings if "raw input" in w)
     assert told.startswith(f"a linear readout of the raw input has {raw:.3g}, the network 0.5: ")

@@ -116,7 +116,7 @@ def _concentration(facts: Facts, thresholds: DiagnosticThresholds) -> Iterator[s
     fact = facts.concentration
     if fact is None or fact.top_layer is None or fact.top_share is None:
         return
-    share, cosine = abs(fact.top_share), facts.alignment and facts.alignment.mean[fact.top_layer]
+    share, cosine = abs(fact.top_share), None if facts.alignment is None else facts.alignment.mean[fact.top_layer]
     if facts.aggregate is not None and cosine is not None and carried_by_none(facts.aggregate, cosine):
         return
     if share > thresholds.concentration_share:
