@@ -262,7 +262,7 @@ def test_a_healthy_network_has_no_warning():
 
 
 def test_scale_alone_is_a_warning_of_three_check_only():
-    assert len(warned(verdict("fail"), "D1 alone: growth without")) == 1
+    assert len(warned(verdict("fail"), "D1 alone: D2 passes, so Γ can be read, but the stream grows ")) == 1
     assert not warned(verdict("fail", "fail"), "D1")
     assert not warned(verdict("fail", policy="four-diagnostic"), "D1")
 

@@ -24,7 +24,7 @@ from creditscope.protocol.report import make_report
 from creditscope.render import figures
 from creditscope.render.charts import Chart, Panel, summary
 from creditscope.render.draw import table_panels
-from creditscope.render.plots import SETTINGS, Drawing, figure
+from creditscope.render.plots import SETTINGS, Drawing, figure, tick_text
 from creditscope.runs.groups import audit
 from creditscope.studies.catalogue import NAMES
 from creditscope.studies.grid import FA
@@ -210,3 +210,12 @@ def test_a_directory_that_cannot_be_made_is_one_line(groups, tmp_path):
     assert "cannot make" in refusal(lambda: figures.write_figures(groups, tmp_path / "file" / "out"))
     with pytest.raises(CreditscopeError, match=r"end it with \.svg, \.pdf or \.png"):
         figure(figures.audit_panels(groups)).save(tmp_path / "x.gif")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(-0.00025, "-2.5e-4"), (-0.001, "-0.001"), (0.0005, "5e-4"), (0.0, "0"), (0.25, "0.25")]
+)
+def test_ticks_of_a_linear_axis_are_short(value, text):
+    """Seven letters fit the fixed margin."""
+    assert tick_text(value) == text
+    assert len(text) <= 7

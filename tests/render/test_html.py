@@ -17,13 +17,13 @@ import pytest
 from creditscope.cli import main
 from creditscope.measure.certificate import Answer, Certificate
 from creditscope.measure.facts import Training
-from creditscope.protocol import DiagnosticThresholds
-from creditscope.protocol.report import make_report
+from creditscope.protocol import DiagnosticThresholds, judge
+from creditscope.protocol.report import DiagnosticReport, make_report
 from creditscope.render.audit import cells
 from creditscope.render.html import Network, html_page, networks
 from creditscope.render.html.overview import told_apart
 from creditscope.render.html.page import environment, network_html
-from creditscope.render.html.section import layers_full, row
+from creditscope.render.html.section import layers_full, row, tone, verdict_mark
 from creditscope.render.numbers import num, signed
 from creditscope.render.report import layers_section
 from creditscope.render.tables import kinds, table_markdown
@@ -379,7 +379,7 @@ def test_the_margin_of_a_network_is_its_own_and_the_mean_says_that_it_is_one(bun
     assert alone["margin"] is None
     assert alone["margin_cell"] == f"mean over 2 seeds {signed(mean, 1)}"
     text = html_page(made, networks(made, pool))
-    assert ">own margin (pp)</th>" in text
+    assert ">margin of this seed (pp)</th>" in text
     assert ">-0.4</td>" in text
 
 
@@ -422,3 +422,15 @@ def test_full_numbers_of_the_layers_are_those_of_the_facts():
     assert float(at["‖g_l‖ / 128"]) == facts.reference.batch_mean_128[0]
     assert float(at["clamp batch size"]) == facts.reference.clamp_batch_size[0]
     assert float(at["under floor"]) == facts.alignment.under_floor[0]
+
+
+def test_a_pass_with_a_warning_is_not_green():
+    for growth, name, words in ((177.0, "warned", "✓ pass, with a warning"), (2.0, "pass", "✓ pass")):
+        facts = make_facts(growth=growth)
+        made = DiagnosticReport(facts=facts, verdict=judge(facts, DiagnosticThresholds()))
+        shown = row(Network(made))
+        assert (made.status, shown["tone"], shown["mark"]) == ("pass", name, words)
+        assert f'class="banner {name}"' in network_html(Network(made), DiagnosticThresholds())
+    assert tone("pass", "trustworthy (warning: D1 scale stability)") == "warned"
+    assert verdict_mark("pass", "trustworthy (warning: D1 scale stability)") == "✓ pass, with a warning"
+    assert (tone("pass", "trustworthy"), tone("fail", "needs walk-back (warning: )")) == ("pass", "fail")

@@ -61,7 +61,7 @@ def test_the_time_left_weighs_epochs_by_their_cost(tmp_path, monkeypatch):
     clock[0] = 40.0
     bar.show(set(todo))
     left = 40.0 * (4 + 100 / run.ARCH_COST["vit-mini"]) / 60
-    assert said.getvalue().strip() == f"2 of 2 runs left, about {left:.1f} minutes"
+    assert said.getvalue().strip() == f"2 of 2 runs left, about {left:.0f} minutes"
 
 
 def test_a_look_at_the_progress_waits_as_long_as_the_last_one_took(monkeypatch):

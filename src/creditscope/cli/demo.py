@@ -55,8 +55,9 @@ class Demo:
         devices = several(self.devices, self.device) if self.devices else None
         device = None if devices else str(chosen(self.device))
         executor = LocalExecutor(self.workers, devices=devices, per_device=self.per_device)
+        epochs = f"{self.epochs} epoch{'s' * (self.epochs != 1)}"
         console.print(
-            f"{len(specs)} networks (ResMLP d=128, L=4, quadratic teacher, {self.epochs} epochs), {executor.workers} at a "
+            f"{len(specs)} networks (ResMLP d=128, L=4, quadratic teacher, {epochs}), {executor.workers} at a "
             "time: a few minutes. If interrupted, run it again to resume."
         )
         bundles = run_specs(specs, self.out / "networks", executor, console=console, device=device)

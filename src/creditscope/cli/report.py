@@ -66,6 +66,9 @@ class Report:
         if not self.dirs:
             raise CreditscopeError("report needs at least one directory: a bundle, or a directory that holds bundles")
         sources = find_sources(self.dirs)
+        sources.reports = [  # a report without a name has that of its file, in every table
+            (name, r if r.method_name else r.model_copy(update={"method_name": name})) for name, r in sources.reports
+        ]
         groups = sorted(audit(sources.bundles, protocol=self.protocol), key=lambda g: place(g.spec))
         rows: list[AuditRow] = [*groups, *reported(sources.reports, (b.spec.hash for b in sources.bundles))]
         if not rows:

@@ -132,7 +132,7 @@ def entries(sources: Sources, protocol: str) -> list[Entry]:
         )
     for name, report in sources.reports:
         if report.run not in runs or not report.run:
-            alone = report.headline_acc[0] if len(report.headline_acc) == 1 else None
+            alone = report.headline_acc[0] if len(report.headline_acc) == 1 else report.network_acc
             made.append(Entry(report.method_name or name, [report], [alone], [None], paths=[name]))
     return made
 

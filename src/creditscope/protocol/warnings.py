@@ -99,7 +99,8 @@ def _lone_checks(checks: Mapping[str, Check], decided: tuple[str, ...]) -> Itera
     d1, d2 = checks["D1"], checks["D2"]
     if d1.answer == "fail" and "D1" not in decided:
         if d2.answer == "pass":
-            yield "D1 alone: growth without a degenerate reference leaves Γ measurable"
+            times = f"{number(d1.value)}-fold" if d1.value is not None and math.isfinite(d1.value) else "without bound"
+            yield f"D1 alone: D2 passes, so Γ can be read, but the stream grows {times} within one block"
         else:
             yield "D1 fails and D2 is open: whether Γ can be read is not decided"
     if d2.answer == "fail" and "D2" not in decided:

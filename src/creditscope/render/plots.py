@@ -16,6 +16,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -230,9 +231,16 @@ def _chart(made: Drawing, axes: Axes, chart: Chart) -> None:
         axes.axvline(0, color=GREY, lw=0.8, zorder=0.9)
     if not chart.log:
         axes.yaxis.set_major_locator(MaxNLocator(5))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}".replace("e-0", "e-")))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
     for k, level in enumerate(chart.levels):
         _level(made, axes, chart, level, left=k % 2 == 1)
+
+
+def tick_text(value: float) -> str:
+    """Of a linear axis: short enough for a fixed margin."""
+    if value and abs(value) < 1e-3:
+        return f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-")
+    return f"{value:.3g}"
 
 
 def _series(made: Drawing, axes: Axes, chart: Chart, series: Series, k: int) -> None:
@@ -370,5 +378,17 @@ def _legend(made: Drawing, drawn: Sequence[Axes]) -> None:
     pairs = {label: handle for axes in drawn for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     if len(pairs) < 2:
         return
-    columns = max(1, min(4, len(pairs), 100 // (max(map(len, pairs)) + 6)))
-    made.legend(list(pairs.values()), list(pairs), loc="outside lower center", ncols=columns)
+    names: dict[tuple[Any, ...], list[str]] = {}  # series that look alike are one entry with both names
+    for label, handle in pairs.items():
+        names.setdefault(_look(handle) or (label,), []).append(label)
+    told = {" / ".join(labels): pairs[labels[0]] for labels in names.values()}
+    columns = max(1, min(4, len(told), 100 // (max(map(len, told)) + 6)))
+    made.legend(list(told.values()), list(told), loc="outside lower center", ncols=columns)
+
+
+def _look(handle: Any) -> tuple[Any, ...]:
+    """Colour, mark and dashes of a line; () for what is no line."""
+    line = handle[0] if isinstance(handle, tuple) else handle
+    if not isinstance(line, Line2D):
+        return ()
+    return line.get_color(), line.get_marker(), line.get_linestyle(), line.get_markerfacecolor()

@@ -80,10 +80,15 @@ def _verdict(entry: Entry) -> list[Block]:
         told = (clip(r.verdict.line.removeprefix("VERDICT: ")), *map(clip, reasons), *map(clip, r.verdict.warnings))
         lines.setdefault(told, []).append(short(key(r)))
     items = [
-        f"Verdict (run{'s' if len(runs) > 1 else ''} {', '.join(runs)}): {'. '.join(told)}."
+        f"Verdict (run{'s' if len(runs) > 1 else ''} {', '.join(runs)}): {'. '.join(map(_begun, told))}."
         for told, runs in lines.items()
     ]
     return [Items(items)]
+
+
+def _begun(sentence: str) -> str:
+    """With a capital letter, where it begins with a word and not with a symbol."""
+    return sentence[:1].upper() + sentence[1:] if sentence.split(" ", maxsplit=1)[0].isalpha() else sentence
 
 
 def _trained(entry: Entry) -> list[Block]:

@@ -254,7 +254,7 @@ LISTS = {
     "either": lambda v: " or ".join(map(words, v)),
     "seeds": lambda v: f"seed{'s' if len(v) > 1 else ''} {', '.join(map(str, v))}",
     "shared": lambda v: f"the seed{'s' if len(v) > 1 else ''} that all have ({', '.join(map(str, v))})",
-    "given": lambda v: f"Seeds {', '.join(map(str, v))}. " if v else "",
+    "given": lambda v: f"Seed{'s' * (len(v) > 1)} {', '.join(map(str, v))}. " if v else "",
     "means": means_over,
     "span": span_text,
 }

@@ -322,8 +322,7 @@ class _Bar:
         # a log gets a line now and then, not a bar
         if left and done >= self._before + 1 and elapsed > self._tell_after:
             minutes = elapsed * (self._total - done) / (done - self._before) / 60
-            told = f"{len(left)} of {len(self._todo)} runs left, about {minutes:.1f} minutes"
-            self._console.print(told, soft_wrap=True)
+            self._console.print(f"{len(left)} of {len(self._todo)} runs left, {_duration(minutes)}", soft_wrap=True)
             self._tell_after = 3 * elapsed
 
     def _done(self, left: set[str]) -> float:
@@ -335,3 +334,13 @@ class _Bar:
             epochs = _epochs_done(out) if str(_partial(out)) in begun else 0
             done -= _cost(spec) - epochs * _epoch_cost(spec)
         return done
+
+
+def _duration(minutes: float) -> str:
+    return (
+        f"about {minutes:.0f} minutes"
+        if minutes >= 1.5
+        else "about a minute"
+        if minutes >= 0.75
+        else "less than a minute"
+    )

@@ -7,7 +7,8 @@ from typing import Any
 
 from creditscope.render import audit as audit_table
 from creditscope.render.html.network import Network
-from creditscope.render.numbers import mark, num
+from creditscope.render.html.section import tone, verdict_mark
+from creditscope.render.numbers import num
 from creditscope.render.words import STATUSES
 from creditscope.runs.groups import AuditRow, Group
 
@@ -56,7 +57,9 @@ def audit_row(group: AuditRow, shown: Sequence[Network], groups: Sequence[AuditR
         "margins": [f"{name.removeprefix('margin_')} {cells[name]}" for name in cells if name.startswith("margin")],
         "finding": cells["finding"].removeprefix(f"{status}: "),  # the badge says it already
         "status": status,
-        "mark": mark(status),
+        "mark": verdict_mark(status, cells["finding"]),
+        "tone": tone(status, cells["finding"]),
+        "explodes": any(r.checks["D1"].answer == "fail" for r in group.reports),
         "networks": [
             (name, by_run[r.run] if r.run in by_run else by_report[id(r)])
             for name, r in zip(group.names, group.reports, strict=True)

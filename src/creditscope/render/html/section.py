@@ -28,6 +28,7 @@ from creditscope.render.section import Section
 from creditscope.render.svg import svg
 from creditscope.training.spec import norm_remark
 
+WARNED = "warned"
 PASS_SENTENCE = "No audited failure was found. This is a minimum bar, not an endorsement."
 
 
@@ -48,6 +49,15 @@ def figure_of(*panels: Panel, title: str = "", quick: bool = False) -> dict[str,
     }
 
 
+def tone(status: str, line: str) -> str:
+    """The class that colours a verdict: a pass with a warning is not green."""
+    return WARNED if status == "pass" and "(warning: " in line else status
+
+
+def verdict_mark(status: str, line: str) -> str:
+    return "✓ pass, with a warning" if tone(status, line) == WARNED else mark(status)
+
+
 def row(network: Network) -> dict[str, Any]:
     """The line of a network in the table of all of them."""
     report, facts, spec = network.report, network.report.facts, network.spec
@@ -64,7 +74,8 @@ def row(network: Network) -> dict[str, Any]:
         "null": network.null,
         "run": report.run,
         "status": "null" if network.null else report.status,
-        "mark": "▫ null" if network.null else mark(report.status),
+        "mark": "▫ null" if network.null else verdict_mark(report.status, report.verdict.line),
+        "tone": "null" if network.null else tone(report.status, report.verdict.line),
         "accuracy": network.accuracy,
         "chance": facts.evaluation.chance if facts.evaluation else None,
         "headline": accuracy(report.headline_acc),
