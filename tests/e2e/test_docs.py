@@ -25,7 +25,7 @@ from tests.e2e.pages import (
 )
 
 import creditscope
-from creditscope import DiagnosticReport
+from creditscope import DiagnosticReport, quantities
 from creditscope.cli import main
 from creditscope.cli import parse as parser
 from creditscope.cli.commands import ROOT as COMMANDS
@@ -47,6 +47,7 @@ class ParsedError(Exception):
 def test_blocks_run(page, tmp_path, monkeypatch, capsys):
     """Python blocks in one scope, shell blocks in the same directory, output compared where the page shows it."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(quantities, "QUANTITIES", dict(quantities.QUANTITIES))  # a page may add one of its own
     scope: dict[str, object] = {"__name__": "__main__"}
     for block in blocks(page):
         if block.kind == "python":

@@ -27,7 +27,9 @@ from tests.trust.odd_networks import CASES
 from creditscope import DiagnosticReport, certify
 from creditscope.credit.credit_bridge import CreditBridge
 from creditscope.measure import certificate, locality, proof
+from creditscope.measure.alignment import LEAST_LAYERS, NEAR_ZERO
 from creditscope.measure.facts import GROUP
+from creditscope.measure.loss import SURE
 from creditscope.measure.profile import MAX_WIDTH
 from creditscope.measure.reference import COSINE_EPS
 from creditscope.protocol import DiagnosticThresholds
@@ -451,6 +453,12 @@ CONSTANTS: list[tuple[str, bool]] = [
     (r"stability > 0\.30", T.stability_drift_ceiling == 0.30),
     (r"(?:more than |above |limit )0\.6\b|60 %", T.concentration_share == 0.6),
     (r"by more than 0\.02", READINGS_DIFFER == 0.02),
+    (
+        r"within 0\.05 of zero, and no cosine of 0\.15",
+        NEAR_ZERO == 0.05 and NEAR_ZERO * LEAST_LAYERS == pytest.approx(0.15),
+    ),
+    (r"so small \(1\.2e-6\)", round(SURE * 1e6, 1) == 1.2),
+    (r"beyond ±100 pp", True),  # what a difference of accuracies can be
     (r"\b5 pp of slack", SLACK == 0.05),
     (r"seeds? 42, 123, 456", SEEDS == (42, 123, 456)),
     (r"\b(?:95|99\.9) %", True),  # the intervals; tests/protocol and tests/measure recompute them
