@@ -455,7 +455,7 @@ CONSTANTS: list[tuple[str, bool]] = [
     (r"by more than 0\.02", READINGS_DIFFER == 0.02),
     (
         r"within 0\.05 of zero, and no cosine of 0\.15",
-        NEAR_ZERO == 0.05 and NEAR_ZERO * LEAST_LAYERS == pytest.approx(0.15),
+        NEAR_ZERO == 0.05 and pytest.approx(0.15) == NEAR_ZERO * LEAST_LAYERS,
     ),
     (r"so small \(1\.2e-6\)", round(SURE * 1e6, 1) == 1.2),
     (r"beyond ±100 pp", True),  # what a difference of accuracies can be
