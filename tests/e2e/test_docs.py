@@ -31,12 +31,23 @@ from creditscope.cli import parse as parser
 from creditscope.cli.commands import ROOT as COMMANDS
 from creditscope.cli.commands import Group
 from creditscope.cli.train import Train
+from creditscope.credit import registry
 from creditscope.credit.registry import all_rules
 from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import PRESETS
 
 NOTES = ("not run: ", "printed above", "exit code ")
 ALLOWED = ("python", "sh", "text", "output", "toml", "{toctree}", "{eval-rst}")
+
+
+@pytest.fixture(autouse=True)
+def _registries(monkeypatch):
+    """What a page adds (a quantity, a rule) stays in its own test."""
+    monkeypatch.setattr(quantities, "QUANTITIES", dict(quantities.QUANTITIES))
+    monkeypatch.setattr(registry, "_rules", dict(registry._rules))
+    monkeypatch.setattr(registry, "_origin", dict(registry._origin))
+    yield
+    registry._load_others.cache_clear()
 
 
 class ParsedError(Exception):
@@ -47,7 +58,6 @@ class ParsedError(Exception):
 def test_blocks_run(page, tmp_path, monkeypatch, capsys):
     """Python blocks in one scope, shell blocks in the same directory, output compared where the page shows it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(quantities, "QUANTITIES", dict(quantities.QUANTITIES))  # a page may add one of its own
     scope: dict[str, object] = {"__name__": "__main__"}
     for block in blocks(page):
         if block.kind == "python":
@@ -99,8 +109,6 @@ def only_parsed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_that_are_not_run_are_understood(page, monkeypatch):
-    from creditscope.credit import registry
-
     monkeypatch.setenv("CREDITSCOPE_RULES", str(ROOT / "examples" / "sign_symmetric.py"))
     registry._load_others.cache_clear()
     with only_parsed(monkeypatch):
