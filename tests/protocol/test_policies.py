@@ -8,6 +8,7 @@ from tests.refusals import refusal
 
 from creditscope.measure.facts import Depth, DepthProfile, Facts, Paired, Readout
 from creditscope.protocol import POLICIES, DiagnosticThresholds, Verdict, get_policy, judge
+from creditscope.protocol.policies import MODE_2
 
 from .factory import HEALTHY_DEPTH, make_aggregate, make_facts, margin
 
@@ -302,7 +303,12 @@ def test_concentration_names_layer_and_share():
     ],
 )
 def test_where_all_of_gamma_is_near_zero_no_layer_carries_it(cosines, warns):
-    assert bool(warned(judge(make_facts(cosines=cosines), T), "Mode 2")) is warns
+    facts = make_facts(cosines=cosines)
+    assert bool(warned(judge(facts, T), "Mode 2")) is warns
+    assert (MODE_2 in judge(facts, T).mode) is warns
+    for before in ("three-check/1.0", "four-diagnostic"):  # the share alone, of .82, .78, .8 and .82
+        assert warned(judge(facts, T, before), "Mode 2")
+        assert MODE_2 in judge(facts, T, before).mode
 
 
 def test_concentration_in_an_exact_layer_says_so():
@@ -331,6 +337,7 @@ def test_signs_of_aggregates_that_all_lie_near_zero_mean_nothing(headline, clamp
     """The rule of PF05: within .05 of 0 all of them say that credit and gradient are nearly orthogonal."""
     facts = make_facts(aggregate=make_aggregate(headline, clamped, sign_flips=True))
     assert bool(warned(judge(facts, T), "the sign of Γ")) is warns
+    assert warned(judge(facts, T, "three-check/1.0"), "the sign of Γ")
 
 
 @pytest.mark.parametrize(

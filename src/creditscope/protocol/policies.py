@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 from pydantic import model_validator
 
 from creditscope.errors import CreditscopeError
+from creditscope.measure.alignment import concentrated
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import DIVERGED, Check, Judgement, chosen_margin, non_finite, run_checks
 from creditscope.protocol.consistency import inconsistent, no_accuracy, null_at_chance
@@ -185,8 +186,7 @@ def judge(facts: Facts, thresholds: DiagnosticThresholds, policy: str | Policy =
         deciding = tuple(check.id for check in checks if check.answer == "fail" and check.diverged)
         findings = Findings(failed=(DIVERGED,), deciding=deciding)
         mode = (DIVERGED,)
-    warnings, concentrated = warnings_for(facts, thresholds, by_id, decided=findings.deciding)
-    if concentrated and not diverged:
+    if not diverged and concentrated(facts, thresholds.concentration_share, policy.earned):
         mode = (*mode, MODE_2)
     judged = [by_id[id_] for id_ in JUDGED]
     if policy.earned:
@@ -203,7 +203,7 @@ def judge(facts: Facts, thresholds: DiagnosticThresholds, policy: str | Policy =
         line=f"VERDICT: {conclusion}",
         failed=findings.failed,
         reasons=tuple(by_id[id_].sentence for id_ in findings.deciding),
-        warnings=warnings,
+        warnings=warnings_for(facts, thresholds, by_id, findings.deciding, policy.earned),
         gamma_withheld=bool(diverged) or by_id["D2"].answer == "fail",
         mode="; ".join(mode),
         alternative=alternative,

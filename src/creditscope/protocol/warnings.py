@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from creditscope.measure.alignment import carried_by_none, near_zero
+from creditscope.measure.alignment import concentrated, near_zero
 from creditscope.measure.facts import Facts
 from creditscope.measure.loss import SURE
 from creditscope.protocol.checks import Check, chosen_margin
@@ -27,20 +27,24 @@ SWAP_ROUNDING = 1e-3
 
 
 def warnings_for(
-    facts: Facts, thresholds: DiagnosticThresholds, checks: Mapping[str, Check], decided: tuple[str, ...]
-) -> tuple[tuple[str, ...], bool]:
-    """All warnings, and whether alignment is concentrated in one layer (Mode 2).
+    facts: Facts,
+    thresholds: DiagnosticThresholds,
+    checks: Mapping[str, Check],
+    decided: tuple[str, ...],
+    earned: bool = True,
+) -> tuple[str, ...]:
+    """All warnings.
 
-    `decided` are the ids of the checks that already fail the verdict: they are reasons, not warnings.
+    `decided` are the ids of the checks that already fail the verdict: they are reasons, not warnings. `earned`
+    (three-check/1.1): cosines near zero have neither a layer that carries them nor a sign.
     """
-    concentration = tuple(_concentration(facts, thresholds))
-    sentences = (
+    return (
         *_proof(facts),
         *_lone_checks(checks, decided),
         *_tokens(facts, thresholds),
-        *concentration,
+        *_concentration(facts, thresholds, earned),
         *_equal_to_gradient(facts),
-        *_aggregations(facts),
+        *_aggregations(facts, earned),
         *_clamp(facts),
         *_dtype(facts, thresholds),
         *_changed(thresholds),
@@ -50,7 +54,6 @@ def warnings_for(
         *_stability(facts, checks["C"]),
         *_unmeasurable(facts),
     )
-    return sentences, bool(concentration)
 
 
 def _proof(facts: Facts) -> Iterator[str]:
@@ -120,17 +123,11 @@ def _tokens(facts: Facts, thresholds: DiagnosticThresholds) -> Iterator[str]:
         )
 
 
-def _concentration(facts: Facts, thresholds: DiagnosticThresholds) -> Iterator[str]:
+def _concentration(facts: Facts, thresholds: DiagnosticThresholds, earned: bool) -> Iterator[str]:
     fact = facts.concentration
-    if fact is None or fact.top_layer is None or fact.top_share is None:
-        return
-    share = abs(fact.top_share)
-    cosine = None if facts.alignment is None else facts.alignment.mean[fact.top_layer]
-    if facts.aggregate is not None and cosine is not None and carried_by_none(facts.aggregate, cosine):
-        return
-    if share > thresholds.concentration_share:
+    if fact is not None and fact.top_share is not None and concentrated(facts, thresholds.concentration_share, earned):
         exact = " (its credit is exact by construction)" if fact.top_layer in fact.exact_layers else ""
-        versus = compared(share, thresholds.concentration_share)
+        versus = compared(abs(fact.top_share), thresholds.concentration_share)
         yield (
             f"Mode 2: layer {fact.top_layer}{exact} carries a share of {versus} of Σ|cos_l|: "
             "read the per-layer cosines, not Γ"
@@ -152,7 +149,7 @@ def _equal_to_gradient(facts: Facts) -> Iterator[str]:
     yield f"{named}: the credit equals the BP gradient to round-off (cosine 1); {without}"
 
 
-def _aggregations(facts: Facts) -> Iterator[str]:
+def _aggregations(facts: Facts, earned: bool) -> Iterator[str]:
     fact = facts.aggregate
     if fact is None or not fact.sign_flips:
         return
@@ -164,7 +161,7 @@ def _aggregations(facts: Facts) -> Iterator[str]:
         "clamped at 128": fact.clamped_128,
     }
     named = {name: value for name, value in every.items() if value is not None}
-    if not near_zero(named.values()):
+    if not (earned and near_zero(named.values())):
         values = ", ".join(f"{name} {signed(value)}" for name, value in named.items())
         yield f"the sign of Γ depends on the aggregation: {values}"
 
