@@ -50,7 +50,7 @@ def warnings_for(
         *_changed(thresholds),
         *_claim(facts),
         *_depth(facts, thresholds, checks["D3"]),
-        *_input(facts),
+        *_input(facts, checks["D3"]),
         *_stability(facts, checks["C"]),
         *_unmeasurable(facts),
     )
@@ -217,8 +217,8 @@ def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iter
         yield f"D3 speaks of this network only: n = 1 ({how})"
     elif margin.low_pp is None:
         yield f"D3 is a point comparison without an interval: {margin.n} networks against one null"
-    if margin.interval.startswith("Welch"):
-        yield f"D3 is not paired over seeds, so its interval is wider: {margin.interval.partition(', ')[2].partition(' (')[0]}"
+    if margin.n > 1 and margin.null_n not in (None, 1, margin.n):
+        yield f"D3 is not paired over seeds, so its interval is wider: {margin.n} against {margin.null_n} seeds"
     needed = thresholds.frozen_acc_margin_pp
     if check.value is not None and (untrained := null_at_chance(facts, margin)):
         yield untrained
@@ -233,17 +233,18 @@ def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iter
             )
 
 
-def _input(facts: Facts) -> Iterator[str]:
-    """Where a linear readout of the raw input does as well as the network."""
+def _input(facts: Facts, check: Check) -> Iterator[str]:
+    """Where a linear readout of the raw input does as well as the network: its whole interval."""
     raw = None if facts.profile is None else facts.profile.raw
     own = facts.claim.accuracy if facts.claim and not facts.claim.other_data else facts.accuracy
     chance = facts.evaluation.chance if facts.evaluation else None
-    if raw is None or raw.accuracy is None or raw.low is None or own is None or raw.accuracy < own:
+    if raw is None or raw.accuracy is None or raw.low is None or own is None or raw.low < own:
         return
     if chance is None or raw.low > chance:
+        passed = ", and D3 shows only that trained blocks lose less than random ones" if check.answer == "pass" else ""
         yield (
             f"a linear readout of the raw input has {number(raw.accuracy)}, the network {number(own)}: this task shows no need "
-            "of depth, and D3 only that trained blocks lose less than random ones"
+            f"of depth{passed}"
         )
 
 
