@@ -420,6 +420,7 @@ def with_estimate(pp: float, low: float, high: float, depth: Depth) -> Facts:
 def test_what_a_linear_readout_of_the_input_shows(low, interval, says):
     """.45 by the raw input, .40 by the network."""
     facts = with_estimate(10.0, 8.0, 12.0, Depth(margins=(margin(sum(interval) / 2, interval=interval),)))
+    assert facts.profile is not None
     raw = Readout(accuracy=0.45, low=low, high=0.49, width=8, strength=1.0)
     facts = facts.model_copy(update={"profile": facts.profile.model_copy(update={"raw": raw}), "accuracy": 0.40})
     told = warned(judge(facts, T), "a linear readout of the raw input has 0.45, the network 0.4: ")
