@@ -13,6 +13,7 @@ from tests.refusals import refusal
 
 from creditscope import DiagnosticReport, diagnose_arrays, diff
 from creditscope.cli import main
+from creditscope.render.changes import changes_text
 
 N, D, L = 512, 8, 2
 
@@ -57,8 +58,11 @@ def test_c_decides_nothing_and_is_high_or_low():
     rng = np.random.default_rng(1)
     h, drift = [rng.standard_normal((N, D)) for _ in range(L + 1)], [np.ones((N, D)) for _ in range(L + 1)]
     same = diagnose_arrays({"h": h, "g": drift}, reduction="sum")  # every sample asks for the same: stability 1
-    row = diff(report(), same).row(quantity="C")
-    assert (row.value("a"), row.value("b"), row.value("change")) == ("low", "high", True)
+    table = diff(report(), same)
+    row = table.row(quantity="C")
+    assert (row.value("a"), row.value("b"), row.value("change")) == ("pass", "fail", True)  # data hold the answer
+    (printed,) = (line for line in changes_text(table).splitlines() if line.startswith("C "))
+    assert printed.split()[:4] == ["C", "low", "high", "yes"]
 
 
 def test_records_are_measured_and_compared(tmp_path):

@@ -20,7 +20,6 @@ import plan
 
 from creditscope.files import write_atomic
 from creditscope.protocol import DiagnosticThresholds, get_policy
-from creditscope.protocol.report import DiagnosticReport
 from creditscope.quantities import Compare, Quantity, Scale, get_quantity
 from creditscope.render.draw import draw
 from creditscope.render.markdown import escape
@@ -43,10 +42,10 @@ ROOT = HERE.parents[1]
 START, END = "<!-- primary audit, from results/ -->", "<!-- end of the primary audit -->"
 ARCHIVED = "<!-- archived verdicts, from results/ (make audit-docs) -->", "<!-- end of the archived verdicts -->"
 WHY = {
-    "incomplete: D3 depth utility not measured": "no null was trained for their recipe",
-    "incomplete: D3 depth utility not measurable": "backpropagation itself does not beat its null",
+    ("incomplete", "not measured"): "no null was trained for their recipe",
+    ("incomplete", "not measurable"): "backpropagation itself does not beat its null",
 }
-"""Why a verdict is another one under three-check/1.1."""
+"""Why a verdict is another one under three-check/1.1, by its status and the answer of D3."""
 WRITTEN, RMS, CLIPPED = "as written", "rms", "rms, clip 1"
 
 
@@ -315,8 +314,12 @@ class Page:
         )
         answers = ([[c.answer for c in r.verdict.checks] for r in reports] for reports in (old, new))
         moved = sum(before != now for before, now in zip(*answers, strict=True))
-        changed = Counter(p for p in zip(map(_concluded, old), map(_concluded, new), strict=True) if p[0] != p[1])
-        rows = [[before, now, str(n), WHY[now]] for (before, now), n in changed.most_common()]
+        pairs = zip(old, new, strict=True)
+        changed = Counter((a.status, b.status, b.checks["D3"].answer) for a, b in pairs if _changed(a.status, b.status))
+        rows = [
+            [_concluded("1.0", before, d3), _concluded("1.1", now, d3), str(n), WHY[now, d3]]
+            for (before, now, d3), n in changed.most_common()
+        ]
         classes = sum(r.facts.evaluation is not None and r.facts.evaluation.largest_class is None for r in new)
         gammas = sum(r.facts.aggregate is not None and r.facts.aggregate.concat is None for r in new)
         lost = [
@@ -353,9 +356,16 @@ def drafts(places: Iterable[str]) -> str:
     return ", ".join(name for name in names if any(name in p for p in places))
 
 
-def _concluded(report: DiagnosticReport) -> str:
-    """The verdict without what stands behind it."""
-    return re.split(r"; estimate| \(no failure| \(warning", report.verdict.line.removeprefix("VERDICT: "))[0]
+def _changed(before: str, now: str) -> bool:
+    """Whether a reader is told something else: three-check/1.0 calls a network with a check missing trustworthy."""
+    return before != now or now == "incomplete"
+
+
+def _concluded(version: str, status: str, d3: str) -> str:
+    """The verdict as its version words it, without what stands behind it."""
+    if status != "incomplete":
+        return status
+    return f"trustworthy (D3 {d3})" if version == "1.0" else f"incomplete: D3 depth utility {d3}"
 
 
 def between(text: str, made: str, marks: tuple[str, str] = (START, END)) -> str:

@@ -121,7 +121,7 @@ def _quantities(report: DiagnosticReport) -> Iterator[tuple[Key, Cell]]:
     facts = report.facts
     yield ("status", None), Cell(report.status)
     for check in report.verdict.checks:
-        yield (check.id, None), Cell(check.word)
+        yield (check.id, None), Cell(check.answer)
     yield from (((name, None), cell) for name, cell in _of_network(facts) if cell.known)
     for name, cells in layers(facts):
         yield from (((name, layer), cell) for layer, cell in enumerate(cells) if cell.known)

@@ -80,12 +80,18 @@ def test_runs_that_are_compared_stand_together_and_say_their_rate(capsys):
     """The three State Bridges of the archive that differ in nothing but their learning rate."""
     assert main(["runs", "list", "--store", str(ROOT / "results"), "--method", "sb"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:-1]]
-    assert all(row[1].startswith("sb(") for row in rows)
+    assert {row[1].partition("(")[0] for row in rows} == {"sb", "frozen"}  # the nulls of a rule are its runs
+    rows = [row for row in rows if row[1].startswith("sb(")]
     small = [line for line in rows if "quadratic" in line]
     assert len({" ".join(row[1:-2]) for row in small}) == len(small)  # no two read alike
     sets = [next(word for word in row if word in ("cifar10", "quadratic")) for row in rows]
     assert sets == sorted(sets)
-    assert "no run" in one_line_error(capsys, "runs", "list", "--store", str(ROOT / "results"), "--method", "nothing")
+    where = ("runs", "list", "--store", str(ROOT / "results"), "--method")
+    assert main([*where, "sb(rms)"]) == 0
+    assert "frozen" not in capsys.readouterr().out
+    message = one_line_error(capsys, *where, "sb", "dfaa")
+    assert f"no run of {ROOT / 'results'} is by 'dfaa'; did you mean 'dfa'? choose one of bp, " in message
+    assert "did you mean" not in one_line_error(capsys, *where, "nothing")
 
 
 def test_an_archive_is_no_store_and_is_told_to_be_one(capsys):

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from creditscope.measure.alignment import concentration
 from creditscope.measure.facts import Aggregate, Facts
 from creditscope.pitfalls import get_pitfall, pf05_aggregation
 from creditscope.pitfalls.base import Answer
 from creditscope.pitfalls.evidence import Evidence
+from creditscope.protocol import DiagnosticThresholds, judge
 from creditscope.protocol.report import make_report
 from creditscope.stream.recorded import GIVEN_AS_ARRAYS
 from creditscope.training.spec import make_spec
@@ -46,6 +48,24 @@ def test_a_ratio_of_numbers_near_zero_is_no_pitfall(values, status, says):
     fact = Aggregate(**dict(zip(names, values, strict=True)), clamped_128=0.0, spread=0.0, sign_flips=False)
     answer = answer_of(5, make_facts(cosines=(0.3,) * 5).model_copy(update={"aggregate": fact}))
     assert (answer.status, answer.sentence.startswith(says)) == (status, True), answer
+
+
+@pytest.mark.parametrize(
+    ("cosines", "status", "says"),
+    [
+        ((0.9, 0.1, 0.1, 0.1, 0.05), "clear", "no layer carries more than 29% of"),  # .1 / .35: layer 0 does not count
+        ((0.1, 0.9, 0.1, 0.05, 0.05), "found", "layer 1 carries 82% of"),  # .9 / 1.1
+        ((0.9, 0.09, 0.01, 0.01, 0.0), "found", "layer 1 carries 82% of"),  # Γ .22
+        ((-0.01, 0.09, 0.01, 0.01, 0.0), "clear", "all aggregations of Γ lie within ±0.05 of 0: "),
+    ],
+)
+def test_the_layer_that_carries_gamma_is_one_that_counts(cosines, status, says):
+    """The rule and the layer of Mode 2."""
+    spread = concentration(cosines, (), counting=(1, 2, 3, 4))
+    facts = make_facts(cosines=cosines).model_copy(update={"concentration": spread})
+    answer = answer_of(6, facts)
+    assert (answer.status, answer.sentence.startswith(says)) == (status, True), answer
+    assert ("Mode 2" in judge(facts, DiagnosticThresholds()).mode) is (status == "found")
 
 
 def test_one_norm_of_a_whole_tensor_has_no_spread_over_samples():

@@ -7,6 +7,8 @@ from creditscope.measure.binomial import evaluation
 from creditscope.measure.facts import Depth, Facts
 from creditscope.protocol import DiagnosticThresholds, judge, walk_back_chain
 from creditscope.protocol.chain import MEANINGS, s1
+from creditscope.protocol.consistency import SAME_DATA, make_claim
+from creditscope.protocol.policies import MODE_2
 
 from .factory import make_aggregate, make_facts, margin
 
@@ -35,12 +37,45 @@ def test_chain_of_a_degenerate_network():
     assert "4.2e-09 < 1e-07" in reference.sentence
     assert reference.sentence.endswith("Γ is not interpretable here")
     assert (blocks.answer, blocks.sentence) == ("no", verdict.checks[2].sentence)
-    assert mode.answer == verdict.mode
-    assert mode.answer.startswith("Mode 1: measurement degenerate; depth unused")
-    assert mode.sentence.split("; ")[:2] == [
+    assert mode.answer == "Mode 1: measurement degenerate; depth unused"  # Mode 2 did not fail
+    assert mode.sentence.split("; ") == [
         "the gradient at the last block has all but vanished, so Γ compares with next to nothing",
         "random blocks do nearly as well as the trained ones, or better",
+        f"warning, {MODE_2}: one layer carries most of Γ, so read the cosines layer by layer",
+        "no further evidence was given",
     ]
+
+
+@pytest.mark.parametrize(("stability", "sub_mode"), [(0.9, "drift-dominated"), (0.1, "noise-dominated")])
+def test_chain_of_a_sub_mode(stability, sub_mode):
+    facts = make_facts(g_128=4.2e-9, stability=stability)
+    step = walk_back_chain(facts, judge(facts, T, "four-diagnostic"))[3]
+    assert step.answer == f"Mode 1: measurement degenerate ({sub_mode})"
+    assert step.sentence.startswith("the gradient at the last block has all but vanished")
+
+
+def test_concentration_alone_is_no_failure():
+    facts = make_facts(cosines=(0.42, 0.006, -0.015, -0.004, -0.004))
+    verdict = judge(facts, T)
+    step = walk_back_chain(facts, verdict)[3]
+    assert (verdict.status, verdict.modes) == ("pass", (MODE_2,))
+    assert step.answer == "no audited failure found"
+    assert step.sentence.startswith(f"a minimum bar, not an endorsement; warning, {MODE_2}: one layer carries")
+
+
+def test_chain_of_an_inconsistent_network():
+    """.9 is stated, and .4 of 1,024 samples seen; growth of 177 is a warning behind the words."""
+    facts = make_facts(growth=177.0)
+    claim = make_claim((0.9,), None, SAME_DATA, None, 1024)
+    facts = seen(facts, 0.4).model_copy(update={"accuracy": 0.4, "claim": claim})
+    verdict = judge(facts, T)
+    assert (verdict.status, verdict.warned) == ("inconsistent", ("D1 scale stability",))
+    assert verdict.line.endswith(" (warning: D1 scale stability)")
+    step = walk_back_chain(facts, verdict)[3]
+    assert step.answer == "no audited failure found"
+    assert step.sentence == (
+        "the stated accuracy does not fit the evaluation batches, so D3 was not judged; no further evidence was given"
+    )
 
 
 def test_chain_of_a_healthy_network():
@@ -48,7 +83,7 @@ def test_chain_of_a_healthy_network():
     steps = walk_back_chain(facts, judge(facts, T))
     assert [step.answer for step in steps] == ["S1 accepts", "yes", "yes", "no audited failure found"]
     assert steps[1].sentence.endswith("; Γ can be read")
-    assert steps[3].sentence == "a minimum bar, not an endorsement"
+    assert steps[3].sentence == "a minimum bar, not an endorsement; no further evidence was given"
     assert steps[0].sentence.startswith("accuracy 0.4 and Γ = +0.900")  # accuracy of the depth margin
 
 
@@ -57,7 +92,8 @@ def test_chain_without_credit_null_or_decision():
     steps = walk_back_chain(facts, judge(facts, T))
     assert [step.answer for step in steps[:3]] == ["S1 cannot decide", "inconclusive", "not measured"]
     assert steps[1].sentence.endswith("; Γ needs care")
-    assert (steps[3].answer, steps[3].sentence) == ("no audited failure found", "so far: the verdict says what is open")
+    assert steps[3].answer == "no audited failure found"
+    assert steps[3].sentence == "so far: the verdict says what is open; no further evidence was given"
     assert steps[0].sentence.startswith("accuracy 0.5 and Γ was not measured: ")
     nothing = make_facts(depth=None)
     assert walk_back_chain(nothing, judge(nothing, T))[0].sentence.startswith("Γ was not measured")
@@ -85,6 +121,7 @@ def test_s1_needs_an_accuracy_interval_above_chance():
 def test_evidence_is_rendered_in_order():
     evidence = {"intervention": "the penalty restores the reference", "temporal": "D2 fires at epoch 3"}
     step = walk_back_chain(DFA, judge(DFA, T), evidence=evidence)[3]
+    assert "no further evidence" not in step.sentence
     assert step.sentence.endswith("; temporal: D2 fires at epoch 3; intervention: the penalty restores the reference")
 
 

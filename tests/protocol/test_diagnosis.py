@@ -416,7 +416,7 @@ def test_an_input_that_a_linear_readout_solves_is_told():
     raw = profile.raw.accuracy
     assert raw > 0.8
     (told,) = (w for w in report.verdict.warnings if "raw input" in w)
-    assert told.startswith(f"a linear readout of the raw input has {raw:.3g}, the network 0.5: ")
+    assert told == f"a linear readout of the raw input has {raw:.3g}, the network 0.5: this task shows no need of depth"
     table = report.to_text().splitlines()
     (first,) = (line for line in table if line.startswith("input "))
     assert first.split() == ["input", f"{raw:.3f}"]
@@ -615,7 +615,8 @@ def test_the_trained_null_stays_the_judge():
     (apart,) = set(with_null.verdict.warnings) - set(without.verdict.warnings)  # an untrained network cannot do this
     assert apart.startswith("D3 and the depth profile disagree: +40.0 ")
     assert with_null.verdict.line.endswith(", the depth profile contradicts the null)")
-    same = {"warnings": without.verdict.warnings, "line": without.verdict.line}
+    assert with_null.verdict.warned == (*without.verdict.warned, "the depth profile contradicts the null")
+    same = {name: getattr(without.verdict, name) for name in ("warnings", "warned", "line")}
     assert with_null.verdict.model_copy(update=same) == without.verdict
     assert with_null.facts.profile is not None
     old = diagnose(resmlp(), batches(), fit_batches=fit, protocol="three-check/1.0")

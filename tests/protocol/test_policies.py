@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from tests.refusals import refusal
 
+from creditscope.measure.depth import depth_margin
 from creditscope.measure.facts import Depth, DepthProfile, Facts, Paired, Readout
 from creditscope.protocol import POLICIES, DiagnosticThresholds, Verdict, get_policy, judge
+from creditscope.protocol.policies import MODE_2
 
 from .factory import HEALTHY_DEPTH, make_aggregate, make_facts, margin
 
@@ -302,7 +304,12 @@ def test_concentration_names_layer_and_share():
     ],
 )
 def test_where_all_of_gamma_is_near_zero_no_layer_carries_it(cosines, warns):
-    assert bool(warned(judge(make_facts(cosines=cosines), T), "Mode 2")) is warns
+    facts = make_facts(cosines=cosines)
+    assert bool(warned(judge(facts, T), "Mode 2")) is warns
+    assert (MODE_2 in judge(facts, T).mode) is warns
+    for before in ("three-check/1.0", "four-diagnostic"):  # the share alone, of .82, .78, .8 and .82
+        assert warned(judge(facts, T, before), "Mode 2")
+        assert MODE_2 in judge(facts, T, before).mode
 
 
 def test_concentration_in_an_exact_layer_says_so():
@@ -331,6 +338,7 @@ def test_signs_of_aggregates_that_all_lie_near_zero_mean_nothing(headline, clamp
     """The rule of PF05: within .05 of 0 all of them say that credit and gradient are nearly orthogonal."""
     facts = make_facts(aggregate=make_aggregate(headline, clamped, sign_flips=True))
     assert bool(warned(judge(facts, T), "the sign of Γ")) is warns
+    assert warned(judge(facts, T, "three-check/1.0"), "the sign of Γ")
 
 
 @pytest.mark.parametrize(
@@ -398,6 +406,35 @@ def with_estimate(pp: float, low: float, high: float, depth: Depth) -> Facts:
         rest="keep",
     )
     return make_facts(depth=depth).model_copy(update={"profile": profile})
+
+
+@pytest.mark.parametrize(
+    ("low", "interval", "says"),
+    [
+        (0.41, (8.0, 12.0), "of depth, and D3 shows only that trained blocks lose less than random ones"),
+        (0.41, (1.0, 5.0), "of depth"),  # D3 inconclusive
+        (0.41, (-3.0, 0.0), "of depth"),  # D3 fails
+        (0.39, (8.0, 12.0), ""),  # the interval of the readout reaches below the network's .40
+    ],
+)
+def test_what_a_linear_readout_of_the_input_shows(low, interval, says):
+    """.45 by the raw input, .40 by the network."""
+    facts = with_estimate(10.0, 8.0, 12.0, Depth(margins=(margin(sum(interval) / 2, interval=interval),)))
+    assert facts.profile is not None
+    raw = Readout(accuracy=0.45, low=low, high=0.49, width=8, strength=1.0)
+    facts = facts.model_copy(update={"profile": facts.profile.model_copy(update={"raw": raw}), "accuracy": 0.40})
+    told = warned(judge(facts, T), "a linear readout of the raw input has 0.45, the network 0.4: ")
+    assert [sentence.partition("no need ")[2] for sentence in told] == [says] * bool(says)
+
+
+@pytest.mark.parametrize(
+    ("headline", "null", "says"),
+    [([0.4, 0.41, 0.42], [0.3, 0.31], "3 against 2 seeds"), ([0.4, 0.41], [0.3, 0.31], ""), ([0.4], [0.3, 0.31], "")],
+)
+def test_seeds_that_are_not_paired_are_told(headline, null, says):
+    fact = depth_margin(headline, null, null_kind="matched", n_test=1000)
+    told = warned(judge(make_facts(depth=Depth(margins=(fact,))), T), "D3 is not paired over seeds")
+    assert [sentence.partition("wider: ")[2] for sentence in told] == [says] * bool(says)
 
 
 def test_a_margin_that_the_depth_profile_denies_is_flagged():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CreditscopeError, meant
 
 if TYPE_CHECKING:
     from creditscope.runs.store import Row, Store
@@ -27,7 +27,7 @@ class List:
     store: Path
     """Directory of the store, or of an archive."""
     method: tuple[str, ...] = ()
-    """Only runs of these methods (dfa), or of these labels (dfa(rms))."""
+    """Only runs of these methods (dfa: with their nulls), or of these labels (dfa(rms))."""
     rebuild: bool = False
     """Discard the index and read every run directory again."""
 
@@ -46,11 +46,7 @@ class List:
             source = open_source(self.store)
         rows = sorted(source.rows(), key=_place)
         if self.method:
-            rows = [r for r in rows if not r["problem"] and {r["label"], r["label"].partition("(")[0]} & {*self.method}]
-            if not rows:
-                raise CreditscopeError(
-                    f"no run of {self.store} is by {', '.join(self.method)}; see `creditscope runs list`"
-                )
+            rows = _by(rows, self.method, self.store)
         usable = [r for r in rows if not r["problem"]]
         names = {
             r["hash"]: (
@@ -297,6 +293,18 @@ class Verify:
             return 3
         print(f"REPRODUCED within the tolerance ({TOLERANCE})")
         return 0
+
+
+def _by(rows: list[Row], wanted: tuple[str, ...], store: Path) -> list[Row]:
+    """The runs of these methods, nulls included, or of these labels."""
+    usable = [r for r in rows if not r["problem"]]
+    methods = [json.loads(r["spec"])["method"] for r in usable]
+    known = {*methods, *(r["label"] for r in usable)}
+    if missing := [name for name in wanted if name not in known]:
+        others = sorted(set(methods))
+        advice = f"{meant(missing[0], others)}choose one of {', '.join(others)}" if others else "it has no finished run"
+        raise CreditscopeError(f"no run of {store} is by {missing[0]!r}; {advice}")
+    return [r for r, method in zip(usable, methods, strict=True) if {r["label"], method} & {*wanted}]
 
 
 def _place(row: Row) -> tuple[Any, ...]:

@@ -56,5 +56,5 @@ def profile_curves(report: DiagnosticReport) -> dict[str, list[float]]:
 
 def outcome(report: DiagnosticReport) -> dict[str, str]:
     """The verdict in words: creditscope/status, creditscope/verdict, creditscope/D1, ..."""
-    answers = {f"{PREFIX}{name}": check.word for name, check in report.checks.items()}
+    answers = {f"{PREFIX}{name}": str(check.answer) for name, check in report.checks.items()}
     return {f"{PREFIX}status": str(report.status), f"{PREFIX}verdict": report.verdict.line, **answers}

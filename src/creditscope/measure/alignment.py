@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from creditscope.measure.facts import GROUP, Aggregate, Alignment, Concentration
+from creditscope.measure.facts import GROUP, Aggregate, Alignment, Concentration, Facts
 from creditscope.measure.reference import COSINE_EPS
 
 Array = NDArray[np.float64]
@@ -149,6 +149,20 @@ def concentration(
         exact_layers=tuple(sorted(exact_layers)),
         deep_mean_all_layers=mean_of(layer_means[layer] for layer in deep),
     )
+
+
+def concentrated(facts: Facts, limit: float, earned: bool = True) -> bool:
+    """Mode 2: one of the layers that count has more than this share of Σ|cos_l|.
+
+    `earned` (three-check/1.1): and there is an alignment that it could carry.
+    """
+    fact = facts.concentration
+    if fact is None or fact.top_layer is None or fact.top_share is None:
+        return False
+    cosine = None if facts.alignment is None else facts.alignment.mean[fact.top_layer]
+    if earned and facts.aggregate is not None and cosine is not None and carried_by_none(facts.aggregate, cosine):
+        return False
+    return abs(fact.top_share) > limit
 
 
 def carried_by_none(gamma: Aggregate, cosine: float) -> bool:

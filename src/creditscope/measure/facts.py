@@ -248,6 +248,8 @@ class DepthMargin(Fact):
     """True where the number of evaluation samples stands in for the size of the test set."""
     n: int
     """Number of trained networks behind `accuracy`."""
+    null_n: int | None = None
+    """Number of nulls behind `null_accuracy`; None in old files. Two or more of each, but not as many, cannot be paired."""
     binomial_se_pp: float | None = None
     """Binomial standard error of the difference from the size of the test set; printed, not added."""
 

@@ -21,7 +21,7 @@ from creditscope.measure.depth import accuracies, more_seeds, seeds_text
 from creditscope.measure.facts import Fact
 from creditscope.measure.student_t import t_975
 from creditscope.stream.eager import original
-from creditscope.stream.twins import frozen_blocks
+from creditscope.stream.twins import FRESH, twin_of
 from creditscope.stream.untouched import generators_kept
 
 ACCURACY = "accuracy"
@@ -105,10 +105,7 @@ def run_null(
     model = original(model)
 
     def start(seed: int) -> nn.Module:
-        try:
-            return frozen_blocks(model, blocks, seed=seed, example=example, init=init, build=build)
-        except CreditscopeError as error:  # what is said of rest= is for callers of frozen_blocks
-            raise CreditscopeError(str(error).partition(", or rest=")[0]) from None
+        return twin_of(model, blocks, FRESH, example, seed, init, build, advice="")  # rest= is not for callers
 
     with generators_kept(model):
         kept = _Kept(None if path is None else Path(path), _identity(start(seeds[0]), metric))

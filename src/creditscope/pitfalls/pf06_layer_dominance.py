@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from creditscope.pitfalls.base import NO_COSINE, Answer, Facts, Numbers, Tensor, clear, found, from_facts, unknown
+
+if TYPE_CHECKING:
+    from creditscope.measure.facts import Concentration
 
 COSINES = (0.45, 0.01, 0.01, 0.0, 0.01)
 """Close to the published DFA: aligned at the embedding, nothing behind it."""
@@ -35,26 +39,29 @@ def tensors(cosines: Sequence[float | None]) -> str | None:
     from creditscope.measure.alignment import concentration
 
     fact = concentration(tuple(cosines), ())
-    if len(cosines) > 1 and fact.top_share is not None and fact.top_share > DiagnosticThresholds().concentration_share:
-        return (
-            f"layer {fact.top_layer} carries {fact.top_share:.0%} of Σ|cos_l|; the deep mean is "
-            f"{fact.deep_mean or 0:+.3f}"
-        )
-    return None
+    share = fact.top_share
+    return _sentence(fact) if share is not None and share > DiagnosticThresholds().concentration_share else None
+
+
+def _sentence(fact: Concentration) -> str:
+    return (
+        f"layer {fact.top_layer} carries {fact.top_share:.0%} of Σ|cos_l|; the deep mean is {fact.deep_mean or 0:+.3f}"
+    )
 
 
 @from_facts
 def audit(facts: Facts) -> Answer:
     if facts.alignment is None or not any(c is not None for c in facts.alignment.mean):
         return unknown(NO_COSINE)
-    from creditscope.measure.alignment import NEAR_ZERO, carried_by_none
+    from creditscope import DiagnosticThresholds
+    from creditscope.measure.alignment import NEAR_ZERO, concentrated
 
-    sentence, top = tensors(facts.alignment.mean), max(abs(c) for c in facts.alignment.mean if c is not None)
-    if sentence and facts.aggregate is not None and carried_by_none(facts.aggregate, top):
+    fact, limit = facts.concentration, DiagnosticThresholds().concentration_share
+    if fact is not None and concentrated(facts, limit):
+        return found(_sentence(fact))
+    if concentrated(facts, limit, earned=False):
         return clear(
             f"all aggregations of Γ lie within ±{NEAR_ZERO:g} of 0: there is no alignment that a layer could carry"
         )
-    if sentence:
-        return found(sentence)
-    share = facts.concentration.top_share if facts.concentration else None
+    share = fact.top_share if fact else None
     return clear(f"no layer carries more than {share or 0:.0%} of Σ|cos_l|")

@@ -8,7 +8,16 @@ from collections.abc import Mapping, Sequence
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import DIVERGED, Check, Judgement, chosen_margin
-from creditscope.protocol.policies import DEPTH_UNUSED, MODE_1, MODE_2, SCALE_EXPLODES, Verdict
+from creditscope.protocol.policies import (
+    DEPTH_UNUSED,
+    MODE_1,
+    MODE_1_DRIFT,
+    MODE_1_NOISE,
+    MODE_2,
+    SCALE_EXPLODES,
+    Status,
+    Verdict,
+)
 from creditscope.protocol.strategies import STRATEGIES, Case, Decision
 from creditscope.protocol.wording import number, other_reading, signed
 
@@ -16,13 +25,23 @@ EVIDENCE = ("temporal", "intervention", "cross-architecture")
 """Kinds of evidence on which failure it is; each is one sentence, from a study."""
 MEANINGS = {
     DIVERGED: "NaN or Inf was met",
-    MODE_1: "the gradient at the last block has all but vanished, so Γ compares with next to nothing",
+    **dict.fromkeys(
+        (MODE_1, MODE_1_DRIFT, MODE_1_NOISE),
+        "the gradient at the last block has all but vanished, so Γ compares with next to nothing",
+    ),
     SCALE_EXPLODES: "the hidden state explodes across a block",
     DEPTH_UNUSED: "random blocks do nearly as well as the trained ones, or better",
     MODE_2: "one layer carries most of Γ, so read the cosines layer by layer",
 }
 """What the modes of a verdict mean, in plain words."""
-
+WARNINGS = (MODE_2,)
+"""Modes that are no failure."""
+NOTHING_FAILED: Mapping[Status, str] = {
+    "pass": "a minimum bar, not an endorsement",
+    "inconsistent": "the stated accuracy does not fit the evaluation batches, so D3 was not judged",
+}
+"""What stands beside a verdict without a failure; of other statuses, that the verdict names what is open."""
+NO_EVIDENCE = "no further evidence was given"
 
 S1_WORDS: Mapping[Decision, str] = {
     "accept": "S1 accepts",
@@ -120,13 +139,13 @@ def _mode(verdict: Verdict, evidence: Mapping[str, str]) -> ChainStep:
     if unknown:
         raise CreditscopeError(f"unknown kind of evidence {unknown[0]!r}: use {', '.join(EVIDENCE)}")
     given = [f"{kind}: {evidence[kind]}" for kind in EVIDENCE if evidence.get(kind)]
-    meant = [meaning for mode, meaning in MEANINGS.items() if mode in verdict.mode]
-    if not meant:
-        meant = [
-            "a minimum bar, not an endorsement" if verdict.status == "pass" else "so far: the verdict says what is open"
-        ]
+    failures = [mode for mode in verdict.modes if mode not in WARNINGS]
+    told = [MEANINGS[mode] for mode in failures]
+    if not failures:
+        told = [NOTHING_FAILED.get(verdict.status, "so far: the verdict says what is open")]
+    told += [f"warning, {mode}: {MEANINGS[mode]}" for mode in verdict.modes if mode in WARNINGS]
     return ChainStep(
         title="What failed?",
-        answer=verdict.mode or "no audited failure found",
-        sentence="; ".join((*meant, *given)),
+        answer="; ".join(failures) or "no audited failure found",
+        sentence="; ".join((*told, *(given or [NO_EVIDENCE]))),
     )

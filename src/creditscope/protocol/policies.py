@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 from pydantic import model_validator
 
 from creditscope.errors import CreditscopeError
+from creditscope.measure.alignment import concentrated
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import DIVERGED, Check, Judgement, chosen_margin, non_finite, run_checks
 from creditscope.protocol.consistency import inconsistent, no_accuracy, null_at_chance
@@ -24,6 +25,8 @@ from creditscope.protocol.warnings import warnings_for
 Status: TypeAlias = Literal["pass", "fail", "inconsistent", "inconclusive", "incomplete"]
 
 MODE_1 = "Mode 1: measurement degenerate"
+MODE_1_DRIFT = f"{MODE_1} (drift-dominated)"
+MODE_1_NOISE = f"{MODE_1} (noise-dominated)"
 MODE_2 = "Mode 2: alignment concentrated in one layer"
 SCALE_EXPLODES = "scale explodes"
 DEPTH_UNUSED = "depth unused"
@@ -70,6 +73,8 @@ class Verdict(Judgement):
     """The last line that is printed: `VERDICT: ...`."""
     failed: tuple[str, ...] = ()
     """What failed, in the words of the line."""
+    warned: tuple[str, ...] = ()
+    """What the line names as a warning, in its words."""
     reasons: tuple[str, ...] = ()
     """The sentences of the checks that decided the failure, each with number, threshold and convention."""
     warnings: tuple[str, ...] = ()
@@ -77,6 +82,8 @@ class Verdict(Judgement):
     """True where Γ is not interpretable: the reference is at the numerical floor, or the network diverged."""
     mode: str = ""
     """Which failure it is (Mode 2 is a warning on Γ, not a failure of the verdict); "" where nothing was found."""
+    modes: tuple[str, ...] = ()
+    """The same, one by one."""
     alternative: str | None = None
     """The same policy without D3 (four-diagnostic only)."""
     checks: tuple[Check, ...]
@@ -116,8 +123,7 @@ def _four_diagnostic(checks: Mapping[str, Check]) -> Findings:
     deciding = tuple(id_ for id_, answer in answers.items() if answer == "fail")
     mode = []
     if "D2" in deciding:
-        sub_mode = {"fail": " (drift-dominated)", "pass": " (noise-dominated)"}.get(checks["C"].answer, "")
-        mode.append(MODE_1 + sub_mode)
+        mode.append({"fail": MODE_1_DRIFT, "pass": MODE_1_NOISE}.get(checks["C"].answer, MODE_1))
     elif "D1" in deciding:
         mode.append(SCALE_EXPLODES)
     if "D3" in deciding:
@@ -185,14 +191,13 @@ def judge(facts: Facts, thresholds: DiagnosticThresholds, policy: str | Policy =
         deciding = tuple(check.id for check in checks if check.answer == "fail" and check.diverged)
         findings = Findings(failed=(DIVERGED,), deciding=deciding)
         mode = (DIVERGED,)
-    warnings, concentrated = warnings_for(facts, thresholds, by_id, decided=findings.deciding)
-    if concentrated and not diverged:
+    if not diverged and concentrated(facts, thresholds.concentration_share, policy.earned):
         mode = (*mode, MODE_2)
     judged = [by_id[id_] for id_ in JUDGED]
     if policy.earned:
-        status, conclusion = _conclude_earned(findings, judged, facts, thresholds)
+        status, conclusion, warned = _conclude_earned(findings, judged, facts, thresholds)
     else:
-        status, conclusion = _conclude(findings, judged)
+        (status, conclusion), warned = _conclude(findings, judged), ()
     alternative = None
     if policy.without_depth:
         without = findings if diverged else policy.find({id_: c for id_, c in by_id.items() if id_ != "D3"})
@@ -200,12 +205,14 @@ def judge(facts: Facts, thresholds: DiagnosticThresholds, policy: str | Policy =
     return Verdict(
         policy=policy.version,
         status=status,
-        line=f"VERDICT: {conclusion}",
+        line=f"VERDICT: {conclusion}" + (f" (warning: {', '.join(warned)})" if warned else ""),
         failed=findings.failed,
+        warned=warned,
         reasons=tuple(by_id[id_].sentence for id_ in findings.deciding),
-        warnings=warnings,
+        warnings=warnings_for(facts, thresholds, by_id, findings.deciding, policy.earned),
         gamma_withheld=bool(diverged) or by_id["D2"].answer == "fail",
         mode="; ".join(mode),
+        modes=mode,
         alternative=alternative,
         checks=checks,
     )
@@ -224,19 +231,19 @@ def _conclude(findings: Findings, checks: Sequence[Check]) -> tuple[Status, str]
 
 def _conclude_earned(
     findings: Findings, checks: Sequence[Check], facts: Facts, thresholds: DiagnosticThresholds
-) -> tuple[Status, str]:
-    """The same for a policy under which `trustworthy` must be earned.
+) -> tuple[Status, str, tuple[str, ...]]:
+    """The same for a policy under which `trustworthy` must be earned, and the warnings that stand behind the words.
 
-    A D1 or D2 that failed by itself stands behind the words of every verdict that is not a failure. What the checkpoint says
-    about D3 stands beside a D3 that was not measured, and behind a pass that it contradicts; it
-    changes no status.
+    A D1 or D2 that failed by itself stands behind every verdict that is not a failure. What the checkpoint says about D3 stands
+    beside a D3 that was not measured, and behind a pass that it contradicts; it changes no status.
     """
     needed = thresholds.frozen_acc_margin_pp
     contradiction, claim, estimated = inconsistent(facts), facts.claim, estimate(facts)
     if findings.failed:
-        return "fail", f"needs walk-back: {', '.join(findings.failed)}"
+        return "fail", f"needs walk-back: {', '.join(findings.failed)}", ()
+    warned = [_d_name(check) for check in checks if check.answer == "fail"]
     if contradiction:
-        return "inconsistent", f"inconsistent: {contradiction}"
+        return "inconsistent", f"inconsistent: {contradiction}", tuple(warned)
     missing = [
         f"{_d_name(c)} {c.answer}"
         + (f"; {estimated}" if estimated and (c.id, c.answer) == ("D3", "not measured") else "")
@@ -246,12 +253,11 @@ def _conclude_earned(
     missing += [f"{_d_name(c)} without an interval" for c in checks if c.id == "D3" and _point_only(c)]
     if claim is not None and not claim.other_data and facts.accuracy is None:
         missing.append(f"stated accuracy not compared with the evaluation batches ({no_accuracy(facts)})")
-    warned = [_d_name(check) for check in checks if check.answer == "fail"]
     if findings.open:
         unknown = f" ({', '.join(missing)})" if missing else ""
-        return "inconclusive", f"inconclusive: {', '.join(findings.open)}{unknown}{_warning(warned)}"
+        return "inconclusive", f"inconclusive: {', '.join(findings.open)}{unknown}", tuple(warned)
     if missing:
-        return "incomplete", f"incomplete: {', '.join(missing)} (no failure found so far){_warning(warned)}"
+        return "incomplete", f"incomplete: {', '.join(missing)} (no failure found so far)", tuple(warned)
     if claim is not None and claim.other_data:
         warned.append("the stated accuracy is of other data")
     margin = chosen_margin(facts)
@@ -261,11 +267,7 @@ def _conclude_earned(
         warned.append("the depth profile contradicts the null")
     if changed(thresholds):
         warned.append("own thresholds")
-    return "pass", f"trustworthy{_warning(warned)}"
-
-
-def _warning(warned: Sequence[str]) -> str:
-    return f" (warning: {', '.join(warned)})" if warned else ""
+    return "pass", "trustworthy", tuple(warned)
 
 
 def _point_only(check: Check) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from creditscope.measure.alignment import carried_by_none, near_zero
+from creditscope.measure.alignment import concentrated, near_zero
 from creditscope.measure.facts import Facts
 from creditscope.measure.loss import SURE
 from creditscope.protocol.checks import Check, chosen_margin
@@ -27,30 +27,33 @@ SWAP_ROUNDING = 1e-3
 
 
 def warnings_for(
-    facts: Facts, thresholds: DiagnosticThresholds, checks: Mapping[str, Check], decided: tuple[str, ...]
-) -> tuple[tuple[str, ...], bool]:
-    """All warnings, and whether alignment is concentrated in one layer (Mode 2).
+    facts: Facts,
+    thresholds: DiagnosticThresholds,
+    checks: Mapping[str, Check],
+    decided: tuple[str, ...],
+    earned: bool = True,
+) -> tuple[str, ...]:
+    """All warnings.
 
-    `decided` are the ids of the checks that already fail the verdict: they are reasons, not warnings.
+    `decided` are the ids of the checks that already fail the verdict: they are reasons, not warnings. `earned`
+    (three-check/1.1): cosines near zero have neither a layer that carries them nor a sign.
     """
-    concentration = tuple(_concentration(facts, thresholds))
-    sentences = (
+    return (
         *_proof(facts),
         *_lone_checks(checks, decided),
         *_tokens(facts, thresholds),
-        *concentration,
+        *_concentration(facts, thresholds, earned),
         *_equal_to_gradient(facts),
-        *_aggregations(facts),
+        *_aggregations(facts, earned),
         *_clamp(facts),
         *_dtype(facts, thresholds),
         *_changed(thresholds),
         *_claim(facts),
         *_depth(facts, thresholds, checks["D3"]),
-        *_input(facts),
+        *_input(facts, checks["D3"]),
         *_stability(facts, checks["C"]),
         *_unmeasurable(facts),
     )
-    return sentences, bool(concentration)
 
 
 def _proof(facts: Facts) -> Iterator[str]:
@@ -120,17 +123,11 @@ def _tokens(facts: Facts, thresholds: DiagnosticThresholds) -> Iterator[str]:
         )
 
 
-def _concentration(facts: Facts, thresholds: DiagnosticThresholds) -> Iterator[str]:
+def _concentration(facts: Facts, thresholds: DiagnosticThresholds, earned: bool) -> Iterator[str]:
     fact = facts.concentration
-    if fact is None or fact.top_layer is None or fact.top_share is None:
-        return
-    share = abs(fact.top_share)
-    cosine = None if facts.alignment is None else facts.alignment.mean[fact.top_layer]
-    if facts.aggregate is not None and cosine is not None and carried_by_none(facts.aggregate, cosine):
-        return
-    if share > thresholds.concentration_share:
+    if fact is not None and fact.top_share is not None and concentrated(facts, thresholds.concentration_share, earned):
         exact = " (its credit is exact by construction)" if fact.top_layer in fact.exact_layers else ""
-        versus = compared(share, thresholds.concentration_share)
+        versus = compared(abs(fact.top_share), thresholds.concentration_share)
         yield (
             f"Mode 2: layer {fact.top_layer}{exact} carries a share of {versus} of Σ|cos_l|: "
             "read the per-layer cosines, not Γ"
@@ -152,7 +149,7 @@ def _equal_to_gradient(facts: Facts) -> Iterator[str]:
     yield f"{named}: the credit equals the BP gradient to round-off (cosine 1); {without}"
 
 
-def _aggregations(facts: Facts) -> Iterator[str]:
+def _aggregations(facts: Facts, earned: bool) -> Iterator[str]:
     fact = facts.aggregate
     if fact is None or not fact.sign_flips:
         return
@@ -164,7 +161,7 @@ def _aggregations(facts: Facts) -> Iterator[str]:
         "clamped at 128": fact.clamped_128,
     }
     named = {name: value for name, value in every.items() if value is not None}
-    if not near_zero(named.values()):
+    if not (earned and near_zero(named.values())):
         values = ", ".join(f"{name} {signed(value)}" for name, value in named.items())
         yield f"the sign of Γ depends on the aggregation: {values}"
 
@@ -220,8 +217,8 @@ def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iter
         yield f"D3 speaks of this network only: n = 1 ({how})"
     elif margin.low_pp is None:
         yield f"D3 is a point comparison without an interval: {margin.n} networks against one null"
-    if margin.interval.startswith("Welch"):
-        yield f"D3 is not paired over seeds, so its interval is wider: {margin.interval.partition(', ')[2].partition(' (')[0]}"
+    if margin.n > 1 and margin.null_n not in (None, 1, margin.n):
+        yield f"D3 is not paired over seeds, so its interval is wider: {margin.n} against {margin.null_n} seeds"
     needed = thresholds.frozen_acc_margin_pp
     if check.value is not None and (untrained := null_at_chance(facts, margin)):
         yield untrained
@@ -236,17 +233,18 @@ def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iter
             )
 
 
-def _input(facts: Facts) -> Iterator[str]:
-    """Where a linear readout of the raw input does as well as the network."""
+def _input(facts: Facts, check: Check) -> Iterator[str]:
+    """Where a linear readout of the raw input does as well as the network: its whole interval."""
     raw = None if facts.profile is None else facts.profile.raw
     own = facts.claim.accuracy if facts.claim and not facts.claim.other_data else facts.accuracy
     chance = facts.evaluation.chance if facts.evaluation else None
-    if raw is None or raw.accuracy is None or raw.low is None or own is None or raw.accuracy < own:
+    if raw is None or raw.accuracy is None or raw.low is None or own is None or raw.low < own:
         return
     if chance is None or raw.low > chance:
+        passed = ", and D3 shows only that trained blocks lose less than random ones" if check.answer == "pass" else ""
         yield (
             f"a linear readout of the raw input has {number(raw.accuracy)}, the network {number(own)}: this task shows no need "
-            "of depth, and D3 only that trained blocks lose less than random ones"
+            f"of depth{passed}"
         )
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from creditscope.protocol.checks import INTERPRETIVE
 from creditscope.render.numbers import num, printable
 from creditscope.render.sheet import Sheet
 from creditscope.render.text import to_text
 from creditscope.render.words import paragraph
-from creditscope.tables import Cell, Row, Table
+from creditscope.tables import Row, Table
 
 NAMES = {
     "gamma": "Γ",
@@ -67,9 +68,12 @@ def _cells(row: Row) -> list[str]:
     layer, change = row.value("layer"), row.value("change")
     outside = {True: "yes", False: "no"}.get(row.value("outside"), "–")
     told = {True: "yes", False: "no"}.get(change) if isinstance(change, bool) else num(change)
-    return [_name(row), "" if layer is None else str(layer), _side(row["a"]), _side(row["b"]), told or "–", outside]
+    return [_name(row), "" if layer is None else str(layer), *(_side(row, side) for side in "ab"), told or "–", outside]
 
 
-def _side(cell: Cell) -> str:
+def _side(row: Row, side: str) -> str:
+    cell = row[side]
     value = num(cell.number) if cell.number is not None else str(cell.value)
+    if row.value("quantity") == "C":
+        value = INTERPRETIVE.get(value, value)
     return value if cell.low is None or cell.high is None else f"{value} [{num(cell.low)}, {num(cell.high)}]"

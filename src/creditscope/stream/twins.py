@@ -17,6 +17,7 @@ from creditscope.stream.interface import has_interface
 
 FRESH, KEEP = "fresh", "keep"
 INSTEAD = "pass build= (a function that makes a new model)"
+OR_KEEP = ", or rest='keep' (see its help)"
 
 
 def frozen_blocks(
@@ -43,6 +44,20 @@ def frozen_blocks(
         constructors do; any other part is refused by name. Buffers of your own modules stay as they are.
     The model and the global RNG are left as found.
     """
+    return twin_of(model, blocks, rest, example, seed, init, build, OR_KEEP)
+
+
+def twin_of(
+    model: nn.Module,
+    blocks: Any,
+    rest: str,
+    example: Any,
+    seed: int,
+    init: Callable[[nn.Module], None] | None,
+    build: Callable[[], nn.Module] | None,
+    advice: str,
+) -> nn.Module:
+    """`frozen_blocks`; `advice`: what else to do about a part that cannot be started again."""
     if not isinstance(model, nn.Module):
         raise CreditscopeError(f"model is {a(model)}; give a torch.nn.Module")
     if rest not in (FRESH, KEEP):
@@ -64,7 +79,7 @@ def frozen_blocks(
             if init is None:
                 _require_known_blocks(twin, names, bool(shared))
             if rest == FRESH:
-                _require_known_rest(twin, inside, shared)
+                _require_known_rest(twin, inside, shared, advice)
                 start_again(twin, except_for=inside)
             for name in names:
                 (init or start_again)(twin.get_submodule(name))
@@ -134,22 +149,20 @@ def _require_known_blocks(model: nn.Module, blocks: list[str], tied: bool) -> No
         )
 
 
-def _require_known_rest(model: nn.Module, inside: list[nn.Module], shared: list[list[str]]) -> None:
+def _require_known_rest(model: nn.Module, inside: list[nn.Module], shared: list[list[str]], advice: str) -> None:
     within = set(map(id, inside))
     for name, part in model.named_modules():
         reason = "" if id(part) in within else unknown_start(part, bool(shared))
         if reason:
             where = f"part {name!r}" if name else "the model"
-            raise CreditscopeError(
-                f"cannot tell how {where} is initialised: {reason}; {INSTEAD}, or rest='keep' (see its help)"
-            )
+            raise CreditscopeError(f"cannot tell how {where} is initialised: {reason}; {INSTEAD}{advice}")
     params = dict(model.named_parameters(remove_duplicate=False))
     blocks = {id(p) for part in inside for p in part.parameters(recurse=False)}
     for names in shared:
         if id(params[names[0]]) not in blocks:
             raise CreditscopeError(
                 f"{names[0]!r} and {names[1]!r} are one weight, and how it starts depends on the order in the constructor; "
-                f"{INSTEAD}, or rest='keep'"
+                f"{INSTEAD}{advice}"
             )
 
 

@@ -50,15 +50,15 @@ def audit_row(group: AuditRow, shown: Sequence[Network], groups: Sequence[AuditR
     by_run = {n.report.run: n.key for n in shown if n.report.run}
     by_report = {id(n.report): n.key for n in shown}
     cells = audit_table.cells(group)
-    status = group.status
+    status, verdicts = group.status, [report.verdict for report in group.reports]
     chances = [c for r in group.reports if r.facts.evaluation and (c := r.facts.evaluation.chance) is not None]
     return {
         "cells": cells,
         "margins": [f"{name.removeprefix('margin_')} {cells[name]}" for name in cells if name.startswith("margin")],
         "finding": cells["finding"].removeprefix(f"{status}: "),  # the badge says it already
         "status": status,
-        "mark": verdict_mark(status, cells["finding"]),
-        "tone": tone(status, cells["finding"]),
+        "mark": verdict_mark(status, verdicts),
+        "tone": tone(status, verdicts),
         "explodes": any(r.checks["D1"].answer == "fail" for r in group.reports),
         "networks": [
             (name, by_run[r.run] if r.run in by_run else by_report[id(r)])

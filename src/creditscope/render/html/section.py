@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from creditscope.measure.facts import Facts
 from creditscope.protocol.chain import S1_WORDS, s1
 from creditscope.protocol.checks import chosen_margin
+from creditscope.protocol.policies import Verdict
 from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.render.certificate import certificate_matrix, certificate_section
 from creditscope.render.charts import Panel
@@ -49,13 +50,13 @@ def figure_of(*panels: Panel, title: str = "", quick: bool = False) -> dict[str,
     }
 
 
-def tone(status: str, line: str) -> str:
-    """The class that colours a verdict: a pass with a warning is not green."""
-    return WARNED if status == "pass" and "(warning: " in line else status
+def tone(status: str, verdicts: Iterable[Verdict]) -> str:
+    """The class that colours the verdict of one network, or of all seeds: a pass with a warning is not green."""
+    return WARNED if status == "pass" and any(verdict.warned for verdict in verdicts) else status
 
 
-def verdict_mark(status: str, line: str) -> str:
-    return "✓ pass, with a warning" if tone(status, line) == WARNED else mark(status)
+def verdict_mark(status: str, verdicts: Iterable[Verdict]) -> str:
+    return "✓ pass, with a warning" if tone(status, verdicts) == WARNED else mark(status)
 
 
 def row(network: Network) -> dict[str, Any]:
@@ -74,8 +75,8 @@ def row(network: Network) -> dict[str, Any]:
         "null": network.null,
         "run": report.run,
         "status": "null" if network.null else report.status,
-        "mark": "▫ null" if network.null else verdict_mark(report.status, report.verdict.line),
-        "tone": "null" if network.null else tone(report.status, report.verdict.line),
+        "mark": "▫ null" if network.null else verdict_mark(report.status, [report.verdict]),
+        "tone": "null" if network.null else tone(report.status, [report.verdict]),
         "accuracy": network.accuracy,
         "chance": facts.evaluation.chance if facts.evaluation else None,
         "headline": accuracy(report.headline_acc),
