@@ -127,7 +127,8 @@ class Scale(Fact):
     growth_by_group: tuple[float, ...]
     """growth of each group of `group_size` samples (for the interval of D1)."""
     growth_all_tokens: float | None = None
-    """Token models that are read at one vector (cls, last, mean): growth of the norm over all tokens of a sample."""
+    """Token models that are read at one vector (cls, last, mean): growth of the norm over all tokens of a sample,
+    those that pad it included."""
 
 
 class Reference(Fact):
