@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.refusals import refusal
 
-from creditscope import CreditscopeError, DiagnosticReport, diagnose, diagnose_arrays
+from creditscope import CreditscopeError, DiagnosticReport, DiagnosticThresholds, diagnose, diagnose_arrays
 
 from .resmlp import DEPTH, WIDTH, NumpyResMLP, direct_feedback, network, same, samples, torch_rule, twin_of, weights
 
@@ -202,6 +202,14 @@ def test_token_states_are_read_as_stated():
     assert facts.stream.widths == (6, 6, 6)
     assert facts.scale.mean[1] == pytest.approx(np.linalg.norm(h[1].mean(1), axis=1).mean())
     assert facts.reference.per_sample[1] == pytest.approx(np.linalg.norm(g[1].sum(1), axis=1).mean())
+    of_all = [np.linalg.norm(each.reshape(9, -1), axis=1).mean() for each in h]
+    growth = max(of_all[1] / of_all[0], of_all[2] / of_all[1])
+    assert facts.scale.growth_all_tokens == pytest.approx(growth)
+    limits = DiagnosticThresholds(h_norm_explosion_ratio=(facts.scale.growth + growth) / 2)
+    parted = diagnose_arrays({"h": h, "g": g}, reduction="sum", read="mean", thresholds=limits)
+    assert any(w.startswith("D1 depends on the reading") for w in parted.verdict.warnings)
+    flat = diagnose_arrays({"h": h, "g": g}, reduction="sum", read="flatten").facts
+    assert flat.scale.growth_all_tokens is None
     assert "say what the head reads" in refusal(lambda: diagnose_arrays({"h": h, "g": g}, reduction="sum"))
 
 

@@ -172,7 +172,7 @@ class _Seen:
         losses = _losses(batch, self.loss)
         read = [stream.read_grad(each) for each in g]
         for layer, h in enumerate(batch.h):
-            got.add_state(layer, stream.read_state(h))
+            got.add_state(layer, stream.read_state(h), stream.all_tokens(h))
             got.add_gradient(layer, read[layer])
         credits: list[Tensor] | None = None
         if a is not None and self.rule is not None:

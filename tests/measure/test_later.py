@@ -337,6 +337,42 @@ def test_a_state_on_a_kink_is_proved_beside_it_and_told(path, sizes):
     assert sum("part of h_0, h_1, h_2 is exactly 0, at the bend of a ReLU" in w for w in report.verdict.warnings) == 1
 
 
+class Loud(torch.autograd.Function):
+    """The backward pass has a value of its own where the state is zero."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, value: float) -> Tensor:
+        ctx.save_for_backward(h)
+        ctx.value = value
+        return h.view_as(h)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (h,) = ctx.saved_tensors
+        return torch.where(h == 0, torch.full_like(grad, ctx.value), grad), None
+
+
+class LoudRectified(Rectified):
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.value = value
+
+    def forward(self, h: Tensor) -> Tensor:
+        return super().forward(Loud.apply(h, self.value))
+
+
+@pytest.mark.parametrize("sizes", [(8, 8), (2, 2)])
+@pytest.mark.parametrize("value", [1000.0, 10.0, -10.0])
+def test_a_gradient_outside_both_slopes_of_a_kink_is_refused(path, sizes, value):
+    """The slopes are 0 behind the bend and that of the head ahead of it, below 1 here."""
+    model = Net()
+    model.stem = nn.Sequential(nn.Linear(D_IN, D), nn.ReLU())  # type: ignore[assignment]
+    model.layers = nn.ModuleList(LoudRectified(value) for _ in range(DEPTH))
+    assert float(model.head.weight.detach().abs().max()) < 0.5
+    with pytest.raises(CreditscopeError, match=r"where h_[0-2] is exactly 0.* outside the slopes on both sides"):
+        told(model, batches(*sizes))
+
+
 def test_a_smooth_network_with_zeros_in_its_states_has_no_kink(path):
     model = Net()
     model.stem = nn.Sequential(nn.Linear(D_IN, D), nn.ReLU())  # type: ignore[assignment]

@@ -100,6 +100,33 @@ def test_a_record_from_before_depth_profiles_is_reproduced_to_the_bit(archive):
     assert verify(pick(Archive(archive), None)).status == "not reproduced"
 
 
+def test_a_record_with_a_null_profile_is_reproduced_to_the_bit(archive):
+    path = archive / "runs" / f"{spec().hash}.json"
+    content: dict[str, Any] = json.loads(path.read_text())
+    content["report"]["facts"]["profile"] = None
+    path.write_text(json.dumps(content))
+    assert verify(pick(Archive(archive), None)).status == "exact"
+
+
+@pytest.mark.parametrize("schema", [1, 2])
+def test_what_a_record_is_from_before_is_not_compared(archive, monkeypatch, schema):
+    """Here every sample counts as one that float32 rounds away; the record says 0 of them, or nothing."""
+    monkeypatch.setattr("creditscope.measure.sweep.SURE", float("inf"))
+    path = archive / "runs" / f"{spec().hash}.json"
+    content: dict[str, Any] = as_of_schema_1(archive) if schema == 1 else json.loads(path.read_text())
+    found = verify(pick(Archive(archive), None))
+    assert [d.what for d in found.beyond] == ["facts of the report"]
+    facts = content["report"]["facts"]
+    assert facts["reference"].pop("rounded_samples") == 0
+    del facts["scale"]["growth_all_tokens"], facts["proof"]["kinks"]
+    path.write_text(json.dumps(content))
+    run = pick(Archive(archive), None)
+    assert verify(run).status == "exact"
+    facts["reference"]["per_sample"][0] *= 1.01
+    path.write_text(json.dumps(content))
+    assert verify(pick(Archive(archive), None)).status == "not reproduced"
+
+
 def test_a_made_up_profile_is_not_reproduced(archive):
     path = archive / "runs" / f"{spec().hash}.json"
     content: dict[str, Any] = json.loads(path.read_text())

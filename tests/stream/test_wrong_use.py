@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from creditscope import CreditscopeError, Monitor, credit_from_grads, diagnose, find_blocks
 from creditscope.credit import BP, DFA
+from creditscope.stream.blocks import resolve_blocks
 from creditscope.stream.interface import make_stream
 from creditscope.stream.untouched import untouched
 
@@ -38,6 +39,22 @@ def test_batches_that_cannot_be_used():
     one_line("tuple of length 3", lambda: diagnose(model, [(x, x, y)]))
     one_line(r"a single batch goes into a list", lambda: diagnose(model, (x, y)))
     one_line("give integer class indices, or pass loss_fn", lambda: diagnose(model, [(x, y.float())]))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("a.b.c.d", "no module is named 'a.b.c.d'; a.b has a.b.0, a.b.1"),
+        ("a.b.c", "no module is named 'a.b.c'; a.b has a.b.0, a.b.1"),
+        ("a.b.0.x.*", r"no module is named 'a.b.0.x.\*'; a.b.0 has no parts"),
+        ("a.c", "no module is named 'a.c'; a has a.b"),
+        ("c.b.0", "no module is named 'c.b.0'; the model's children are: a, head"),
+    ],
+)
+def test_a_name_that_is_not_there_is_answered_from_the_deepest_part_that_is(name, says):
+    inner = nn.Sequential(nn.Linear(D_IN, D_IN), nn.Linear(D_IN, D_IN))
+    model = nn.ModuleDict({"a": nn.ModuleDict({"b": inner}), "head": nn.Linear(D_IN, C)})
+    one_line(f"{says}$", lambda: resolve_blocks(model, name))
 
 
 def test_small_batches_may_happen_to_share_no_label():

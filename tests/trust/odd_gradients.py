@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -150,6 +151,45 @@ class NoneAtZero(Residual):
         return h + self.branch(torch.where(h == 0, h.detach(), h))
 
 
+class LoudFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, value: float) -> Tensor:
+        ctx.save_for_backward(h)
+        ctx.value = value
+        return h.view_as(h)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (h,) = ctx.saved_tensors
+        return torch.where(h == 0, torch.full_like(grad, ctx.value), grad), None
+
+
+class LoudAtZero(Rectified):
+    """At the bend, and a backward pass of its own puts a value there."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.value = value
+
+    def forward(self, h: Tensor) -> Tensor:
+        return super().forward(LoudFunction.apply(h, self.value))
+
+
+class Clamped(Rectified):
+    """torch takes the slope ahead of the bend of a clamp (that of a ReLU: the one behind it)."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return (h + self.last(torch.relu(self.first(h)))).clamp(min=0)
+
+
+class Maximum(Rectified):
+    """torch takes the mean of both slopes."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        f = h + self.last(torch.relu(self.first(h)))
+        return torch.maximum(f, torch.zeros_like(f))
+
+
 class Energy(Residual):
     """Goes down an energy, by a gradient of its own in the forward pass."""
 
@@ -165,6 +205,10 @@ def rectified(layers: list[nn.Module]) -> nn.Module:
     model = Plain(layers)
     model.stem = nn.Sequential(model.stem, nn.ReLU())
     return model
+
+
+def at_bend(make: Callable[[], nn.Module]) -> Callable[[], Any]:
+    return lambda: plain_net(lambda: rectified([make() for _ in range(3)]))
 
 
 add("feedback layers diagnosed directly", lambda: plain_net(lambda: Plain([Feedback() for _ in range(3)])), REFUSE, 5,
@@ -187,6 +231,11 @@ add(
     5,
     says=NO_GRADIENT,
 )
+for name, kind in (("clamp", Clamped), ("maximum", Maximum)):
+    add(f"states at the bend of a {name}", at_bend(kind), MEASURE, 5)
+for value in (1000.0, 10.0, -0.1):
+    add(f"a gradient of {value:g} where a state is zero and at the bend of a ReLU", at_bend(partial(LoudAtZero, value)),
+        REFUSE, 5, says=NO_GRADIENT)  # fmt: skip
 add(
     "no gradient where a state is zero",
     lambda: plain_net(lambda: rectified([NoneAtZero() for _ in range(3)])),

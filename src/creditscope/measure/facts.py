@@ -105,7 +105,8 @@ class Proof(Fact):
     gradient_reason: str = ""
     """Why it is not float64."""
     kinks: tuple[int, ...] = ()
-    """Layers whose state lies on a kink of the loss (part of it is exactly 0, at the bend of a ReLU): proved beside that part."""
+    """Layers whose state lies on a kink of the loss (part of it is exactly 0, at the bend of a ReLU): proved beside that part; on
+    it, g_l was seen to lie between the slopes on both sides."""
     later: int = 0
     """Samples of other batches, or further back in the first one, whose gradients were checked as they were measured (on the way
     from h_0 to the loss, or one step at a time); their errors are part of `gradient`."""
@@ -126,7 +127,8 @@ class Scale(Fact):
     growth_by_group: tuple[float, ...]
     """growth of each group of `group_size` samples (for the interval of D1)."""
     growth_all_tokens: float | None = None
-    """Token models that are read at one vector (cls, last, mean): growth of the norm over all tokens of a sample."""
+    """Token models that are read at one vector (cls, last, mean): growth of the norm over all tokens of a sample,
+    those that pad it included."""
 
 
 class Reference(Fact):

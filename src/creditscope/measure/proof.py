@@ -670,7 +670,11 @@ class GradientCheck:
         bent = self.bent(stream, example, states, grads, losses, steps, off) if off else set()
         if bent:
             still = self.compared(stream, example, states, grads, losses, logits, steps, tolerance, bent)
-            best = [still[layer] if layer in bent else error for layer, error in enumerate(best)]
+            at_zero = self.at_zeros(stream, example, states, grads, losses, logits, steps, tolerance, bent)
+            for layer, error in enumerate(at_zero):
+                if error is not None and error > tolerance:
+                    raise _not_between(stream, layer, error)
+            best = [both if layer in bent else best[layer] for layer, both in enumerate(_worst(still, at_zero))]
             self.kinks |= bent
         for layer, error in enumerate(best):
             if error is not None and error > tolerance:
@@ -792,18 +796,11 @@ class GradientCheck:
         directions = [direction(stream, g, rng) for g in grads]
         for k in kinked:
             directions[k] = directions[k] * (states[k] != 0)
-        size = torch.maximum(losses.abs(), logits.abs().reshape(len(logits), -1).amax(1)).clamp_min(1.0).double()
-        sizes = [(norms(stream, h), norms(stream, g)) for h, g in zip(states, grads, strict=True)]
-        # a loss is rounded, and so is a state that is moved
-        coarse = RESOLUTION_STEPS * torch.finfo(losses.dtype).eps
-        resolutions = [coarse * (size + h * g) for h, g in sizes]
+        sizes, resolutions = self._sizes(stream, states, grads, losses, logits)
         best: list[float | None] = [None] * len(states)
         open_layers = sorted(kinked) or list(range(len(states)))
         for scale, step in steps:
-            lengths = [
-                self._length(step * h if scale == "state" else torch.minimum(step / g.clamp_min(TINY), LONGEST * h))
-                for h, g in sizes
-            ]
+            lengths = self._lengths(scale, step, sizes)
             moved = [(k, scaled(stream, directions[k], lengths[k])) for k in open_layers]
             both = self._losses(stream, [(k, h) for k, m in moved for h in (states[k] + m, states[k] - m)], example)
             for k, up, down in zip(open_layers, both[::2], both[1::2], strict=True):
@@ -816,6 +813,63 @@ class GradientCheck:
             if not open_layers:
                 break
         return best
+
+    def at_zeros(
+        self,
+        stream: Stream,
+        example: Any,
+        states: list[Tensor],
+        grads: list[Tensor],
+        losses: Tensor,
+        logits: Tensor,
+        steps: Steps,
+        tolerance: float,
+        layers: Collection[int],
+    ) -> list[float | None]:
+        """Relative error of g_l where the state is exactly zero and the loss has a kink: how far <g_l, v>, v >= 0, lies outside
+        the slopes of the loss ahead of the state and behind it. None as in `compared`, and at other layers.
+
+        Zeros at which g_l is positive, negative and zero are moved by themselves: what g_l holds there does not cancel.
+        """
+        best: list[float | None] = [None] * len(states)
+        sizes, resolutions = self._sizes(stream, states, grads, losses, logits)
+        rng = torch.Generator().manual_seed(SEED)
+        for k in sorted(layers):
+            drawn = torch.rand(grads[k].shape, generator=rng).to(grads[k])
+            for part in (grads[k] > 0, grads[k] < 0, grads[k] == 0):
+                v = drawn * (part & (states[k] == 0))
+                v = scaled(stream, v, 1 / norms(stream, v).clamp_min(TINY))
+                foretold = (rows(stream, grads[k]) * rows(stream, v)).sum(1).double()
+                found: list[float] = []
+                for scale, step in steps:
+                    length = self._lengths(scale, step, sizes)[k]
+                    moved = scaled(stream, v, length)
+                    up, down = self._losses(stream, [(k, states[k] + moved), (k, states[k] - moved)], example)
+                    slopes = [change.double() / length for change in (up - losses, losses - down)]
+                    error = _error_between(slopes, foretold, resolutions[k] / length, self.coupled, tolerance)
+                    if error is not None:
+                        found.append(error)
+                        if error <= tolerance / 100:
+                            break
+                best[k] = _worst([best[k]], [min(found, default=None)])[0]
+        return best
+
+    def _sizes(
+        self, stream: Stream, states: list[Tensor], grads: list[Tensor], losses: Tensor, logits: Tensor
+    ) -> tuple[list[tuple[Tensor, Tensor]], list[Tensor]]:
+        """Per layer: ‖h_l‖ and ‖g_l‖ of each sample, and what rounding may make of a difference of its losses."""
+        size = torch.maximum(losses.abs(), logits.abs().reshape(len(logits), -1).amax(1)).clamp_min(1.0).double()
+        sizes = [(norms(stream, h), norms(stream, g)) for h, g in zip(states, grads, strict=True)]
+        # a loss is rounded, and so is a state that is moved
+        coarse = RESOLUTION_STEPS * torch.finfo(losses.dtype).eps
+        return sizes, [coarse * (size + h * g) for h, g in sizes]
+
+    def _lengths(self, scale: str, step: float, sizes: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+        """Of one of the steps, per layer and sample."""
+        return [
+            self._length(step * h if scale == "state" else torch.minimum(step / g.clamp_min(TINY), LONGEST * h))
+            for h, g in sizes
+        ]
 
     @torch.no_grad()
     def of_each(self, stream: Stream, record: Record, steps: Steps, tolerance: float) -> list[float]:
@@ -880,6 +934,14 @@ def _no_gradient(stream: Stream, layer: int, error: float) -> CreditscopeError:
     )
 
 
+def _not_between(stream: Stream, layer: int, error: float) -> CreditscopeError:
+    return CreditscopeError(
+        f"g_{layer} is not the gradient of the loss where h_{layer} is exactly 0, at a bend ({_where(stream, layer)}): it lies "
+        f"outside the slopes on both sides by a relative {error:.2g}. A layer or a hook has a backward pass of its own, or bends "
+        "up and down meet in one zero; diagnose an ordinary network of the same weights, or inputs without exact zeros"
+    )
+
+
 def _where(stream: Stream, layer: int) -> str:
     if not stream.names:
         return f"block {layer}" if layer < stream.depth else "the readout"
@@ -936,6 +998,23 @@ def _error(change: Tensor, foretold: Tensor, resolution: Tensor, coupled: bool, 
     errors = _errors(change, foretold, resolution, tolerance)
     known = errors.isfinite()
     return float(errors[known].median()) if bool(known.any()) else None
+
+
+def _error_between(
+    slopes: list[Tensor], foretold: Tensor, resolution: Tensor, coupled: bool, tolerance: float
+) -> float | None:
+    """`_error` against the nearest value between two slopes; relative to the largest of the three."""
+    if coupled:
+        slopes, foretold, resolution = (
+            [t.sum().view(1) for t in slopes],
+            foretold.sum().view(1),
+            resolution.sum().view(1),
+        )
+    low, high = torch.minimum(*slopes), torch.maximum(*slopes)
+    size = torch.stack([low.abs(), high.abs(), foretold.abs()]).amax(0)
+    error = (foretold - foretold.clamp(low, high)).abs() / size.clamp_min(TINY)
+    known = size.isfinite() & (size > 0) & ((size * tolerance > resolution) | (error <= tolerance))
+    return float(error[known].median()) if bool(known.any()) else None
 
 
 def _errors(change: Tensor, foretold: Tensor, resolution: Tensor, tolerance: float) -> Tensor:

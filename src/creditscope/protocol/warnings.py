@@ -90,7 +90,7 @@ def _proof(facts: Facts) -> Iterator[str]:
             states, grads = (", ".join(f"{name}_{layer}" for layer in kinks) for name in "hg")
             yield (
                 f"part of {states} is exactly 0, at the bend of a ReLU, where the loss has no derivative: there, {grads} "
-                f"{'hold' if len(kinks) > 1 else 'holds'} what torch chooses"
+                f"{'hold' if len(kinks) > 1 else 'holds'} what torch chooses between the slopes on both sides"
             )
     zero = {layer: n for layer, n in enumerate(facts.reference.zero_samples) if n}
     if zero and not facts.non_finite:

@@ -20,7 +20,7 @@ import torch
 
 from creditscope.errors import CreditscopeError
 from creditscope.files import plain
-from creditscope.measure.facts import Facts
+from creditscope.measure.facts import Fact, Facts
 from creditscope.protocol.report import stored_facts
 from creditscope.runs.archive import Archive
 from creditscope.runs.record import Record
@@ -158,17 +158,17 @@ def verify(
 
 def _of_report(recorded: dict[str, Any], here: dict[str, Any], epoch: int) -> list[Difference]:
     """What differs between the facts and accuracies of the final network; the verdict follows from them."""
-    then, now = stored_facts(recorded), stored_facts(here)
+    then = stored_facts(recorded)
+    now: Facts = _as_held(then, stored_facts(here))
+    if then.profile is None:  # records from before profiles may hold a null
+        now = now.model_copy(update={"profile": None})
     if recorded.get("schema_version") != here.get("schema_version"):
         facts = [_of_both(then), _of_both(now)]
     else:
-        without = {"profile"} if then.profile is None else set()  # from before profiles, or a null
-        facts = [f.model_dump(mode="json", exclude=without) for f in (then, now)]
+        facts = [f.model_dump(mode="json") for f in (then, now)]
     for found in facts:
         found["convention"].pop("device")  # it is compared by itself
         found.get("stream", {}).pop("notes", None)  # words
-        if then.scale.growth_all_tokens is None:  # from before it was measured, or no token model
-            found["scale"].pop("growth_all_tokens")
     pairs: dict[str, list[Any]] = {
         "facts": facts,
         **{name: [recorded.get(name), here.get(name)] for name in ("headline_acc", "n_test")},
@@ -178,6 +178,18 @@ def _of_report(recorded: dict[str, Any], here: dict[str, Any], epoch: int) -> li
         for name, (a, b) in pairs.items()
         if plain(a) != plain(b)
     ]
+
+
+def _as_held(then: Any, now: Any) -> Any:
+    """`now`, with the fields that the stored facts do not hold as they are there: the record is from before them."""
+    if isinstance(then, Fact) and type(then) is type(now):
+        names = type(then).model_fields
+        pairs = {name: (getattr(then, name), getattr(now, name)) for name in names}
+        held = {name: _as_held(*pair) if name in then.model_fields_set else pair[0] for name, pair in pairs.items()}
+        return now.model_copy(update=held)
+    if isinstance(then, tuple) and isinstance(now, tuple) and len(then) == len(now):
+        return tuple(map(_as_held, then, now))
+    return now
 
 
 def _of_both(facts: Facts) -> dict[str, Any]:

@@ -41,9 +41,9 @@ def resolve_blocks(model: nn.Module, blocks: Any) -> list[tuple[str, nn.Module]]
             if not matches and item.startswith(wrapper):
                 matches = [name for name in named if name and fnmatch.fnmatchcase(name, item.removeprefix(wrapper))]
         if not matches:
-            parent = next(
-                (p for p in (item.rpartition(".")[0], "") if p in named), ""
-            )  # the deepest part of it that is there
+            parent = item
+            while parent not in named:  # the deepest part of it that is there; "" is the model
+                parent = parent.rpartition(".")[0]
             children = [f"{parent}.{name}".strip(".") for name, _ in named[parent].named_children()]
             near = ", ".join(children[:6]) + (", ..." if len(children) > 6 else "")
             whose = f"{parent} has" if parent else "the model's children are:"
