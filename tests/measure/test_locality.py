@@ -392,11 +392,11 @@ def test_a_batch_that_fills_the_space_is_cut_or_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"update": 3}, "update is a int; give a CreditRule or a callable update"),
+        ({"update": 3}, "update is an int; give a CreditRule or a callable update"),
         ({"update": lambda model: None}, "does not take 2 arguments; give a callable update"),
         ({"update": lambda model, batch: None}, "the update left no gradient in any block"),
         ({"model": 3}, "model is an int; give a torch.nn.Module"),
-        ({"batch": 3}, "a batch is a int"),
+        ({"batch": 3}, "a batch is an int"),
         ({"blocks": "nothing.*"}, "no module is named 'nothing.*'"),
         (
             {"optimizer": lambda m: torch.optim.SGD(m.parameters(), lr=1)},

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from creditscope.credit.base import CreditRule
 from creditscope.data import Dataset
 from creditscope.data.dataset import eval_batches, normalise
-from creditscope.errors import CreditscopeError, a
+from creditscope.errors import CreditscopeError, with_article
 from creditscope.measure import locality
 from creditscope.measure.certificate import (
     BACKPROPAGATION,
@@ -81,7 +81,7 @@ def certify(
     as found, also after an error.
     """
     if not isinstance(model, nn.Module):
-        raise CreditscopeError(f"model is {a(model)}; give a torch.nn.Module")
+        raise CreditscopeError(f"model is {with_article(model)}; give a torch.nn.Module")
     model = original(model)
     inputs, y = split_batch(batch)
     if y.dim() == 0 or not len(y):
@@ -165,7 +165,7 @@ def _callable(
         raise CreditscopeError("objective= belongs to a CreditRule; a callable has its own")
     if not callable(update):
         raise CreditscopeError(
-            f"update is a {type(update).__name__}; give a CreditRule or a callable update(model, batch)"
+            f"update is {with_article(update)}; give a CreditRule or a callable update(model, batch)"
         )
     wanted = 2 if optimizer is None else 3
     try:
@@ -179,7 +179,7 @@ def _callable(
         return update
     if not isinstance(optimizer, Optimizer) and not callable(optimizer):
         raise CreditscopeError(
-            f"optimizer is a {type(optimizer).__name__}; give an optimiser or a function of the model that makes one"
+            f"optimizer is {with_article(optimizer)}; give an optimiser or a function of the model that makes one"
         )
     return lambda model, batch: update(model, batch, _fresh(optimizer, model))
 
