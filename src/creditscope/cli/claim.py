@@ -323,8 +323,9 @@ def _of_source(source: Path, certify: bool, data_dir: Path | None) -> tuple[Diag
     from creditscope.runs.groups import shape
     from creditscope.training.certify import certify_bundle
 
-    bundle = load_bundle(source)
-    report = Diagnose(bundle=source, data_dir=data_dir).of_bundle()
+    command = Diagnose(bundle=source, data_dir=data_dir)
+    bundle, pool = command.load()
+    report = command.of_bundle(bundle, pool)
     if certify:
         report = report.with_certificate(certify_bundle(bundle, load_dataset(bundle.spec.dataset, data_dir)))
     known = {
