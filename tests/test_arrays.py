@@ -287,7 +287,7 @@ TOLD = {**OK, "labels": [0, 1, 0, 1]}
         (TOLD, {"fit_batches": [{**TOLD, "x": Z}]}, "'x' is given for the fit data or the test data alone"),
         (TOLD, {"fit_batches": [TOLD]}, "hold the same samples"),
         ([], {}, "batches is empty"),
-        (3, {}, "batches is a int"),
+        (3, {}, "batches is an int"),
         ([Z], {}, "batch 0 of batches is a ndarray"),
         ({"h": [Z, Z]}, {}, "no entry 'g'"),
         ({**OK, "hidden": Z}, {}, "an entry 'hidden'"),

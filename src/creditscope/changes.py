@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CreditscopeError, with_article
 from creditscope.measure.binomial import wilson
 from creditscope.measure.facts import Facts, LayerMeans, Readout
 from creditscope.measure.student_t import t_975
@@ -74,7 +74,7 @@ def as_report(given: Any, name: str = "it") -> DiagnosticReport:
         given = load_bundle(path)
     if isinstance(given, Bundle):
         return DiagnosticReport.from_dict(given.report, str(given.path))
-    raise CreditscopeError(f"{name} is a {type(given).__name__}; give a report, a bundle, or the path of one")
+    raise CreditscopeError(f"{name} is {with_article(given)}; give a report, a bundle, or the path of one")
 
 
 def _notes(a: DiagnosticReport, b: DiagnosticReport) -> Iterator[str]:

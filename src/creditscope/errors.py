@@ -18,7 +18,7 @@ class CreditscopeError(ValueError):
     """
 
 
-def a(value: object) -> str:
+def with_article(value: object) -> str:
     """The type of a value with its article: "an OrderedDict"."""
     name = type(value).__name__
     return f"{'an' if name[:1] in 'AEIOaeio' else 'a'} {name}"

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from creditscope.credit.base import as_rule
-from creditscope.errors import CreditscopeError, a
+from creditscope.errors import CreditscopeError, with_article
 from creditscope.files import dump_line, write_atomic, write_new
 from creditscope.measure.facts import Facts
 from creditscope.measure.loss import LossFn, cross_entropy
@@ -75,7 +75,7 @@ class Monitor:
         shift_labels: bool | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
-            raise CreditscopeError(f"model is {a(model)}; give a torch.nn.Module")
+            raise CreditscopeError(f"model is {with_article(model)}; give a torch.nn.Module")
         self.every = _checked_every(every)
         self.stop_on = _checked_stop(stop_on)
         if not _is_count(patience, 1):

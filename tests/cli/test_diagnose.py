@@ -1,6 +1,7 @@
 """creditscope diagnose"""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -73,6 +74,12 @@ def test_a_null_has_no_verdict(store, capsys, tmp_path):
     assert "VERDICT" not in out
     assert "S1" not in out
     assert "mean ‖h_l‖" in out
+    assert main(["diagnose", str(store / "dfa-null"), "--long", "--strict", "--github"]) == 0
+    long = capsys.readouterr().out
+    assert long.startswith("This is a baseline")
+    assert "::" not in long
+    assert not re.search("VERDICT|S1|D3|From the claim|Warnings", long)
+    assert len(long.splitlines()) > len(out.splitlines())
     null = ["--method", "dfa", "--credit-norm", "rms", "--train-last", "0"]
     assert main(["train", *TINY, *null, "--out", str(store / "dfa-null")]) == 0  # finished: as it was
     said = capsys.readouterr()

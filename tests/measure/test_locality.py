@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -391,11 +392,11 @@ def test_a_batch_that_fills_the_space_is_cut_or_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"update": 3}, "update is a int; give a CreditRule or a callable update"),
+        ({"update": 3}, "update is an int; give a CreditRule or a callable update"),
         ({"update": lambda model: None}, "does not take 2 arguments; give a callable update"),
         ({"update": lambda model, batch: None}, "the update left no gradient in any block"),
         ({"model": 3}, "model is an int; give a torch.nn.Module"),
-        ({"batch": 3}, "a batch is a int"),
+        ({"batch": 3}, "a batch is an int"),
         ({"blocks": "nothing.*"}, "no module is named 'nothing.*'"),
         (
             {"optimizer": lambda m: torch.optim.SGD(m.parameters(), lr=1)},
@@ -416,11 +417,17 @@ def test_a_certificate_is_plain_data_and_text(tmp_path: Path) -> None:
     assert len(content["matrix"]) == len(content["matrix"][0]) == DEPTH
     text = str(found)
     assert text.splitlines()[0].startswith(f"LOCALITY: {GLOBAL} (")
-    between, equal = found.answers["between"], found.answers["backpropagation"]
+    between, equal, head = (found.answers[name] for name in ("between", "backpropagation", "head"))
     assert between.floor is not None
-    bound = max(30 * between.floor, found.conditions["counts_from"])
+    bound = max(30 * between.floor, 1e-5)  # a float64 test, beside feedback that is float32
     assert f"weight transport between blocks: no [change {between.change:.2g}, counts from {bound:.2g}]" in text
     assert f"equal to backpropagation: no [relative difference {equal.change:.2g}, equal up to 1e-08]" in text
+    assert f"exact gradient: yes [1 - cosine {head.change:.2g}, equal up to 1e-08] (the largest over its para" in text
+    stored = replace(found, answers={name: replace(answer, bound=None) for name, answer in found.answers.items()})
+    assert f"blocks: no [{between.change:.2g}, floor {between.floor:.2g}]" in str(stored)  # of which 30 count
+    wide = certify(rules.backward, seeded(Net), rules.batch(), LAYERS).answers["between"]
+    assert wide.floor is not None
+    assert wide.bound == pytest.approx(max(30 * wide.floor, 1e-9))
     assert found.conditions["samples"] == SAMPLES
     plain = make_report(make_facts())
     assert "certificate" not in plain.to_dict()

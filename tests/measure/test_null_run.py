@@ -120,7 +120,7 @@ def moving(null: nn.Module, seed: int) -> float:
     ("change", "words"),
     [
         ({"train_fn": moving}, "changed 'blocks.0.linear1.weight' of a frozen block"),
-        ({"train_fn": lambda *_: 35.0}, r"train_fn gives 35; an accuracy is in \[0, 1\]: is it in percent\? Give 0.35"),
+        ({"train_fn": lambda *_: 35.0}, r"train_fn must be in \[0, 1\], got 35: is it in percent\? Give 0.35$"),
         ({"train_fn": lambda *_: math.nan, "metric": "loss"}, "train_fn gives nan"),
         ({"train_fn": lambda *_: None, "metric": "loss"}, "train_fn gives None"),
         (

@@ -483,7 +483,7 @@ def test_the_model_is_left_as_found_also_after_an_error(fails):
     [
         ({"test_batches": data(400)}, "hold the same samples"),
         ({"fit_batches": []}, "fit_batches is empty"),
-        ({"test_batches": 3}, "test_batches is a int"),
+        ({"test_batches": 3}, "test_batches is an int"),
         ({"fit_batches": [(torch.randn(8, 12), torch.randn(8))]}, "needs integer class indices"),
         ({"fit_batches": [(torch.randn(8, 12), torch.full((8,), -1))]}, "label -1 is not a class"),
         ({"fit_batches": [(torch.randn(8, 12), torch.zeros(8, 2, dtype=torch.long))]}, r"labels have shape \[8, 2\]"),

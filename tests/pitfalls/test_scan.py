@@ -72,6 +72,7 @@ TORCH = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 MORE_BAD = {
     "pf01 each state": ("norms = [h.norm() for h in hs]", "PF01"),
     "pf01 each state, torch.norm": ("for k, h in enumerate(hiddens):\n    print(k, torch.norm(h))", "PF01"),
+    "pf01 each state of the model": ("norms = [h.norm() for l, (h, g) in enumerate(zip(net.states[1:], gs))]", "PF01"),
     "pf05 whole batch": ("gamma = F.cosine_similarity(a.flatten(), d.reshape(-1), dim=0)", "PF05"),
     "pf14 zero by default": ("cos = (a * g).sum(1) / n\ncos = torch.nan_to_num(cos)", "PF14"),
     "pf01 vector_norm": ("torch.linalg.vector_norm(h, -1)", "PF01"),
@@ -108,6 +109,9 @@ MORE_BAD = {
 }
 MORE_GOOD = {
     "pf01 each state per sample": "norms = [h.norm(dim=1).mean() for h in hs]",
+    "pf01 each sample": "norms = [h.norm() for h in hidden] + [h.norm() for h in hiddens[0]]",
+    "pf01 state dict": "sizes = {k: v.norm() for k, v in state.items()}\nmore = {k: v.norm() for k, v in states.items()}",
+    "pf01 another function": "def f(hiddens):\n    return [v.shape for v in hiddens]\ndef g(v):\n    return v.norm()",
     "pf01 each weight": "sizes = [w.norm() for w in weights]",
     "pf05 per sample": "F.cosine_similarity(a.flatten(1), d.flatten(1), dim=1)",
     "pf05 gradient of a weight": "F.cosine_similarity(p.grad.flatten(), u.flatten(), dim=0)  # creditscope: ignore[PF02]",

@@ -327,7 +327,7 @@ def test_concentration_exactly_at_its_threshold():
 
 def test_sign_flip_lists_every_aggregation():
     (sentence,) = warned(judge(make_facts(aggregate=make_aggregate(0.2, -0.05, sign_flips=True)), T), "the sign of Γ")
-    assert "headline +0.200" in sentence
+    assert "mean of layers +0.200" in sentence
     assert "clamped at 128 -0.050" in sentence
 
 

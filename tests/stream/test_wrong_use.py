@@ -32,7 +32,7 @@ def test_batches_that_cannot_be_used():
     diagnose(model, used)
     one_line("used up", lambda: diagnose(model, used))
     one_line("eval_batches is empty", lambda: diagnose(model, []))
-    one_line("eval_batches is a int", lambda: diagnose(model, 3))  # type: ignore[arg-type]
+    one_line("eval_batches is an int", lambda: diagnose(model, 3))  # type: ignore[arg-type]
     one_line("no label in common", lambda: diagnose(model, [(x, y % 2), (x, y % 2 + 2)]))
     one_line("not of the form of batch 0", lambda: diagnose(model, [(x, y), (x, y[:, None].expand(-1, 3))]))
     one_line("out of range", lambda: diagnose(model, [(x, y), (x, y + C - 1)]))
@@ -199,8 +199,8 @@ def test_spoilt_batches(spoil, says, blocks):
 def test_options_that_do_not_fit():
     b = batch((D_IN,))
     one_line("unexpected keyword argument", lambda: diagnose(ladder(), [b], forward_kwargs={"gain": 1}, blocks=["1"]))
-    one_line("blocks is a int", lambda: diagnose(ladder(), [b], blocks=3))
-    one_line("model is a int", lambda: credit_from_grads(3, twin=ladder()))  # type: ignore[arg-type]
+    one_line("blocks is an int", lambda: diagnose(ladder(), [b], blocks=3))
+    one_line("model is an int", lambda: credit_from_grads(3, twin=ladder()))  # type: ignore[arg-type]
 
 
 def test_batches_of_inference_mode_are_copied():

@@ -310,7 +310,7 @@ def _summary(entry: Entry) -> str:
 def _of_source(source: Path, certify: bool, data_dir: Path | None) -> tuple[DiagnosticReport, dict[str, Any]]:
     """(report, what else is known about its network)."""
     from creditscope.protocol.report import DiagnosticReport
-    from creditscope.training.bundle import is_bundle, load_bundle
+    from creditscope.training.bundle import is_bundle
 
     if source.is_file():
         return DiagnosticReport.from_json(source), {}
@@ -323,8 +323,9 @@ def _of_source(source: Path, certify: bool, data_dir: Path | None) -> tuple[Diag
     from creditscope.runs.groups import shape
     from creditscope.training.certify import certify_bundle
 
-    bundle = load_bundle(source)
-    report = Diagnose(bundle=source, data_dir=data_dir).of_bundle()
+    command = Diagnose(bundle=source, data_dir=data_dir)
+    bundle, pool = command.load()
+    report = command.of_bundle(bundle, pool)
     if certify:
         report = report.with_certificate(certify_bundle(bundle, load_dataset(bundle.spec.dataset, data_dir)))
     known = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from creditscope.cli.verdict import annotation, exit_code
+from creditscope.cli.verdict import annotation, exit_code, told
 from creditscope.errors import CreditscopeError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @dataclass
 class Diagnose:
     """Measure and judge the network of a bundle, or the arrays of a record. A report is judged again from its facts.
-    Exit code 0; with --strict 0 if every verdict passes, 3 if one fails, 4 otherwise.
+    Exit code 0; with --strict 0 if the verdict passes, 3 if it fails, 4 otherwise. A null has no verdict: 0.
 
     Example: creditscope diagnose runs/dfa --protocol four-diagnostic --json report.json --strict
     """
@@ -55,10 +55,9 @@ class Diagnose:
         from creditscope.files import write_atomic
         from creditscope.protocol import get_policy
         from creditscope.record import SUFFIXES
-        from creditscope.render.brief import null_text
 
         get_policy(self.protocol)
-        self.null_itself, self.others = False, ""
+        null, beside = False, ""
         if self.bundle.is_file() and self.bundle.suffix == ".json":
             report = self.of_report()
         else:
@@ -67,18 +66,22 @@ class Diagnose:
                     f"{self.bundle} does not exist; give the directory of a bundle, a record or a report (.json)"
                 )
             recorded = self.bundle.is_file() or (self.bundle.suffix in SUFFIXES and not self.bundle.exists())
-            report = self.of_record() if recorded else self.of_bundle()
+            if recorded:
+                report = self.of_record()
+            else:
+                bundle, pool = self.load()
+                null, beside = bundle.spec.frozen, _others(bundle, pool)
+                report = self.of_bundle(bundle, pool)
         if self.json:
             report.to_json(self.json)
         if self.markdown:
             write_atomic(self.markdown, report.to_markdown().encode())
-        if self.github:
+        if self.github and not null:
             print(annotation(report))
-        if self.others:
-            print(self.others)
-        long = self.long or self.full
-        print(null_text(report) if self.null_itself and not long else report.to_text(long=long))
-        return exit_code([report]) if self.strict else 0
+        if beside:
+            print(beside)
+        print(told(report, null, long=self.long or self.full))
+        return exit_code([report]) if self.strict and not null else 0
 
     def of_report(self) -> DiagnosticReport:
         from creditscope.board.arithmetic import check_arithmetic
@@ -107,12 +110,8 @@ class Diagnose:
         options: dict[str, Any] = {} if self.profile else {"fit_batches": None}
         return record.diagnose(protocol=self.protocol, level="full" if self.full else "basic", **options)
 
-    def of_bundle(self) -> DiagnosticReport:
-        from creditscope.cli.place import measuring
-        from creditscope.data import load_dataset
-        from creditscope.data.dataset import eval_batches, on_device, profile_batches
-        from creditscope.protocol.diagnosis import diagnose
-        from creditscope.runs.groups import network_and_seed, nulls_for
+    def load(self) -> tuple[Bundle, list[Bundle]]:
+        """The bundle, and those among which its nulls are looked for."""
         from creditscope.training.bundle import find_bundles, is_bundle, load_bundle
 
         inside = [] if is_bundle(self.bundle) else sorted(p.name for p in self.bundle.iterdir() if is_bundle(p))
@@ -122,16 +121,22 @@ class Diagnose:
                 f"{self.bundle} holds {len(inside)} bundle{'s' * (len(inside) > 1)} ({named}): give one of them, or all to "
                 f"`creditscope report {self.bundle}`"
             )
-        bundle = load_bundle(self.bundle)
+        return load_bundle(self.bundle), find_bundles(self.null) if self.null else siblings(self.bundle)
+
+    def of_bundle(self, bundle: Bundle, pool: list[Bundle]) -> DiagnosticReport:
+        from creditscope.cli.place import measuring
+        from creditscope.data import load_dataset
+        from creditscope.data.dataset import eval_batches, on_device, profile_batches
+        from creditscope.protocol.diagnosis import diagnose
+        from creditscope.runs.groups import network_and_seed, nulls_for
+
         device = measuring(self.device)
         dataset = on_device(load_dataset(bundle.spec.dataset, self.data_dir), device)
-        pool = find_bundles(self.null) if self.null else siblings(self.bundle)
         found = nulls_for(bundle, pool)
         if self.null and not ({"matched", "bp"} & found.keys()):
             raise CreditscopeError(
                 f"none of {', '.join(map(str, self.null))} is a null of {self.bundle} (same recipe and seed)"
             )
-        self.null_itself, self.others = bundle.spec.frozen, _others(bundle, pool)
         nulls: dict[str, float] = {kind: found[kind].accuracy for kind in ("matched", "bp") if kind in found}
         return diagnose(
             bundle.model(dataset),

@@ -96,7 +96,7 @@ class Show:
     """Directory of the store, or of an archive."""
 
     def execute(self) -> int:
-        from creditscope.render.brief import null_text
+        from creditscope.cli.verdict import told
         from creditscope.render.numbers import printable
         from creditscope.runs.archive import Archive, command, open_source
         from creditscope.runs.judged import judged
@@ -110,12 +110,11 @@ class Show:
             return 0
         run = store.read(key)
         report, judgement = judged(store, key)
-        shown = null_text(report) if run.spec.frozen else str(report)
         if isinstance(store, Archive):
             where = f"file {run.path}\ntrained by {command(run.spec)}"
         else:
             where = f"bundle {run.path}\nspec {json.dumps(run.spec.model_dump(), sort_keys=True)}"
-        print(f"run {key}\n{where}\n{judgement}\n\n{shown}")
+        print(f"run {key}\n{where}\n{judgement}\n\n{told(report, run.spec.frozen)}")
         return 0
 
 

@@ -105,15 +105,15 @@ class Train(Settings):  # type: ignore[misc]
 
         from creditscope.cli.bar import epoch_bar
         from creditscope.cli.place import chosen
+        from creditscope.cli.verdict import told
         from creditscope.protocol.report import DiagnosticReport
-        from creditscope.render.brief import null_text
         from creditscope.training.loop import train
 
         out, device = self.out or Path("runs") / spec.slug, chosen(self.device)
         with epoch_bar(spec.label, spec.epochs, Console(stderr=True)) as progress:
             bundle = train(spec, out, data_dir=self.data_dir, progress=progress, device=device)
         report = DiagnosticReport.from_dict(bundle.report)
-        print(null_text(report) if spec.frozen else report)
+        print(told(report, spec.frozen))
         follows = judged_by(bundle) if spec.frozen else f"creditscope diagnose {bundle.path}"
         print(f"\nbundle: {bundle.path}   run {spec.hash[:10]}   next: {follows}", file=sys.stderr)
         return 0

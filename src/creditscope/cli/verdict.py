@@ -1,4 +1,4 @@
-"""What a verdict means to the shell and to a workflow: exit codes and annotations."""
+"""What a command says of a network: its report, and what the verdict means to the shell and to a workflow."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ if TYPE_CHECKING:
     from creditscope.protocol.report import DiagnosticReport
 
 STRICT_FAIL, STRICT_OPEN = 3, 4
+
+
+def told(report: DiagnosticReport, null: bool, long: bool = False) -> str:
+    """What a command prints of a network; a null has no verdict."""
+    from creditscope.render.report import null_text
+
+    return null_text(report, long) if null else report.to_text(long=long)
 
 
 def exit_code(reports: Iterable[DiagnosticReport]) -> int:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from creditscope.credit.adamw import AdamW
 from creditscope.credit.places import put
-from creditscope.errors import CreditscopeError, complaint, meant
+from creditscope.errors import CreditscopeError, complaint, meant, with_article
 from creditscope.stream.interface import InterfaceStream, Stream
 from creditscope.stream.labels import IGNORED
 
@@ -277,7 +277,7 @@ def as_rule(credit: Any) -> CreditRule | None:
     if callable(credit):
         return CallableRule(credit)
     raise CreditscopeError(
-        f"credit is a {type(credit).__name__}; give a CreditRule or a callable (hiddens, logits, y) -> [a_0, ..., a_L]"
+        f"credit is {with_article(credit)}; give a CreditRule or a callable (hiddens, logits, y) -> [a_0, ..., a_L]"
     )
 
 

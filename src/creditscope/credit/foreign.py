@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from creditscope.credit.base import CreditBatch, CreditRule
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CreditscopeError, with_article
 from creditscope.stream.eager import copied, original
 from creditscope.stream.interface import Stream, make_stream, same
 from creditscope.stream.probe import CutGraph
@@ -49,7 +49,7 @@ def credit_from_grads(
     """
     for given in (model, *([] if twin is None else [twin])):
         if not isinstance(given, nn.Module):
-            raise CreditscopeError(f"model is a {type(given).__name__}; give a torch.nn.Module")
+            raise CreditscopeError(f"model is {with_article(given)}; give a torch.nn.Module")
     model = original(model)
     if (twin is None) == (to_exact is None):
         raise CreditscopeError("give credit_from_grads either twin= (an ordinary model) or to_exact= (layer classes)")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from creditscope import CreditscopeError, DiagnosticReport, DiagnosticThresholds, diagnose_arrays
+from creditscope.errors import with_article
 from creditscope.integrations.base import require
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class _Network:
             self.blocks = list(self.parts.blocks)
         except TypeError:
             raise CreditscopeError(
-                f"apply_blocks is a {type(apply_blocks).__name__}; give Blocks(embed, blocks, readout) with a list of blocks"
+                f"apply_blocks is {with_article(apply_blocks)}; give Blocks(embed, blocks, readout) with a list of blocks"
             ) from None
         parts: dict[str, Any] = {"embed": self.parts.embed, "readout": self.parts.readout}
         parts |= {f"block {k}": block for k, block in enumerate(self.blocks)}
@@ -254,7 +255,7 @@ def _pairs(batches: Any, name: str) -> Iterator[tuple[Any, Any]]:
     try:
         items = iter(batches)
     except TypeError:
-        raise CreditscopeError(f"{name} is a {type(batches).__name__}; give pairs (x, y) of arrays") from None
+        raise CreditscopeError(f"{name} is {with_article(batches)}; give pairs (x, y) of arrays") from None
     for item in items:
         if not isinstance(item, tuple | list) or len(item) != 2:
             many = f" of {len(item)}" if isinstance(item, tuple | list) else ""

@@ -171,8 +171,7 @@ def carried_by_none(gamma: Aggregate, cosine: float) -> bool:
     Every aggregate of Γ is near zero, and so would be the mean over three layers, the fewest that are asked, of which only this
     one is aligned: the one aligned layer of a deep network is not overlooked.
     """
-    named = (gamma.headline, gamma.concat, gamma.norm_weighted, gamma.flattened, gamma.clamped_128)
-    return near_zero([*(value for value in named if value is not None), cosine / LEAST_LAYERS])
+    return near_zero([*gamma.measured.values(), cosine / LEAST_LAYERS])
 
 
 def finite(t: Tensor) -> bool:

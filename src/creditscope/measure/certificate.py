@@ -27,13 +27,15 @@ LABELS = (BACKPROPAGATION, TRANSPORT, SIGNS, GLOBAL, LATER, LOCAL, UNDETERMINED)
 
 @dataclass(frozen=True, config=STRICT)
 class Answer:
-    """One question: what was found, with the number and the floor behind it (None where there is none)."""
+    """One question: what was found, with the number, the floor and the bound behind it (None where there is none)."""
 
     question: str
     answer: str
     change: float | None = None
     floor: float | None = None
     detail: str = ""
+    bound: float | None = None
+    """A change above it counts, a difference up to it does not. None in certificates that were stored without it."""
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -185,6 +185,10 @@ class Alignment(Fact):
         return f" ({known} of {len(counting)} layers)" if known < len(counting) else ""
 
 
+CLAMPED = "clamped at 128"
+"""The one aggregation of Γ that an eps clamps (PF02)."""
+
+
 class Aggregate(Fact):
     """The same cosines under every aggregation in use, side by side; over the layers that count."""
 
@@ -204,6 +208,18 @@ class Aggregate(Fact):
     """True if two of the five have opposite signs and both exceed .01 in size."""
     gamma_all_layers: float | None = None
     """Mean of the layer means over all layers: what `headline` was before three-check/1.1, and what papers quote."""
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """The five aggregations of Γ by name, those that were measured."""
+        every = {
+            "mean of layers": self.headline,
+            "concatenated": self.concat,
+            "norm-weighted": self.norm_weighted,
+            "flattened": self.flattened,
+            CLAMPED: self.clamped_128,
+        }
+        return {name: value for name, value in every.items() if value is not None}
 
 
 class Concentration(Fact):

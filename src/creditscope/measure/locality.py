@@ -322,8 +322,12 @@ class Experiment:
     def equal(self) -> float:
         return EQUAL.get(self.dtype, EQUAL_NATIVE)
 
+    def bound(self, floor: float) -> float:
+        """A change above it counts."""
+        return max(ABOVE * floor, self.smallest)
+
     def depends(self, change: float, floor: float) -> bool:
-        return change > max(ABOVE * floor, self.smallest)
+        return change > self.bound(floor)
 
     # ---- noise -------------------------------------------------------------------------------------------------
 

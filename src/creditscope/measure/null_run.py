@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from creditscope.errors import CreditscopeError, a
+from creditscope.errors import CreditscopeError, with_article
 from creditscope.files import dump_json, read_json, write_atomic
 from creditscope.measure.depth import accuracies, more_seeds, seeds_text
 from creditscope.measure.facts import Fact
@@ -165,9 +165,9 @@ def _check_given(train_fn: Any, model: Any) -> None:
             f"train_fn is a network ({type(train_fn).__name__}); give run_null(train_fn, model, seeds): the function first"
         )
     if not callable(train_fn):
-        raise CreditscopeError(f"train_fn is a {type(train_fn).__name__}; give a function (model, seed) -> {ACCURACY}")
+        raise CreditscopeError(f"train_fn is {with_article(train_fn)}; give a function (model, seed) -> {ACCURACY}")
     if not isinstance(model, nn.Module):
-        raise CreditscopeError(f"model is {a(model)}; give a torch.nn.Module")
+        raise CreditscopeError(f"model is {with_article(model)}; give a torch.nn.Module")
     try:
         signature = inspect.signature(train_fn)
     except (TypeError, ValueError):  # some callables of C state none
@@ -192,12 +192,9 @@ def _value(value: Any, metric: str, name: str) -> float:
     if not isinstance(value, numbers.Real) and not one:
         end = ": return it at the end" if value is None else ""
         raise CreditscopeError(f"{name} gives {' '.join(repr(value).split())}; a number is expected ({metric}){end}")
-    number = float(value)
-    if metric == ACCURACY and not 0 <= number <= 1 and math.isfinite(number):
-        percent = f": is it in percent? Give {number / 100:.6g}" if 1 < number <= 100 else ""
-        raise CreditscopeError(f"{name} gives {number:g}; an accuracy is in [0, 1]{percent}")
     if metric == ACCURACY:
-        return accuracies(float(value) if one else value, name)[0]
+        return accuracies(float(value) if one else value, f"an accuracy from {name}")[0]
+    number = float(value)
     if not math.isfinite(number):
         raise CreditscopeError(f"{name} gives {number}; a finite number is expected ({metric})")
     return number

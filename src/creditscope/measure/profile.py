@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from creditscope.errors import CreditscopeError, a
+from creditscope.errors import CreditscopeError, with_article
 from creditscope.measure.binomial import paired, wilson
 from creditscope.measure.facts import DepthProfile, Paired, Readout
 from creditscope.measure.proof import own_states
@@ -76,7 +76,7 @@ def depth_profile(
     The model, its gradients, modes and every RNG are left as found, also after an error.
     """
     if not isinstance(model, nn.Module):
-        raise CreditscopeError(f"model is {a(model)}; give a torch.nn.Module")
+        raise CreditscopeError(f"model is {with_article(model)}; give a torch.nn.Module")
     for name, value in (("max_width", max_width), ("tokens", tokens)):
         if type(value) is not int or value < 1:
             raise CreditscopeError(f"{name} is {value!r}; give a whole number from 1")
@@ -293,7 +293,7 @@ class _Source:
                 items = iter(batches)
             except TypeError:
                 raise CreditscopeError(
-                    f"{name} is a {type(batches).__name__}; give a list of (x, y) batches or a DataLoader"
+                    f"{name} is {with_article(batches)}; give a list of (x, y) batches or a DataLoader"
                 ) from None
             self._chunks = self._prepared(items)
         try:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from creditscope.pitfalls.base import Answer, Facts, Numbers, Spot, Tensor, clear, from_facts, unknown
-from creditscope.pitfalls.source import NORMS, Source, argument, keyword, number, stars, words
+from creditscope.pitfalls.source import NORMS, Scope, Source, argument, keyword, last_name, looped, number, stars, words
 
 
 def reproduce() -> Numbers:
@@ -31,37 +31,50 @@ def tensors(x: Tensor, reported: float) -> str | None:
     return None
 
 
-STATES = {"h", "hs", "hidden", "hiddens", "state", "states", "activation", "activations", "credit", "credits"}
-"""Words of a name that stands for tensors with one vector per sample."""
+STATES = {"hs", "hiddens", "states", "activations", "credits"}
+"""Words of a name that stands for a list of tensors, one per layer: a row of one tensor `hidden` is one sample."""
 
 
-def _each_state(source: Source) -> Iterator[str]:
-    """Names that run over hidden states or credit."""
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.For | ast.comprehension):
-            over = {word for n in ast.walk(node.iter) if isinstance(n, ast.Name) for word in words(n.id)}
-            if over & STATES:
-                yield from (n.id for n in ast.walk(node.target) if isinstance(n, ast.Name))
+def _each_state(source: Source, scope: Scope) -> set[str]:
+    """Names of this scope that run over a list of hidden states or credit; the values of a dictionary may be weights."""
+    return {
+        target.id
+        for node in source.within[scope]
+        if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension)
+        for target, over in looped(node.target, node.iter)
+        if isinstance(target, ast.Name) and _list_of_states(over)
+    }
+
+
+def _list_of_states(node: ast.expr) -> bool:
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+        return _list_of_states(node.value)
+    return isinstance(node, ast.Name | ast.Attribute) and bool(words(last_name(node)) & STATES)
 
 
 def code(source: Source) -> Iterator[Spot]:
     """A negative whole number in the place of p, and no dim; or neither, for each of several states: `[h.norm() for h in hs]`."""
-    each = set(_each_state(source))
-    for call in source.calls:
-        name = source.dotted(call.func)
-        if stars(call):
-            continue
-        if name in NORMS:
-            p, dim, of = argument(call, 1), argument(call, 2, "dim", "axis"), argument(call, 0, "input", "x", "A")
-        elif isinstance(call.func, ast.Attribute) and call.func.attr == "norm":
-            p, dim, of = argument(call, 0), argument(call, 1, "dim", "axis"), call.func.value
-        else:
-            continue
-        value = number(p)
-        if isinstance(value, int) and value < 0 and dim is None and keyword(call, "p") is None:
-            yield source.spot(call, f"{value} is p here: this is one L_{value} norm of the whole tensor")
-        elif isinstance(of, ast.Name) and of.id in each and p is None and dim is None and not keyword(call, "p"):
-            yield source.spot(call, f"one norm of the whole tensor {of.id}, not one per sample")
+    for scope in source.scopes:
+        each = _each_state(source, scope)
+        for call in source.calls_in[scope]:
+            yield from _norm(source, call, each)
+
+
+def _norm(source: Source, call: ast.Call, each: set[str]) -> Iterator[Spot]:
+    name = source.dotted(call.func)
+    if stars(call):
+        return
+    if name in NORMS:
+        p, dim, of = argument(call, 1), argument(call, 2, "dim", "axis"), argument(call, 0, "input", "x", "A")
+    elif isinstance(call.func, ast.Attribute) and call.func.attr == "norm":
+        p, dim, of = argument(call, 0), argument(call, 1, "dim", "axis"), call.func.value
+    else:
+        return
+    value = number(p)
+    if isinstance(value, int) and value < 0 and dim is None and keyword(call, "p") is None:
+        yield source.spot(call, f"{value} is p here: this is one L_{value} norm of the whole tensor")
+    elif isinstance(of, ast.Name) and of.id in each and p is None and dim is None and not keyword(call, "p"):
+        yield source.spot(call, f"one norm of the whole tensor {of.id}, not one per sample")
 
 
 @from_facts

@@ -87,13 +87,9 @@ def _flat(node: ast.expr) -> bool:
 
 def extremes(fact: Aggregate) -> tuple[tuple[str, float], tuple[str, float]]:
     """The smallest and the largest of the unclamped aggregates that were measured, with their names."""
-    named = {
-        "mean of layers": fact.headline,
-        "concatenated": fact.concat,
-        "norm-weighted": fact.norm_weighted,
-        "flattened": fact.flattened,
-    }
-    known = sorted((value, name) for name, value in named.items() if value is not None)
+    from creditscope.measure.facts import CLAMPED
+
+    known = sorted((value, name) for name, value in fact.measured.items() if name != CLAMPED)
     (small, low), (large, high) = known[0], known[-1]
     return (low, small), (high, large)
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from creditscope.credit.base import as_rule
-from creditscope.errors import CreditscopeError, a
+from creditscope.errors import CreditscopeError, with_article
 from creditscope.measure.facts import Facts, Training
 from creditscope.measure.full import Full
 from creditscope.measure.loss import LossFn
@@ -104,7 +104,7 @@ def diagnose(
         raise CreditscopeError(f"level {level!r} is unknown; choose one of {', '.join(LEVELS)}")
     asked = _checked_layers(layers, level)
     if not isinstance(model, nn.Module):
-        raise CreditscopeError(f"model is {a(model)}; give a torch.nn.Module")
+        raise CreditscopeError(f"model is {with_article(model)}; give a torch.nn.Module")
     if frozen_baseline_acc is not None and headline_acc is None:
         raise CreditscopeError("frozen_baseline_acc is given without headline_acc; give both, or neither")
     if fit_batches is None and test_batches is not None:

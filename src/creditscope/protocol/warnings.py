@@ -153,14 +153,7 @@ def _aggregations(facts: Facts, earned: bool) -> Iterator[str]:
     fact = facts.aggregate
     if fact is None or not fact.sign_flips:
         return
-    every = {
-        "headline": fact.headline,
-        "concat": fact.concat,
-        "norm-weighted": fact.norm_weighted,
-        "flattened": fact.flattened,
-        "clamped at 128": fact.clamped_128,
-    }
-    named = {name: value for name, value in every.items() if value is not None}
+    named = fact.measured
     if not (earned and near_zero(named.values())):
         values = ", ".join(f"{name} {signed(value)}" for name, value in named.items())
         yield f"the sign of Γ depends on the aggregation: {values}"

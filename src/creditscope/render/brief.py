@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from creditscope.measure.facts import Facts
@@ -11,9 +11,9 @@ from creditscope.protocol.checks import Check, chosen_margin, what_decides
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.wording import between, compared
 from creditscope.render.certificate import certificate_title
-from creditscope.render.numbers import accuracy, interval_of, mark, num, printable, signed
+from creditscope.render.numbers import accuracy, interval_of, mark, num, signed
 from creditscope.render.section import Section
-from creditscope.render.text import sheet, to_text
+from creditscope.render.text import sheet
 
 FINDINGS = {
     ("D1", "pass"): "the scale is stable",
@@ -58,15 +58,6 @@ def brief_parts(report: DiagnosticReport, headline: str, verdict: Text) -> list[
         Text(convention, style="dim"),
         verdict,
     ]
-
-
-def null_text(report: DiagnosticReport) -> str:
-    """What is said of a baseline: it is measured like every network, and not judged."""
-    layers = layers_brief(report.facts)
-    title = f"{report.method_name or 'network'}" + (f" · {report.notes}" if report.notes else "")
-    acc = report.headline_acc or (() if report.facts.accuracy is None else (report.facts.accuracy,))
-    told = f"This is a baseline (null: random blocks): accuracy {accuracy(acc)}. It has no verdict; others are judged against it."
-    return to_text(Group(Text(told), Text(printable(title)), Text(), sheet(layers), *map(Text, layers.lines)))
 
 
 def pair_text(report: DiagnosticReport, headline: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from creditscope.measure.certificate import ABOVE, Answer, Certificate
+from creditscope.measure.certificate import Answer, Certificate
 from creditscope.render.charts import Cell as Box
 from creditscope.render.charts import Matrix
 from creditscope.render.numbers import printable
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 COUNTS = 1e-6
 """From this change on a cell is marked; the answers say what was judged."""
-DISTANCES = ("backpropagation", "head")
-"""Questions whose number is a distance to the exact gradient, not a change."""
-COUNTS_FROM = {"float64": 1e-9, "float32": 1e-5}
-"""The least change that counts, in certificates that do not state it."""
+DISTANCES = {"backpropagation": "relative difference", "head": "1 - cosine"}
+"""Questions whose number is a distance to the exact gradient, not a change: which one."""
 HEADER = ["question", "answer", "change", "floor", "detail"]
 EMPTY = "nothing to add"
 
@@ -79,23 +77,17 @@ def _short(value: float | None) -> str:
 
 def _line(certificate: Certificate, name: str) -> str:
     answer = certificate.answers[name]
-    number = f" [{_judged_number(certificate, name, answer)}]" if answer.change is not None else ""
+    number = f" [{_judged_number(name, answer)}]" if answer.change is not None else ""
     return f"{answer.question}: {answer.answer}{number}{f' ({answer.detail})' if answer.detail else ''}"
 
 
-def _judged_number(certificate: Certificate, name: str, answer: Answer) -> str:
-    """The number behind an answer, with the bound that decided it."""
+def _judged_number(name: str, answer: Answer) -> str:
+    """The number behind an answer, with the bound that decided it; with the floor where none was stored."""
+    if answer.bound is None:
+        return f"{answer.change:.2g}" + ("" if answer.floor is None else f", floor {answer.floor:.2g}")
     if name in DISTANCES:
-        return f"relative difference {answer.change:.2g}" + (
-            "" if answer.floor is None else f", equal up to {answer.floor:.2g}"
-        )
-    if answer.floor is None:
-        return f"{answer.change:.2g}"
-    smallest = certificate.conditions.get("counts_from", COUNTS_FROM.get(certificate.conditions.get("dtype", "")))
-    bound = (
-        f"{max(ABOVE * answer.floor, smallest):.2g}" if smallest else f"{ABOVE:g} times the floor {answer.floor:.2g}"
-    )
-    return f"change {answer.change:.2g}, counts from {bound}"
+        return f"{DISTANCES[name]} {answer.change:.2g}, equal up to {answer.bound:.2g}"
+    return f"change {answer.change:.2g}, counts from {answer.bound:.2g}"
 
 
 def certificate_matrix(certificate: Certificate) -> Matrix:

@@ -5,7 +5,7 @@ Text is coloured in a terminal and plain when piped. Strings from outside cannot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from creditscope.protocol.chain import S1_WORDS, s1
 from creditscope.protocol.checks import Check
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.wording import other_reading, over_all_layers
-from creditscope.render.brief import brief_parts, cosines, footnotes, norm_title
+from creditscope.render.brief import brief_parts, cosines, footnotes, layers_brief, norm_title
 from creditscope.render.certificate import certificate_lines
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.markdown import escape
@@ -44,17 +44,33 @@ def renderable(report: DiagnosticReport, long: bool = False) -> Group:
     if not long:
         return Group(*brief_parts(report, headline_text(report.facts), verdict))
     parts: list[RenderableType] = [verdict, Text(), _heading(report)]
-    for section in sections(report):
-        parts.append(Text())
+    return Group(*parts, *_shown(sections(report)), Text(), verdict)
+
+
+def _shown(made: Iterable[Section]) -> Iterator[RenderableType]:
+    """Sections below one another, with an empty line above each."""
+    for section in made:
+        yield Text()
         if section.header:
-            parts.append(sheet(section))
+            yield sheet(section)
         elif section.title:
-            parts.append(Text(section.title, style="bold yellow" if section.title == WARNINGS else "bold"))
+            yield Text(section.title, style="bold yellow" if section.title == WARNINGS else "bold")
         indent, bullet, style = "" if section.header or not section.title else "  ", "", ""
         if section.title == WARNINGS:
             bullet, style = "! ", "yellow"
-        parts += [Text(f"{indent}{line}", style=style) for line in section.numbered(bullet)]
-    return Group(*parts, Text(), verdict)
+        yield from (Text(f"{indent}{line}", style=style) for line in section.numbered(bullet))
+
+
+def null_text(report: DiagnosticReport, long: bool = False) -> str:
+    """What is said of a baseline: it is measured like every network, and not judged."""
+    report = inert(report)
+    acc = report.headline_acc or (() if report.facts.accuracy is None else (report.facts.accuracy,))
+    told = f"This is a baseline (null: random blocks): accuracy {accuracy(acc)}. It has no verdict; others are judged against it."
+    if long:
+        return to_text(Group(Text(told), Text(), _heading(report), *_shown(measured_sections(report))))
+    layers = layers_brief(report.facts)
+    title = f"{report.method_name or 'network'}" + (f" · {report.notes}" if report.notes else "")
+    return to_text(Group(Text(told), Text(title), Text(), sheet(layers), *map(Text, layers.lines)))
 
 
 def inert(report: DiagnosticReport) -> DiagnosticReport:
@@ -132,10 +148,21 @@ def layers_table(facts: Facts) -> Table:
 
 def sections(report: DiagnosticReport) -> list[Section]:
     """What is said of a network, in order; only what there is to say."""
-    facts, verdict = report.facts, report.verdict
-    made = [claimed_section(report), checks_section(report), layers_section(facts), functional_section(facts)]
-    if not made[3].rows:  # nothing per layer: its lines stand below the layers
-        made[2:] = [replace(made[2], lines=[*made[2].lines, *made[3].lines])]
+    verdict = report.verdict
+    made = [claimed_section(report), checks_section(report), *measured_sections(report)]
+    steps = [f"{s.title}: {s.answer}. {s.sentence}" for s in report.chain]
+    made.append(Section("From the claim to what holds", lines=steps, ordered=True))
+    made.append(Section(WARNINGS, lines=verdict.warnings))
+    made.append(Section("", lines=[verdict.alternative] if verdict.alternative else []))
+    return [section for section in made if section.rows or section.lines]
+
+
+def measured_sections(report: DiagnosticReport) -> list[Section]:
+    """What was measured, without what is judged by it."""
+    facts = report.facts
+    made = [layers_section(facts), functional_section(facts)]
+    if not made[1].rows:  # nothing per layer: its lines stand below the layers
+        made = [replace(made[0], lines=[*made[0].lines, *made[1].lines])]
     if facts.profile is not None:
         made.append(profile_section(facts.profile))
     if facts.depth is not None:
@@ -143,10 +170,6 @@ def sections(report: DiagnosticReport) -> list[Section]:
         made.append(Section(title, lines=margin_lines(facts)))
     if report.certificate is not None:
         made.append(Section("Locality of the update", lines=certificate_lines(report.certificate)))
-    steps = [f"{s.title}: {s.answer}. {s.sentence}" for s in report.chain]
-    made.append(Section("From the claim to what holds", lines=steps, ordered=True))
-    made.append(Section(WARNINGS, lines=verdict.warnings))
-    made.append(Section("", lines=[verdict.alternative] if verdict.alternative else []))
     return [section for section in made if section.rows or section.lines]
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CreditscopeError, with_article
 from creditscope.stream.labels import (
     AS_GIVEN,
     IGNORED,
@@ -232,7 +232,7 @@ def _split(eval_batches: Iterable[Any]) -> Iterator[tuple[Any, Tensor]]:
         items = iter(eval_batches)
     except TypeError:
         raise CreditscopeError(
-            f"eval_batches is a {type(eval_batches).__name__}; give a list of (x, y) batches or a DataLoader"
+            f"eval_batches is {with_article(eval_batches)}; give a list of (x, y) batches or a DataLoader"
         ) from None
     for item in items:
         yield split_batch(item)

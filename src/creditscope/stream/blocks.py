@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CreditscopeError, with_article
 
 WRAPPERS = ("module.", "_orig_mod.")
 """What DataParallel and torch.compile put before the names of the module inside, which is the one that is measured."""
@@ -23,7 +23,7 @@ def resolve_blocks(model: nn.Module, blocks: Any) -> list[tuple[str, nn.Module]]
     named = dict(model.named_modules())
     names_of = {id(module): name for name, module in named.items()}
     if not isinstance(blocks, str | Iterable):
-        raise CreditscopeError(f"blocks is a {type(blocks).__name__}; give module names, patterns or modules")
+        raise CreditscopeError(f"blocks is {with_article(blocks)}; give module names, patterns or modules")
     wanted = [blocks] if isinstance(blocks, str) else list(blocks)
     if not wanted:
         raise CreditscopeError("blocks is empty; name at least one block, for example blocks='layers.*'")

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from creditscope.errors import CreditscopeError, a
+from creditscope.errors import CreditscopeError, with_article
 from creditscope.stream.batches import LABEL_KEYS, as_batches, require_logits, tensors_of
 from creditscope.stream.eager import original
 from creditscope.stream.hooks import HookedStream
@@ -31,7 +31,7 @@ def find_blocks(model: nn.Module, example: Any = None) -> list[str]:
         the model to verify the proposal; without it the line says "not verified". The model is left as found.
     """
     if not isinstance(model, nn.Module):
-        raise CreditscopeError(f"model is {a(model)}; give a torch.nn.Module")
+        raise CreditscopeError(f"model is {with_article(model)}; give a torch.nn.Module")
     model = original(model)
     if example is None:
         group = next(proposals(model), None)

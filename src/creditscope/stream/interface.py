@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from creditscope.errors import CreditscopeError, a
+from creditscope.errors import CreditscopeError, with_article
 from creditscope.stream.batches import SAMPLES, call_model, copied, logits_of, map_samples
 from creditscope.stream.devices import wide
 from creditscope.stream.eager import original
@@ -415,7 +415,7 @@ def make_stream(
     if read is not None and read not in READS:
         raise CreditscopeError(f"read={read!r} is unknown; choose one of {', '.join(READS)}")
     if not isinstance(model, nn.Module):
-        raise CreditscopeError(f"model is {a(model)}; give a torch.nn.Module")
+        raise CreditscopeError(f"model is {with_article(model)}; give a torch.nn.Module")
     model = original(model)
     from creditscope.stream.find import verified_stream
     from creditscope.stream.hooks import HookedStream

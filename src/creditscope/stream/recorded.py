@@ -12,7 +12,7 @@ import torch
 import torch.utils.dlpack
 from torch import Tensor, nn
 
-from creditscope.errors import CreditscopeError, meant
+from creditscope.errors import CreditscopeError, meant, with_article
 from creditscope.stream.interface import READS, Stream, Tap
 
 LossFrom = Callable[[int, Any, Any], Any]
@@ -37,7 +37,7 @@ def as_tensor(value: Any, what: str) -> Tensor:
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         why = " ".join(str(error).split())[:120]
         raise CreditscopeError(
-            f"{what} is a {type(value).__name__} that is not an array of numbers ({why}); give numpy, JAX or torch arrays"
+            f"{what} is {with_article(value)} that is not an array of numbers ({why}); give numpy, JAX or torch arrays"
         ) from None
     if t.dtype not in DTYPES:
         raise CreditscopeError(f"{what} has dtype {t.dtype}; give real numbers or integers")
@@ -181,7 +181,7 @@ class ArrayBatches:
             items = iter([batches] if isinstance(batches, Mapping) else batches)
         except TypeError:
             raise CreditscopeError(
-                f"{name} is a {type(batches).__name__}; give a mapping with h and g, or an iterable of such mappings"
+                f"{name} is {with_article(batches)}; give a mapping with h and g, or an iterable of such mappings"
             ) from None
         for k, item in enumerate(items):
             batch = self._one(item, f"batch {k} of {name}", name, needed)
@@ -191,7 +191,7 @@ class ArrayBatches:
     def _one(self, item: Any, where: str, name: str, needed: tuple[str, ...]) -> ArrayBatch:
         if not isinstance(item, Mapping):
             raise CreditscopeError(
-                f"{where} is a {type(item).__name__}; give a mapping with the entries {', '.join(needed)}"
+                f"{where} is {with_article(item)}; give a mapping with the entries {', '.join(needed)}"
             )
         for key in item:
             if key not in KEYS:
@@ -285,7 +285,7 @@ class ArrayBatches:
 def _list(given: Any, what: str) -> list[Any]:
     """A sequence of arrays, or one array whose first axis is the layer."""
     if isinstance(given, str | bytes | Mapping) or not hasattr(given, "__len__") or not hasattr(given, "__getitem__"):
-        raise CreditscopeError(f"{what} is a {type(given).__name__}; give a list of arrays, one per layer")
+        raise CreditscopeError(f"{what} is {with_article(given)}; give a list of arrays, one per layer")
     try:
         return [given[k] for k in range(len(given))]
     except TypeError:  # a 0-d array

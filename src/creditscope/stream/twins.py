@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from creditscope.errors import CreditscopeError, a
+from creditscope.errors import CreditscopeError, with_article
 from creditscope.stream.blocks import resolve_blocks
 from creditscope.stream.eager import copied, original
 from creditscope.stream.find import find_blocks
@@ -59,7 +59,7 @@ def twin_of(
 ) -> nn.Module:
     """`frozen_blocks`; `advice`: what else to do about a part that cannot be started again."""
     if not isinstance(model, nn.Module):
-        raise CreditscopeError(f"model is {a(model)}; give a torch.nn.Module")
+        raise CreditscopeError(f"model is {with_article(model)}; give a torch.nn.Module")
     if rest not in (FRESH, KEEP):
         raise CreditscopeError(f"rest is {rest!r}; give {FRESH!r} (start again) or {KEEP!r} (leave as it is)")
     model = original(model)

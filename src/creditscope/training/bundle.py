@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from creditscope.errors import CreditscopeError
+from creditscope.errors import CreditscopeError, with_article
 from creditscope.files import MAX_JSON, check_schema, dump_json, read_json, read_tensors, sha256_file, write_atomic
 from creditscope.training.spec import SCHEMA_VERSION, RunSpec, recorded_spec
 
@@ -103,7 +103,7 @@ class Bundle:
         """The report that training wrote (basic level, no null), as JSON data."""
         content = read_json(self.path / REPORT, "the report of a bundle")
         if not isinstance(content, dict):
-            raise CreditscopeError(f"{self.path / REPORT} is a {type(content).__name__}, not a report; train it again")
+            raise CreditscopeError(f"{self.path / REPORT} is {with_article(content)}, not a report; train it again")
         return content
 
     def model(self, dataset: Dataset, epoch: int | None = None) -> StreamModel:

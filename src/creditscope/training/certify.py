@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from creditscope.credit.base import CreditRule
 from creditscope.data import Dataset
 from creditscope.data.dataset import eval_batches, normalise
-from creditscope.errors import CreditscopeError, a
+from creditscope.errors import CreditscopeError, with_article
 from creditscope.measure import locality
 from creditscope.measure.certificate import (
     BACKPROPAGATION,
@@ -81,7 +81,7 @@ def certify(
     as found, also after an error.
     """
     if not isinstance(model, nn.Module):
-        raise CreditscopeError(f"model is {a(model)}; give a torch.nn.Module")
+        raise CreditscopeError(f"model is {with_article(model)}; give a torch.nn.Module")
     model = original(model)
     inputs, y = split_batch(batch)
     if y.dim() == 0 or not len(y):
@@ -165,7 +165,7 @@ def _callable(
         raise CreditscopeError("objective= belongs to a CreditRule; a callable has its own")
     if not callable(update):
         raise CreditscopeError(
-            f"update is a {type(update).__name__}; give a CreditRule or a callable update(model, batch)"
+            f"update is {with_article(update)}; give a CreditRule or a callable update(model, batch)"
         )
     wanted = 2 if optimizer is None else 3
     try:
@@ -179,7 +179,7 @@ def _callable(
         return update
     if not isinstance(optimizer, Optimizer) and not callable(optimizer):
         raise CreditscopeError(
-            f"optimizer is a {type(optimizer).__name__}; give an optimiser or a function of the model that makes one"
+            f"optimizer is {with_article(optimizer)}; give an optimiser or a function of the model that makes one"
         )
     return lambda model, batch: update(model, batch, _fresh(optimizer, model))
 
@@ -375,7 +375,6 @@ def _certificate(e: Experiment, halves: Experiment, one: Callable[[], Experiment
         tuple(e.names),
         {
             "dtype": _spelled(e.dtype),
-            "counts_from": e.smallest,
             "samples": len(e.y),
             "mode": "train" if e.model.training else "eval",
             "calls": e.calls + (halves.calls if halves is not e else 0),
@@ -437,10 +436,10 @@ def _answered(question: str, e: Experiment, cells: Cells, floor: float, untested
     if hit:
         k, p = max(hit, key=lambda cell: hit[cell])
         detail = f"{p} from {k}{_more(hit)}" if k != p else f"in {k}{_more(hit)}"
-        return Answer(question, "yes", largest, floor, detail)
+        return Answer(question, "yes", largest, floor, detail, e.bound(floor))
     if floor > HIGHEST_FLOOR:
         untested = "the floor is too high: the update answers noise with large changes"
-    return Answer(question, UNDETERMINED if untested else "no", largest, floor, untested)
+    return Answer(question, UNDETERMINED if untested else "no", largest, floor, untested, e.bound(floor))
 
 
 def _transport_answers(e: Experiment, found: Transport, floor: float) -> dict[str, Answer]:
@@ -500,7 +499,9 @@ def _teaching(e: Experiment, floor: float) -> Answer:
     labels = max(e.taught(e.run(y=y)) for y in e.other_labels())
     moved = e.moved_logits()
     if moved is None:
-        return Answer("learns from", UNDETERMINED, labels, floor, "no readout behind the blocks was seen")
+        return Answer(
+            "learns from", UNDETERMINED, labels, floor, "no readout behind the blocks was seen", e.bound(floor)
+        )
     logits = e.taught(moved)
     by_labels, by_logits = e.depends(labels, floor), e.depends(logits, floor)
     what = {
@@ -509,9 +510,8 @@ def _teaching(e: Experiment, floor: float) -> Answer:
         (False, True): "logits without labels",
         (False, False): "no teaching signal",
     }[by_labels, by_logits]
-    return Answer(
-        "learns from", what, max(labels, logits), floor, f"other labels {labels:.2g}, moved logits {logits:.2g}"
-    )
+    detail = f"other labels {labels:.2g}, moved logits {logits:.2g}"
+    return Answer("learns from", what, max(labels, logits), floor, detail, e.bound(floor))
 
 
 def _later(e: Experiment, floor: float, teaching: str) -> Answer:
@@ -538,7 +538,7 @@ def _samples(e: Experiment) -> Answer:
         if abs(factor - 2) < 0.02
         else f"by a factor of {factor:.3g}"
     )
-    return Answer(question, "no" if e.depends(change, floor) else "yes", change, floor, sums)
+    return Answer(question, "no" if e.depends(change, floor) else "yes", change, floor, sums, e.bound(floor))
 
 
 def _distances(e: Experiment, exact: Mapping[str, Tensor] | None) -> dict[str, dict[str, float]]:
@@ -591,8 +591,8 @@ def _equal(e: Experiment, exact: Changes | None, distances: Mapping[str, Mapping
     known = [c for c in cosines if c == c]
     detail = f"cosine per parameter {min(known):.2g} to {max(known):.2g}" if known else ""
     if far <= e.equal:
-        return Answer(question, "yes, to round-off", far, e.equal, detail)
-    return Answer(question, "no", far, e.equal, detail)
+        return Answer(question, "yes, to round-off", far, e.equal, detail, e.equal)
+    return Answer(question, "no", far, e.equal, detail, e.equal)
 
 
 def _head(e: Experiment, distances: Mapping[str, Mapping[str, float]], why: str) -> Answer:
@@ -603,12 +603,14 @@ def _head(e: Experiment, distances: Mapping[str, Mapping[str, float]], why: str)
     if not distances:
         return Answer(question, UNDETERMINED, None, None, why)
     worst = max((1 - distances[n]["cosine"] for n in names if n in distances), default=0.0)
-    return Answer(question, "yes" if worst <= e.equal else "no", worst, e.equal, "1 - cosine, the largest")
+    return Answer(
+        question, "yes" if worst <= e.equal else "no", worst, e.equal, "the largest over its parameters", e.equal
+    )
 
 
 def _feedback(e: Experiment, floor: float, between: str) -> Answer:
     second, drawn = e.over_time()
-    question = "feedback over time"
+    question, bound = "feedback over time", e.bound(floor)
     learned, anew = e.depends(second, floor), e.depends(drawn, floor)
     keeps, draws = e.forward_varies() if learned or anew else (False, False)
     for seen, forward, answer, detail, instead in (
@@ -616,13 +618,13 @@ def _feedback(e: Experiment, floor: float, between: str) -> Answer:
         (anew, draws, "drawn anew", "the update changes with the random numbers", "draws random numbers"),
     ):
         if seen and not forward:
-            return Answer(question, answer, second if answer == "learned" else drawn, floor, detail)
+            return Answer(question, answer, second if answer == "learned" else drawn, floor, detail, bound)
         if seen and between != "yes":
             detail = f"the forward pass of the model {instead} as well; try it in mode eval"
-            return Answer(question, UNDETERMINED, second if answer == "learned" else drawn, floor, detail)
+            return Answer(question, UNDETERMINED, second if answer == "learned" else drawn, floor, detail, bound)
     if between == "yes":
-        return Answer(question, "tied to the forward weights", second, floor)
-    return Answer(question, "fixed", second, floor)
+        return Answer(question, "tied to the forward weights", second, floor, "", bound)
+    return Answer(question, "fixed", second, floor, "", bound)
 
 
 def _label(e: Experiment, found: Transport, floor: float, answers: Mapping[str, Answer]) -> tuple[str, str]:
