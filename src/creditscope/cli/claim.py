@@ -310,7 +310,7 @@ def _summary(entry: Entry) -> str:
 def _of_source(source: Path, certify: bool, data_dir: Path | None) -> tuple[DiagnosticReport, dict[str, Any]]:
     """(report, what else is known about its network)."""
     from creditscope.protocol.report import DiagnosticReport
-    from creditscope.training.bundle import is_bundle, load_bundle
+    from creditscope.training.bundle import is_bundle
 
     if source.is_file():
         return DiagnosticReport.from_json(source), {}
