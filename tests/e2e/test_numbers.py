@@ -453,7 +453,8 @@ CONSTANTS: list[tuple[str, bool]] = [
     (r"\b1e-7\b", T.g_norm_floor == 1e-7),
     (r"\b1e-8\b", COSINE_EPS == 1e-8),
     (
-        r"(?:between 1 and |1 or |1 to |at 1 and |-|< |(?:than|than the|against the|(?:null|it) by|least|within|above|below|under|contains|of) )"
+        r"(?:between 1 and |1 or |1 to |at 1 and |-|< |"
+        r"(?:than|than the|against the|(?:null|it) by|least|within|above|below|under|contains|of) )"
         r"2 (?:pp|points|percentage points)\b",
         T.frozen_acc_margin_pp == 2,
     ),
