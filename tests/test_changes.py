@@ -14,6 +14,7 @@ from tests.refusals import refusal
 from creditscope import DiagnosticReport, diagnose_arrays, diff
 from creditscope.cli import main
 from creditscope.render.changes import changes_text
+from creditscope.tables import Cell, Column, Row, Table
 
 N, D, L = 512, 8, 2
 
@@ -101,9 +102,24 @@ def test_verdicts_and_claims_are_compared():
     table = diff(a, b)
     assert table.row(quantity="D3").value("change") is True
     assert table.row(quantity="status").value("a") == a.status
-    margin = table.row(quantity="margin_kind unstated")
+    margin = table.row(quantity="margin_unstated")
     assert margin.value("change") == pytest.approx(-40)
     assert margin.value("outside") is True
+    assert "margin to a null of unstated kind (pp)" in changes_text(table)
+
+
+def test_intervals_are_printed_no_further_than_what_is_possible():
+    columns = tuple(map(Column, ("quantity", "layer", "a", "b", "change", "outside")))
+    names = {"margin_bp": (60.0, 47.0, 112.0), "accuracy": (0.9, 0.7, 1.1), "growth": (2.0, -1.0, 120.0)}
+    rows = [
+        Row({"quantity": Cell(k), "layer": Cell(None), "a": Cell(*v), "b": Cell(v[0] + 1), "change": Cell(1.0)})
+        for k, v in names.items()
+    ]
+    said = " ".join(changes_text(Table("diff", "", columns, tuple(rows))).split())
+    assert "[47, 100]" in said
+    assert "[0.7, 1]" in said
+    assert said.count("cut at the possible range") == 2
+    assert "[-1, 120]" in said
 
 
 def test_as_a_command(tmp_path, capsys):

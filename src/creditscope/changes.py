@@ -135,7 +135,7 @@ def _of_network(facts: Facts) -> Iterator[tuple[str, Cell]]:
         yield "accuracy on the evaluation samples", Cell(found.accuracy, *wilson(found.accuracy, found.n))
     yield "loss", Cell(facts.loss)
     for margin in facts.depth.margins if facts.depth else ():
-        yield f"margin_{margin.null}", Cell(margin.margin_pp, margin.low_pp, margin.high_pp)
+        yield f"margin_{margin.null.removeprefix('kind ')}", Cell(margin.margin_pp, margin.low_pp, margin.high_pp)
     if facts.profile is not None and (m := facts.profile.margin) is not None:
         yield "profile_margin", Cell(m.pp, m.low_pp, m.high_pp)
     if facts.aggregate is not None:

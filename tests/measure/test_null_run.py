@@ -181,3 +181,9 @@ def test_more_seeds_are_advised_on_a_condition():
     )
     loss = found.model_copy(update={"metric": "loss"})
     assert str(loss).endswith("5 more seeds of this spread would decide")
+
+
+def test_a_margin_is_printed_no_further_than_100_points():
+    found = NullRun(metric="accuracy", seeds=(1, 2), values=(0.1, 0.2), needed=2.0, margin=60.0, low=-20.0, high=140.0)
+    assert "better by 60 pp [-20, 100], cut at the possible range (needed 2)" in str(found)
+    assert "[-20, 140] (needed 2)" in str(found.model_copy(update={"metric": "score"}))

@@ -273,3 +273,8 @@ def test_a_check_is_immutable_and_survives_json():
     assert again.value is not None
     assert math.isnan(again.value)
     assert again.sentence == check.sentence
+
+
+def test_the_interval_of_d3_is_told_no_further_than_100_points():
+    said = check_depth(make_facts(depth=Depth(margins=(margin(10.0, interval=(-117.0, 137.0)),))), T).sentence
+    assert "the 95 % interval [-100, 100], cut at the possible range does not decide" in said

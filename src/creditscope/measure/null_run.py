@@ -19,7 +19,7 @@ from creditscope.errors import CreditscopeError, with_article
 from creditscope.files import dump_json, read_json, write_atomic
 from creditscope.measure.depth import accuracies, more_seeds, seeds_text
 from creditscope.measure.facts import Fact
-from creditscope.measure.student_t import t_975
+from creditscope.measure.student_t import cut, t_975
 from creditscope.stream.eager import original
 from creditscope.stream.twins import FRESH, twin_of
 from creditscope.stream.untouched import generators_kept
@@ -55,9 +55,11 @@ class NullRun(Fact):
         if self.margin is None:
             return told
         told += f"; trained blocks are better by {self.margin:.3g}{unit}"
-        if self.low is None:
+        if self.low is None or self.high is None:
             return f"{told} (needed {self.needed:g}; one seed has no interval)"
-        told += f" [{self.low:.3g}, {self.high:.3g}] (needed {self.needed:g})"
+        widest = 100.0 if self.metric == ACCURACY else math.inf
+        low, high, said = cut(self.low, self.high, -widest, widest)
+        told += f" [{low:.3g}, {high:.3g}]{said} (needed {self.needed:g})"
         if self.more_seeds != 0:
             chance = ", if the trained networks beat chance (diagnose asks that)" if self.metric == ACCURACY else ""
             return f"{told}: not decided; {seeds_text(self.more_seeds, 'decide')}{chance}"

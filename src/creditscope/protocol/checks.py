@@ -229,7 +229,7 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
             finding, reason = {
                 "pass": ("the trained blocks beat random blocks", ""),
                 "fail": ("the trained blocks do not beat random blocks", "margin below the threshold"),
-            }.get(answer, _straddles(interval))
+            }.get(answer, _straddles(interval, 100.0))
             sentence = f"{difference} = {compared(value, needed)} pp ({convention}): {finding}"
             if earned and answer == "inconclusive":
                 sentence += f"; {_decides(margin, needed)}"
@@ -317,8 +317,9 @@ def _answer(value: float, interval: tuple[float, float] | None, raised: Callable
     return "fail" if flags == {True} else "pass"
 
 
-def _straddles(interval: tuple[float, float] | None) -> tuple[str, str]:
-    where = "" if interval is None else f" {between(interval)}"
+def _straddles(interval: tuple[float, float] | None, most: float = math.inf) -> tuple[str, str]:
+    """`most`: the largest size that is possible."""
+    where = "" if interval is None else f" {between(interval, -most, most)}"
     return f"the 95 % interval{where} does not decide", "interval straddles the threshold"
 
 

@@ -109,8 +109,8 @@ def null_at_chance(facts: Facts, margin: DepthMargin) -> str:
     if low > chance:
         return ""
     return (
-        f"the null has {number(margin.null_accuracy)} {between((low, high))}, which reaches chance {chance:.3g}: make sure "
-        "that it was trained (`frozen_blocks` gives it untrained, `run_null` trains it), or D3 shows nothing about depth"
+        f"the null has {number(margin.null_accuracy)} {between((low, high), 0.0, 1.0)}, which reaches chance {chance:.3g}: make "
+        "sure that it was trained (`frozen_blocks` gives it untrained, `run_null` trains it), or D3 shows nothing about depth"
     )
 
 
@@ -135,7 +135,7 @@ def reaches_chance(facts: Facts, passing: bool = False) -> str:
             "may have learned nothing"
         )
     return (
-        f"the accuracy {number(claim.accuracy)} {between((claim.low, claim.high))} ({claim.interval}) reaches chance "
+        f"the accuracy {number(claim.accuracy)} {between((claim.low, claim.high), 0.0, 1.0)} ({claim.interval}) reaches chance "
         f"{chance:.3g} (1/{seen.n_classes}{share}): the network may have learned nothing"
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from creditscope.measure.facts import DepthMargin, Facts
-from creditscope.protocol.wording import signed_pp
+from creditscope.protocol.wording import between_pp, signed_pp
 
 NETWORKS, WRONG_SIDE = 196, 9
 """Networks with a trained matched null, and those where estimate and margin lie on different sides of 2 pp.
@@ -37,10 +37,10 @@ def disagreement(facts: Facts, margin: DepthMargin, needed: float) -> str:
     above = margin.margin_pp > found.pp
     distance = abs(margin.margin_pp - found.pp)
     further = sum(seen >= distance for seen in (MARGIN_ABOVE if above else MARGIN_BELOW))
-    interval = "" if margin.low_pp is None else f" [{signed_pp(low)}, {signed_pp(high)}]"
+    interval = "" if margin.low_pp is None else f" {between_pp(low, high)}"
     return (
         f"D3 and the depth profile disagree: {signed_pp(margin.margin_pp)}{interval} pp over the trained null, but "
-        f"{signed_pp(found.pp)} [{signed_pp(found.low_pp)}, {signed_pp(found.high_pp)}] pp estimated from the checkpoint. "
+        f"{signed_pp(found.pp)} {between_pp(found.low_pp, found.high_pp)} pp estimated from the checkpoint. "
         f"{_suspect(facts, margin) if above else 'Check that the null was trained by the same recipe'}. In {_seen(further)} of "
         f"the {NETWORKS} networks of the calibration was the trained margin this far {'above' if above else 'below'} the estimate"
     )

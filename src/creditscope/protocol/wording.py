@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from creditscope.measure.facts import Aggregate
+from creditscope.measure.student_t import cut
 
 READINGS_DIFFER = 0.02
 """Γ over all layers stands beside Γ over the layers that count where they differ by more than this."""
@@ -24,14 +27,21 @@ def compared(value: float, threshold: float) -> str:
     return f"{left} {sign} {right}"
 
 
-def between(interval: tuple[float, float]) -> str:
-    """`[low, high]`."""
-    return f"[{number(interval[0])}, {number(interval[1])}]"
+def between(interval: tuple[float, float], least: float = -math.inf, most: float = math.inf) -> str:
+    """`[low, high]`, no further than what is possible."""
+    low, high, said = cut(*interval, least, most)
+    return f"[{number(low)}, {number(high)}]{said}"
 
 
 def signed_pp(value: float) -> str:
     """Percentage points with their sign and one decimal: -5.6."""
     return f"{value:+.1f}"
+
+
+def between_pp(low: float, high: float) -> str:
+    """`[low, high]` of a margin in percentage points."""
+    low, high, said = cut(low, high, -100.0, 100.0)
+    return f"[{signed_pp(low)}, {signed_pp(high)}]{said}"
 
 
 def signed(value: float) -> str:

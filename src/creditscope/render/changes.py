@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from creditscope.measure.student_t import cut
 from creditscope.protocol.checks import INTERPRETIVE
+from creditscope.quantities import QUANTITIES, get_quantity
 from creditscope.render.numbers import num, printable
 from creditscope.render.sheet import Sheet
 from creditscope.render.text import to_text
 from creditscope.render.words import paragraph
 from creditscope.tables import Row, Table
 
-NAMES = {
-    "gamma": "Γ",
-    "deep_cosine": "deep mean cosine",
-    "top_share": "largest share of Σ|cos_l|",
-    "reference_norm": "‖g_L‖ per sample",
+LAYERS = {
     "h": "mean ‖h_l‖",
     "g": "‖g_l‖ per sample",
     "cosine": "cos(a_l, g_l)",
     "rho": "ρ",
     "readout": "readout of h_l",
     "twin_readout": "readout of the twin's h_l",
-    "profile_margin": "readout margin (pp)",
-    "margin_matched": "margin to the matched null (pp)",
-    "margin_bp": "margin to the bp null (pp)",
-    "margin_kind unstated": "margin to a null of unstated kind (pp)",
-    "fresh_b_z": "z against redrawn feedback",
 }
-"""What a person reads for the name of a quantity in the files."""
+"""What a person reads for a quantity of each layer; the others have their titles."""
+ALONE = {"margin_bp": "margin ", "margin_unstated": "margin ", "fresh_b_z": "fresh-B "}
+"""What a title needs that stands beside others in a table."""
+SHARE, COSINE = (0.0, 1.0), (-1.0, 1.0)
+POSSIBLE = {
+    "accuracy": SHARE,
+    "accuracy on the evaluation samples": SHARE,
+    "readout": SHARE,
+    "twin_readout": SHARE,
+    "cosine": COSINE,
+    "rho": COSINE,
+    **dict.fromkeys(("margin_matched", "margin_bp", "margin_unstated", "profile_margin"), (-100.0, 100.0)),
+}
+"""The range of a quantity, where it has one."""
 
 
 def changes_text(table: Table, everything: bool = False) -> str:
@@ -61,19 +68,24 @@ def _parts(table: Table, everything: bool) -> Iterator[RenderableType]:
 
 def _name(row: Row) -> str:
     name = str(row.value("quantity"))
-    return NAMES.get(name, name)
+    if row.value("layer") is not None:
+        return LAYERS.get(name, name)
+    return ALONE.get(name, "") + get_quantity(name).title if name in QUANTITIES else name
 
 
 def _cells(row: Row) -> list[str]:
     layer, change = row.value("layer"), row.value("change")
     outside = {True: "yes", False: "no"}.get(row.value("outside"), "–")
     told = {True: "yes", False: "no"}.get(change) if isinstance(change, bool) else num(change)
-    return [_name(row), "" if layer is None else str(layer), *(_side(row, side) for side in "ab"), told or "–", outside]
+    return [_name(row), "" if layer is None else str(layer), _side(row, "a"), _side(row, "b"), told or "–", outside]
 
 
 def _side(row: Row, side: str) -> str:
-    cell = row[side]
+    name, cell = str(row.value("quantity")), row[side]
     value = num(cell.number) if cell.number is not None else str(cell.value)
-    if row.value("quantity") == "C":
+    if name == "C":
         value = INTERPRETIVE.get(value, value)
-    return value if cell.low is None or cell.high is None else f"{value} [{num(cell.low)}, {num(cell.high)}]"
+    if cell.low is None or cell.high is None:
+        return value
+    low, high, said = cut(cell.low, cell.high, *POSSIBLE.get(name, (-math.inf, math.inf)))
+    return f"{value} [{num(low)}, {num(high)}]{said}"

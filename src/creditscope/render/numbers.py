@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from creditscope.measure.student_t import cut
 from creditscope.protocol.checks import INTERPRETIVE
 from creditscope.tables import mean, sample_std
 
@@ -35,25 +36,18 @@ def signed(value: float | None, digits: int = 3) -> str:
     return f"{value:+.{digits}f}" if math.isfinite(value) else num(value)
 
 
-CUT = ", cut at the possible range"
-
-
 def interval_of(low: float | None, high: float | None, digits: int = 1) -> str:
     """[low, high] of a margin, in percentage points; "" where there is none."""
     if low is None or high is None:
         return ""
-    ends = max(low, -100.0), min(high, 100.0)
-    return f"[{signed(ends[0], digits)}, {signed(ends[1], digits)}]" + _cut(low, high, -100.0, 100.0)
+    low, high, said = cut(low, high, -100.0, 100.0)
+    return f"[{signed(low, digits)}, {signed(high, digits)}]{said}"
 
 
 def span_of(low: float, high: float, least: float = 0.0) -> str:
     """low to high of an accuracy, or of a Γ (`least` -1)."""
-    return f"{max(low, least):.3f} to {min(high, 1.0):.3f}" + _cut(low, high, least, 1.0)
-
-
-def _cut(low: float, high: float, least: float, most: float) -> str:
-    """An interval by Student's t over few seeds may leave what is possible: it is printed cut, and said to be."""
-    return CUT if low < least or high > most else ""
+    low, high, said = cut(low, high, least, 1.0)
+    return f"{low:.3f} to {high:.3f}{said}"
 
 
 def accuracy(values: tuple[float, ...]) -> str:

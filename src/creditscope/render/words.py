@@ -14,7 +14,7 @@ from enum import Enum
 from string import Formatter
 from typing import Any
 
-from creditscope.render.numbers import num, signed
+from creditscope.render.numbers import interval_of, num, signed
 from creditscope.runs.groups import Finding, Group, Outcome
 from creditscope.tables import Cell, Statement, Value
 
@@ -287,6 +287,8 @@ class _Template(Formatter):
         told = self.format_field(cell.value, form) + (f" {unit}" if unit else "")
         if cell.low is None or cell.high is None:
             return told
+        if unit == "pp":
+            return f"{told} {interval_of(cell.low, cell.high, int(form[1:]))}"
         return f"{told} [{self.format_field(cell.low, form)}, {self.format_field(cell.high, form)}]"
 
 
