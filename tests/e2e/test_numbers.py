@@ -463,6 +463,8 @@ CONSTANTS: list[tuple[str, bool]] = [
     (r"redrawn,? 20 times", DRAWS == 20),
     (r"by more than 0\.02", READINGS_DIFFER == 0.02),
     (r"\b5 pp of slack", SLACK == 0.05),
+    (r"within ±0\.05 of 0", alignment.NEAR_ZERO == 0.05),
+    (r"cosine of 0\.15 or more", math.isclose(alignment.NEAR_ZERO * alignment.LEAST_LAYERS, 0.15)),
     (rf"seeds? {', '.join(map(str, PAPER_SEEDS))}", True),
     (r"\b(?:95|99\.9) %", True),  # the intervals; tests/protocol and tests/measure recompute them
     (r"\((?:1\.0|1\.1)\)|[Ff]rom 1\.0 to 1\.1|before 1\.1|under 1\.1|\b1\.1\)", True),  # versions of the protocol
