@@ -27,6 +27,7 @@ from tests.trust.odd_networks import CASES
 from creditscope import DiagnosticReport, certify
 from creditscope.credit.credit_bridge import CreditBridge
 from creditscope.measure import certificate, locality, proof
+from creditscope.measure.alignment import LEAST_LAYERS, NEAR_ZERO
 from creditscope.measure.facts import GROUP
 from creditscope.measure.profile import MAX_WIDTH
 from creditscope.measure.reference import COSINE_EPS
@@ -452,6 +453,8 @@ CONSTANTS: list[tuple[str, bool]] = [
     (r"(?:more than |above |limit )0\.6\b|60 %", T.concentration_share == 0.6),
     (r"by more than 0\.02", READINGS_DIFFER == 0.02),
     (r"\b5 pp of slack", SLACK == 0.05),
+    (r"within ±?0\.05 of (?:0|zero)\b", NEAR_ZERO == 0.05),
+    (r"cosine of 0\.15 or more", math.isclose(LEAST_LAYERS * NEAR_ZERO, 0.15)),
     (r"seeds? 42, 123, 456", SEEDS == (42, 123, 456)),
     (r"\b(?:95|99\.9) %", True),  # the intervals; tests/protocol and tests/measure recompute them
     (r"\((?:1\.0|1\.1)\)|[Ff]rom 1\.0 to 1\.1|before 1\.1|under 1\.1|\b1\.1\)", True),  # versions of the protocol
