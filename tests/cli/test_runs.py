@@ -98,3 +98,14 @@ def test_an_archive_is_no_store_and_is_told_to_be_one(capsys):
     said = one_line_error(capsys, "study", "status", "--store", str(ROOT / "results"))
     assert f"{ROOT / 'results'} is an archive of results, where nothing is trained" in said
     assert "creditscope study show NAME --store" in said
+
+
+def test_the_nulls_of_a_rule_are_its_runs():
+    from creditscope.cli.runs import _by
+
+    rows = [
+        {"label": label, "spec": f'{{"method": "{method}"}}', "problem": ""}
+        for label, method in (("dfa(rms)", "dfa"), ("frozen(dfa, rms)", "dfa"), ("bp", "bp"))
+    ]
+    assert _by(rows, ("dfa",), ROOT) == rows[:2]
+    assert _by(rows, ("frozen(dfa, rms)", "bp"), ROOT) == rows[1:]

@@ -133,7 +133,7 @@ def depth_margin(
         interval=label,
         from_evaluation=not over_seeds and size is None and n_eval is not None,
         n=len(trained),
-        null_n=len(frozen),
+        null_n=len(frozen) if over_seeds and len(trained) != len(frozen) else None,
         binomial_se_pp=None if binomial_se is None else _pp(binomial_se),
     )
 

@@ -267,7 +267,7 @@ class DepthMargin(Fact):
     n: int
     """Number of trained networks behind `accuracy`."""
     null_n: int | None = None
-    """Number of nulls behind `null_accuracy`; None in old files. Two or more of each, but not as many, cannot be paired."""
+    """Number of nulls behind a Welch interval, where they could not be paired; None for any other interval, and in old files."""
     binomial_se_pp: float | None = None
     """Binomial standard error of the difference from the size of the test set; printed, not added."""
 

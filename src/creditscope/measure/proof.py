@@ -676,8 +676,8 @@ class GradientCheck:
                     raise _not_between(stream, layer, error)
             best = [both if layer in bent else best[layer] for layer, both in enumerate(_worst(still, at_zero))]
             self.kinks |= bent
-        for layer, error in enumerate(best):
-            if error is not None and error > tolerance:
+        for layer, wrong in enumerate(best):
+            if wrong is not None and wrong > tolerance:
                 raise _no_gradient(stream, layer, off[layer])
         return best
 

@@ -210,7 +210,7 @@ def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iter
         yield f"D3 speaks of this network only: n = 1 ({how})"
     elif margin.low_pp is None:
         yield f"D3 is a point comparison without an interval: {margin.n} networks against one null"
-    if margin.n > 1 and margin.null_n not in (None, 1, margin.n):
+    if margin.null_n is not None:
         yield f"D3 is not paired over seeds, so its interval is wider: {margin.n} against {margin.null_n} seeds"
     needed = thresholds.frozen_acc_margin_pp
     if check.value is not None and (untrained := null_at_chance(facts, margin)):

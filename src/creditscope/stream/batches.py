@@ -90,10 +90,10 @@ def split_batch(item: Any) -> tuple[Any, Tensor]:
         return _tensors({k: v for k, v in item.items() if k != key}), _labels(item[key])
     if isinstance(item, tuple | list) and len(item) == 2:
         return _tensors(item[0]), _labels(item[1])
-    what = f"{type(item).__name__} of length {len(item)}" if hasattr(item, "__len__") else type(item).__name__
+    what = with_article(item) + (f" of length {len(item)}" if hasattr(item, "__len__") else "")
     lone = " (a single batch goes into a list: [(x, y)])" if isinstance(item, Tensor | np.ndarray) else ""
     raise CreditscopeError(
-        f"a batch is a {what}; give (x, y) pairs, ((x, more), y) or mappings with a 'labels' entry{lone}"
+        f"a batch is {what}; give (x, y) pairs, ((x, more), y) or mappings with a 'labels' entry{lone}"
     )
 
 
