@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.trust.odd_parts import LoudFunction
 from torch import Tensor, nn
 
 from creditscope import CreditscopeError, diagnose
@@ -337,28 +338,13 @@ def test_a_state_on_a_kink_is_proved_beside_it_and_told(path, sizes):
     assert sum("part of h_0, h_1, h_2 is exactly 0, at the bend of a ReLU" in w for w in report.verdict.warnings) == 1
 
 
-class Loud(torch.autograd.Function):
-    """The backward pass has a value of its own where the state is zero."""
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, value: float) -> Tensor:
-        ctx.save_for_backward(h)
-        ctx.value = value
-        return h.view_as(h)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        (h,) = ctx.saved_tensors
-        return torch.where(h == 0, torch.full_like(grad, ctx.value), grad), None
-
-
 class LoudRectified(Rectified):
     def __init__(self, value: float) -> None:
         super().__init__()
         self.value = value
 
     def forward(self, h: Tensor) -> Tensor:
-        return super().forward(Loud.apply(h, self.value))
+        return super().forward(LoudFunction.apply(h, self.value))
 
 
 @pytest.mark.parametrize("sizes", [(8, 8), (2, 2)])

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from tests.trust.odd_grammar import C, D
-from tests.trust.odd_parts import Plain, Residual, Zoo, plain_net, seeded, vectors
+from tests.trust.odd_parts import LoudFunction, Plain, Residual, Zoo, plain_net, seeded, vectors
 from tests.trust.oracle import (
     MEASURE,
     REFUSE,
@@ -149,19 +149,6 @@ class NoneAtZero(Residual):
 
     def forward(self, h: Tensor) -> Tensor:
         return h + self.branch(torch.where(h == 0, h.detach(), h))
-
-
-class LoudFunction(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, value: float) -> Tensor:
-        ctx.save_for_backward(h)
-        ctx.value = value
-        return h.view_as(h)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        (h,) = ctx.saved_tensors
-        return torch.where(h == 0, torch.full_like(grad, ctx.value), grad), None
 
 
 class LoudAtZero(Rectified):
