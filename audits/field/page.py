@@ -43,7 +43,7 @@ LIKE_BP = 1.1
 MEASURED = ("growth", "reference_norm_128", "margin_bp", "profile_margin", "certificate")
 
 COST = Quantity(
-    "cost", "cost", "cost / BP", "", "processor time of a training step over that of plain backpropagation", digits=2
+    "cost", "cost", "cost / BP", "", "processor time of a training step over that of plain backpropagation", digits=3
 )
 
 

@@ -72,7 +72,7 @@ def test_chain_of_an_inconsistent_network():
     assert (verdict.status, verdict.warned) == ("inconsistent", ("D1 scale stability",))
     assert verdict.line.endswith(" (warning: D1 scale stability)")
     step = walk_back_chain(facts, verdict)[3]
-    assert step.answer == "no audited failure found"
+    assert step.answer == "nothing so far"
     assert step.sentence == (
         "the stated accuracy does not fit the evaluation batches, so D3 was not judged; no further evidence was given"
     )
@@ -92,8 +92,8 @@ def test_chain_without_credit_null_or_decision():
     steps = walk_back_chain(facts, judge(facts, T))
     assert [step.answer for step in steps[:3]] == ["S1 cannot decide", "inconclusive", "not measured"]
     assert steps[1].sentence.endswith("; Γ needs care")
-    assert steps[3].answer == "no audited failure found"
-    assert steps[3].sentence == "so far: the verdict says what is open; no further evidence was given"
+    assert steps[3].answer == "nothing so far"
+    assert steps[3].sentence == "the verdict says what is open; no further evidence was given"
     assert steps[0].sentence.startswith("accuracy 0.5 and Γ was not measured: ")
     nothing = make_facts(depth=None)
     assert walk_back_chain(nothing, judge(nothing, T))[0].sentence.startswith("Γ was not measured")

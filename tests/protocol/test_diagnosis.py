@@ -416,7 +416,9 @@ def test_an_input_that_a_linear_readout_solves_is_told():
     raw = profile.raw.accuracy
     assert raw > 0.8
     (told,) = (w for w in report.verdict.warnings if "raw input" in w)
-    assert told == f"a linear readout of the raw input has {raw:.3g}, the network 0.5: this task shows no need of depth"
+    assert (
+        told == f"a linear readout of the raw input has {raw:.3g}, the network 0.5: this task shows no need for depth"
+    )
     table = report.to_text().splitlines()
     (first,) = (line for line in table if line.startswith("input "))
     assert first.split() == ["input", f"{raw:.3f}"]

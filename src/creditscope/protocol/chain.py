@@ -142,10 +142,10 @@ def _mode(verdict: Verdict, evidence: Mapping[str, str]) -> ChainStep:
     failures = [mode for mode in verdict.modes if mode not in WARNINGS]
     told = [MEANINGS[mode] for mode in failures]
     if not failures:
-        told = [NOTHING_FAILED.get(verdict.status, "so far: the verdict says what is open")]
+        told = [NOTHING_FAILED.get(verdict.status, "the verdict says what is open")]
     told += [f"warning, {mode}: {MEANINGS[mode]}" for mode in verdict.modes if mode in WARNINGS]
     return ChainStep(
         title="What failed?",
-        answer="; ".join(failures) or "no audited failure found",
+        answer="; ".join(failures) or ("no audited failure found" if verdict.status == "pass" else "nothing so far"),
         sentence="; ".join((*told, *(given or [NO_EVIDENCE]))),
     )

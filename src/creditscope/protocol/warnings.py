@@ -227,22 +227,22 @@ def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iter
 
 
 def _input(facts: Facts, check: Check) -> Iterator[str]:
-    """Where a linear readout of the raw input does as well as the network: its whole interval."""
+    """Where a linear readout of the raw input does as well as the network, and better than chance."""
     raw = None if facts.profile is None else facts.profile.raw
     own = facts.claim.accuracy if facts.claim and not facts.claim.other_data else facts.accuracy
     chance = facts.evaluation.chance if facts.evaluation else None
-    if raw is None or raw.accuracy is None or raw.low is None or own is None or raw.low < own:
+    if raw is None or raw.accuracy is None or raw.low is None or own is None or raw.accuracy < own:
         return
     if chance is None or raw.low > chance:
-        passed = ", and D3 shows only that trained blocks lose less than random ones" if check.answer == "pass" else ""
-        yield (
-            f"a linear readout of the raw input has {number(raw.accuracy)}, the network {number(own)}: this task shows no need "
-            f"of depth{passed}"
-        )
+        said = "it is not shown that this task needs depth"
+        if raw.low >= own:  # its whole interval
+            passed = ", and D3 shows only that trained blocks lose less than random ones"
+            said = f"this task shows no need for depth{passed if check.answer == 'pass' else ''}"
+        yield f"a linear readout of the raw input has {number(raw.accuracy)}, the network {number(own)}: {said}"
 
 
 def _stability(facts: Facts, check: Check) -> Iterator[str]:
-    if check.answer == "fail":
+    if check.answer == "fail" and facts.aggregate is not None:
         yield "C: Γ may measure alignment to a drift that all samples share"
     if check.answer in ("pass", "fail") and facts.stability.groups < GROUPS_ADVISED:
         yield f"C rests on {facts.stability.groups} groups, {GROUPS_ADVISED} advised"

@@ -26,5 +26,9 @@ def judged(store: Store | Archive, key: str) -> tuple[DiagnosticReport, str]:
     report = next(r for g in audit(pool) for r in g.reports if r.run == key)
     seeds = ", ".join(str(s) for s in sorted(m.spec.seed for m in members))
     kinds = [kind for kind in NULL_KINDS if all(kind in nulls_for(m, pool) for m in members)]
-    nulls = f"with its {' and '.join(kinds)} null" if kinds else "without a null: one of the seeds has none there"
-    return report, f"judged over the seed{'s' if len(members) > 1 else ''} {seeds} of {store.root}, {nulls}"
+    nulls = (
+        f"against its {' and '.join(kinds)} null{'s' if len(kinds) > 1 else ''}"
+        if kinds
+        else "without a null: one of the seeds has none there"
+    )
+    return report, f"judged on seed{'s' if len(members) > 1 else ''} {seeds} in {store.root}, {nulls}"

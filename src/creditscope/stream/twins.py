@@ -17,7 +17,7 @@ from creditscope.stream.interface import has_interface
 
 FRESH, KEEP = "fresh", "keep"
 INSTEAD = "pass build= (a function that makes a new model)"
-OR_KEEP = ", or rest='keep' (see its help)"
+OR_KEEP = ", or rest='keep' (see help(frozen_blocks))"
 
 
 def frozen_blocks(
