@@ -77,7 +77,7 @@ def test_a_shown_run_is_judged_with_its_seeds_and_nulls(store, tmp_path):
         report, told = judged(store, spec.hash)
         expected = next(r for g in everything for r in g.reports if r.run == spec.hash)
         assert report == expected
-        assert ("with its" in told) == (expected.facts.depth is not None)
+        assert ("against its" in told) == (expected.facts.depth is not None)
     assert any(judged(store, s.hash)[0].facts.depth for s in trained)
     null = next(s for s in tiny_specs() if s.frozen)
     assert "it is not judged" in judged(store, null.hash)[1]
@@ -94,7 +94,7 @@ def test_a_seed_counts_once_though_it_was_kept_with_other_checkpoints():
     assert len(made) == 2
     for key in made:
         report, told = judged(results, key)
-        assert "over the seeds 42, 123, 456 of" in told
+        assert "on seeds 42, 123, 456 in" in told
         assert (report.run, len(report.headline_acc)) == (key, 3)
 
 

@@ -242,7 +242,7 @@ def _input(facts: Facts, check: Check) -> Iterator[str]:
 
 
 def _stability(facts: Facts, check: Check) -> Iterator[str]:
-    if check.answer == "fail" and facts.aggregate is not None:
+    if check.answer == "fail":
         yield "C: Γ may measure alignment to a drift that all samples share"
     if check.answer in ("pass", "fail") and facts.stability.groups < GROUPS_ADVISED:
         yield f"C rests on {facts.stability.groups} groups, {GROUPS_ADVISED} advised"
