@@ -105,7 +105,7 @@ def test_verdicts_and_claims_are_compared():
     margin = table.row(quantity="margin_unstated")
     assert margin.value("change") == pytest.approx(-40)
     assert margin.value("outside") is True
-    assert "margin to a null of unstated kind (pp)" in changes_text(table)
+    assert "margin to null of unstated kind (pp)" in changes_text(table)
 
 
 def test_intervals_are_printed_no_further_than_what_is_possible():
@@ -128,6 +128,7 @@ def test_as_a_command(tmp_path, capsys):
     assert main(["diff", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--json", str(tmp_path / "d.json")]) == 0
     out = capsys.readouterr().out
     assert "cosine" in out
+    assert "–: neither side has an interval to compare with" in out.splitlines()
     assert "yes" in out
     assert "growth" not in out  # it did not change
     assert json.loads((tmp_path / "d.json").read_text())["name"] == "diff"

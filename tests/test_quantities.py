@@ -62,6 +62,14 @@ def test_value(name, epoch, value):
     assert found.value == pytest.approx(value)
 
 
+def test_the_lowest_and_the_highest_aggregation_are_of_those_that_were_measured():
+    found = one()
+    values = found.facts.aggregate.measured.values() if found.facts.aggregate else ()
+    assert len(values) > 1
+    assert get_quantity("gamma_lowest").of(found).value == min(values)
+    assert get_quantity("gamma_highest").of(found).value == max(values)
+
+
 def test_exact_layers_are_left_out_at_the_end_and_at_an_epoch():
     exact = one(FA | OUTPUT, exact_layers=(4,))
     for epoch in (None, 1):

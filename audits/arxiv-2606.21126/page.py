@@ -8,9 +8,9 @@ the five findings of the page, each computed from the runs.
 from __future__ import annotations
 
 import argparse
-import re
+import csv
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,10 @@ from creditscope.runs.groups import ORDER, Group, audit
 from creditscope.runs.record import Record
 from creditscope.studies import compare
 from creditscope.studies.compare import Audit
+from creditscope.studies.grid import unique
 from creditscope.studies.published import Decision, Number, Outcome
 from creditscope.studies.seeds import TEN, selections
+from creditscope.studies.thresholds import separation
 from creditscope.tables import Cell, Column, Row, Table, mean
 
 HERE = Path(__file__).parent
@@ -54,6 +56,9 @@ class Page:
 
     def __init__(self, records: Sequence[Record], paper: Audit) -> None:
         self.records, self.paper = records, paper
+        self.here = {r.spec.hash for r in records}
+        with (HERE / "tables.csv").open(encoding="utf-8", newline="") as file:
+            self.tables = {row["table"]: row for row in csv.DictReader(file)}
         self.lines = paper.compare(records)
         self.distances = compare.readings_table(self.lines, "how far each reading lies from the published numbers")
 
@@ -101,6 +106,8 @@ class Page:
         return {
             "written": factor(WRITTEN, "chosen_log"), "fitted": factor(CLIPPED, "chosen_log"),
             "held": factor(CLIPPED, "held_log"), "held_written": factor(WRITTEN, "held_log"),
+            "networks": str(self.distances.row(method="dfa", reading=CLIPPED).value("networks")),
+            "networks_written": str(self.distances.row(method="dfa", reading=WRITTEN).value("networks")),
         }  # fmt: skip
 
     def contrast(self) -> dict[str, Any]:
@@ -153,6 +160,17 @@ class Page:
             with_, without = (get_quantity(name).over(g) for name in ("deep_cosine_all_layers", "deep_cosine"))
             parts.append(f"{g.label} {signed(with_.value)} and {signed(without.value)} (n={without.n})")
         return "; ".join(parts)
+
+    def pairing(self) -> dict[str, str]:
+        """FA's published deep cosines times the number of blocks below the last, by depth."""
+        settings = self.paper.paper.settings
+        deep = [c for c in self.paper.claims if isinstance(c, Number) and c.quantity == "deep_cosine_all_layers"]
+        row = {settings[c.setting]["depth"]: c.published.value for c in deep if c.table.startswith("Depth of FA")}
+        *first, last = row
+        return {
+            "products": ", ".join(num((depth - 1) * v, 2) for depth, v in row.items()),
+            "depths": f"{', '.join(map(str, first))} and {last}",
+        }
 
     def nudging(self) -> str:
         """Loss changes divided by η‖g_L‖ of the same table, the most that a step of η = .01 does to first order."""
@@ -228,18 +246,24 @@ class Page:
         return pipe(Table("measured", "", (Column("method"), *columns), tuple(rows)))
 
     def summary(self) -> str:
-        """The tables of the paper, with the sum of each column and the places where their values stand."""
+        """The tables of the paper, with the sum of each column, their studies, and the places that hold their values."""
         made = compare.summary_table(self.lines, "the tables of the paper")
-        places: dict[str, dict[str, None]] = {}
-        for line in self.lines:
-            places.setdefault(line.claim.table, {}).update(dict.fromkeys(re.split(r", | \(|; ", line.claim.source)))
-        rows = [
-            replace(row, cells={**row.cells, "where": Cell(drafts(places[row.value("table")]))}) for row in made.rows
-        ]
+        history = {line.claim.table for line in self.lines if "history" in line.claim.source}
+        rows = []
+        for row in made.rows:
+            of = self.tables[row.value("table")]
+            places = [*filter(None, of["places"].split(", ")), *(["history"] if row.value("table") in history else [])]
+            cells = {
+                "table": Cell(f"[{row.value('table')}](studies/{of['study']}.md)"),
+                "where": Cell(", ".join(places)),
+            }
+            rows.append(replace(row, cells={**row.cells, **cells}))
         total = {c.name: Cell(sum(row.value(c.name) for row in made.rows)) for c in made.columns[1:-1]}
         networks = Cell(len({key for row in made.rows for key in row.runs}))
         rows.append(Row({"table": Cell("all"), **total, "networks": networks}))
-        return pipe(replace(made, columns=(*made.columns, Column("where", "published in")), rows=tuple(rows)))
+        return pipe(
+            replace(made, columns=(*made.columns, Column("where", "published in")), rows=tuple(rows)), links=True
+        )
 
     def far(self) -> str:
         made = self.distances
@@ -250,32 +274,26 @@ class Page:
         ]
         return pipe(replace(made, rows=tuple(rows)))
 
-    def missing(self) -> str:
-        """Claims that no run is about, by table."""
-        found: dict[str, Counter[str]] = {}
-        settings: dict[str, dict[str, None]] = {}
-        for line in self.lines:
-            if line.outcome is Outcome.NOT_RUN and isinstance(line.claim, Number):
-                found.setdefault(line.claim.table, Counter())[line.claim.method.upper()] += 1
-                settings.setdefault(line.claim.table, {})[line.claim.setting or "–"] = None
-        rows = tuple(
-            Row(
-                {
-                    "table": Cell(t),
-                    "setting": Cell(" · ".join(settings[t])),
-                    "methods": Cell(", ".join(f"{m} ({k})" for m, k in of.items())),
-                }
-            )
-            for t, of in found.items()
-        )
-        return pipe(
-            Table(
-                "missing",
-                "",
-                (Column("table"), Column("setting", "settings"), Column("methods", "methods (values)")),
-                rows,
-            )
-        )
+    def missing(self) -> dict[str, Any]:
+        """Values that no run of ours can test, and what those cost that a run could."""
+        found = plan.open_claims(self.paper, self.lines)
+        runnable = [runs for _, runs, reason in found if reason != plan.UNMEASURED]
+        left = unique(s for runs in runnable for s in runs if s.hash not in self.here)
+        apart = sum(compare.whole(c) in compare.APART for c in compare.by_claim(self.lines))
+        return {
+            "all": apart, "count": len(found), "runnable": len(runnable), "hours": f"{plan.hours(left, plan.read_seconds()):.0f}"
+        }  # fmt: skip
+
+    def gap(self) -> dict[str, Any]:
+        """How far the networks with Mode 1 lie from the others, published and ours."""
+        records = [r for g in self.primary() for r in g.records]
+        made: dict[str, Any] = {"networks": len(records)}
+        for name, large in (("growth", True), ("reference_norm_128", False)):
+            ends = {c.kind: c.published.value for c in self.paper.claims
+                    if isinstance(c, Number) and (c.table, c.quantity) == ("Threshold separation", name)}  # fmt: skip
+            ours = separation(records, name, large)
+            made[name] = f"{num(ends['at least'] / ends['at most'], 2)}, ours {'–' if ours is None else num(ours, 2)}"
+        return made
 
     def figure(self) -> bytes:
         """‖g_L‖ of DFA over its first epochs, ours / published, in three readings."""
@@ -303,7 +321,8 @@ class Page:
             n=self.counts(), sound=self.sound(), recipe=self.recipe(), contrast=self.contrast(), nulls=self.nulls(),
             seeds=self.seeds(), batch=self.batch(), exact=self.exact(), nudging=self.nudging(),
             headline=self.headline(), measured=self.measured(), summary=self.summary(),
-            distances=self.far(), missing=self.missing(), readings="; ".join(used),
+            distances=self.far(), missing=self.missing(), gap=self.gap(), pairing=self.pairing(), readings="; ".join(used),
+            empty=" and ".join(self.tables["no result"]["places"].split(", ")),
             protocol=f"protocol {get_policy('three-check').version}",
         )  # fmt: skip
 
@@ -338,22 +357,27 @@ class Page:
 
     def planned(self) -> str:
         """The other page: what was planned, what was run, what the rest costs."""
-        table = plan.table({r.spec.hash for r in self.records}, plan.read_seconds())
-        return (HERE / "planned.md").read_text(encoding="utf-8").replace("{{ planned }}", pipe(table))
+        seconds, further = plan.read_seconds(), plan.further()
+        template = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=True)
+        return template.from_string((HERE / "planned.md").read_text(encoding="utf-8")).render(
+            planned=pipe(plan.table(self.here, seconds)),
+            tables=pipe(plan.by_table(self.paper, self.lines, self.here, seconds)),
+            further={"runs": len(further), "hours": f"{plan.hours(further, seconds):.1f}"},
+        )
 
     def csv(self) -> bytes:
         return table_csv(compare.lines_table(self.lines, "every published value next to ours")).encode()
 
 
-def pipe(table: Table) -> str:
+def pipe(table: Table, links: bool = False) -> str:
+    """`links`: the first column holds Markdown."""
     header, rows = texts(table)
-    return "\n".join(pipe_table([escape(h) for h in header], [[escape(cell) for cell in row] for row in rows]))
-
-
-def drafts(places: Iterable[str]) -> str:
-    """The drafts that the places name, in their order (the outline and the README of the code stand between v1 and v2)."""
-    names = ("v1", "v2", "final", "history")
-    return ", ".join(name for name in names if any(name in p for p in places))
+    return "\n".join(
+        pipe_table(
+            [escape(h) for h in header],
+            [[cell if links and k == 0 else escape(cell) for k, cell in enumerate(row)] for row in rows],
+        )
+    )
 
 
 def _changed(before: str, now: str) -> bool:

@@ -18,8 +18,11 @@ AUDIT = Path(__file__).parents[2] / "audits" / "arxiv-2606.21126"
 MAIN, UNDER_PENALTY, COURSE = "Primary audit", "Functional metrics under λ = 1e-2", "Course of DFA"
 TABLES: dict[str, dict[str, tuple[str, ...]]] = {
     "audit": {MAIN: ("accuracy", "gamma_all_layers")},
-    "temporal": {COURSE: ("d1_epoch", "floor_epoch[1024]")},
-    "early": {COURSE: ("cosine[0]", "deep_cosine_all_layers")},
+    "temporal": {COURSE: ("d1_epoch", "floor_epoch[1024]", "saved[1024]")},
+    "early": {
+        COURSE: ("cosine[0]", "deep_cosine_all_layers"),
+        "Cosine per layer": tuple(f"cosine[{k}]" for k in range(5)),
+    },
     "triangulation": {
         "Penalty": ("deep_cosine_all_layers", "rho_all_layers"),
         UNDER_PENALTY: ("rho_reference", "rho_random"),
@@ -27,7 +30,7 @@ TABLES: dict[str, dict[str, tuple[str, ...]]] = {
     "penalty": {"Penalty": ("accuracy", "deep_cosine_all_layers", "rho_all_layers")},
     "capacity": {"Penalty": ("accuracy",)},
     "functional": {UNDER_PENALTY: ("nudging_all_layers", "loss_change")},
-    "freshb": {UNDER_PENALTY: ("fresh_b", "fresh_b_mean")},
+    "freshb": {UNDER_PENALTY: ("fresh_b", "fresh_b_mean"), "Pitfalls": ("gamma_all_layers", "fresh_b_mean")},
     "architectures": {"Other architectures": ("accuracy", "growth")},
     "cifar100": {"CIFAR-100": ("accuracy", "growth")},
     "depth": {"Depth of FA, d = 512": ("accuracy",)},
@@ -83,7 +86,7 @@ def _method(s: RunSpec) -> str:
 
 ROWS: dict[str, Callable[[Sequence[RunSpec]], str]] = {
     "runs": lambda all_: str(len(all_)),
-    "of these frozen-blocks nulls": lambda all_: str(sum(s.frozen for s in all_)),
+    "of these nulls": lambda all_: str(sum(s.frozen for s in all_)),
     "dataset": lambda all_: _in_order(s.dataset for s in all_),
     "network": lambda all_: _in_order(map(_network, all_)).replace(", ", "; "),
     "methods": lambda all_: _in_order(map(_method, (s for s in all_ if not s.frozen))),

@@ -19,7 +19,7 @@ from creditscope.measure.nudging import nudging
 from creditscope.measure.nulls import SEED as FRESH_SEED
 from creditscope.measure.perturbation import perturbation
 from creditscope.measure.profile import States, profile_of_states
-from creditscope.measure.proof import AT_ONCE, GRADIENT, GRADIENT_FLOAT32, STEPS, STEPS_FLOAT32, GradientCheck
+from creditscope.measure.proof import AT_ONCE, GRADIENT, GRADIENT_FLOAT32, STEPS, STEPS_FLOAT32, GradientCheck, Held
 from creditscope.measure.sweep import Collected, check_labels, facts_from
 from creditscope.protocol import DiagnosticThresholds, get_policy
 from creditscope.protocol.diagnosis import LEVELS
@@ -269,7 +269,8 @@ def _proof(stream: RecordedStream, kept: list[_Kept], stated: Reduction) -> Proo
     elif finite:
         check = GradientCheck(y, _hand_on, coupled=False, at_once=AT_ONCE)
         logits = runs[-1].unsqueeze(1) if few.logits is None else few.logits[:n]
-        gradient = check.compared(stream, y, states, [each.double() for each in g], runs[-1], logits, steps, tolerance)
+        grads = [each.double() for each in g]
+        gradient = check.compared(Held(stream, y, states, grads, runs[-1], logits, steps, tolerance))
     for layer, error in enumerate(gradient):
         if error is not None and error > tolerance:
             size = "" if stated.size is None else f", batch_size={stated.size!r}"

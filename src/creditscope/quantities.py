@@ -19,7 +19,7 @@ from typing import Any
 
 from creditscope.errors import CreditscopeError, unknown
 from creditscope.measure.alignment import LEAST_LAYERS
-from creditscope.measure.facts import Concentration, Facts, FreshB, LayerMeans, batch_mean
+from creditscope.measure.facts import Concentration, Facts, FreshB, LayerMeans, Training, batch_mean
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.runs.groups import AuditRow, Group
 from creditscope.runs.record import Line, NotMeasured, Record
@@ -255,6 +255,28 @@ def _profile_margin(record: Record, epoch: int | None) -> Cell:
     return Cell(profile.margin.pp, profile.margin.low_pp, profile.margin.high_pp, 1)
 
 
+def _training(read: Callable[[Training], float | None]) -> dict[str, Any]:
+    """Of the run itself: in the report, or measured later."""
+
+    def found(record: Record, epoch: int | None) -> Cell:
+        if epoch is not None:
+            return Cell(note="training facts are of the final network")
+        fact = record.facts.training or record.full(None).training
+        return Cell(note="no training facts were measured") if fact is None else cell(read(fact))
+
+    return {"final": lambda f: read(f.training) if f.training else None, "read": found}
+
+
+def _known(values: Iterable[float | None]) -> float | None:
+    """Mean of those that are there."""
+    return _mean([v for v in values if v is not None])
+
+
+def _aggregated(choose: Callable[[Iterable[float]], float]) -> Callable[[Facts], float | None]:
+    """The smallest or the largest of the aggregations of Γ that were measured."""
+    return lambda f: choose(f.aggregate.measured.values()) if f.aggregate and f.aggregate.measured else None
+
+
 def _accuracy(row: AuditRow) -> Cell:
     values = row.accuracies
     return Cell(mean(values), n=len(values), values=values) if values else Cell(note="no accuracy was stated")
@@ -312,6 +334,12 @@ for _quantity in (
         "gamma_all_layers", "Γ", "Γ, all layers", "", "the same over all layers, whether they count or not",
         lambda f: f.aggregate.gamma_all_layers if f.aggregate else None, lambda r, x: _mean(cosines(x, range(len(x["h"])))),
         digits=2, standard=True,
+    ),
+    Quantity(
+        "gamma_lowest", "Γ", "lowest Γ", "", "smallest of the aggregations of Γ that were measured", _aggregated(min), digits=2,
+    ),
+    Quantity(
+        "gamma_highest", "Γ", "highest Γ", "", "largest of the aggregations of Γ that were measured", _aggregated(max), digits=2,
     ),
     Quantity(
         "deep_cosine", "cos", "deep cosine", "",
@@ -392,7 +420,16 @@ for _quantity in (
     ),
     Quantity(
         "weight_growth", "‖w-w_0‖/‖w_0‖", "growth of the weights", "", "‖w - w_0‖ / ‖w_0‖ over all parameters",
-        lambda f: f.training.growth if f.training else None, **ORDERS,
+        **_training(lambda t: t.growth), **ORDERS,
+    ),
+    Quantity(
+        "block_growth", "‖w-w_0‖/‖w_0‖", "growth of a block's weights", "", "‖w - w_0‖ / ‖w_0‖ of each block, mean over blocks",
+        **_training(lambda t: _known(t.growth_by_block)), **ORDERS,
+    ),
+    Quantity(
+        "weight_product", "‖w1‖·‖w2‖", "‖w1‖·‖w2‖ of a block", "",
+        "product of the norms of the two weights of a block, mean over blocks",
+        **_training(lambda t: _known(t.weight_product)), **ORDERS,
     ),
     Quantity(
         "train_loss", "loss", "train loss", "", "mean over the samples of the epoch, taken while training",
@@ -409,17 +446,17 @@ for _quantity in (
     ),
     Quantity(
         "margin_matched", "margin", "margin to matched null (pp)", "pp",
-        "accuracy minus that of frozen blocks trained by the same rule, with 95 % interval",
+        "accuracy minus that of the matched null (random blocks, trained by the same rule), with 95 % interval",
         of_group=_margin("matched"), **MARGIN, standard=True,
     ),
     Quantity(
         "margin_bp", "margin", "to bp null (pp)", "pp",
-        "accuracy minus that of frozen blocks trained by backpropagation, with 95 % interval",
+        "accuracy minus that of the bp null (random blocks, trained by backpropagation), with 95 % interval",
         of_group=_margin("bp"), **MARGIN, standard=True,
     ),
     Quantity(
-        "margin_unstated", "margin", "to a null of unstated kind (pp)", "pp",
-        "accuracy minus that of frozen blocks; how they were trained was not stated", of_group=_margin("kind unstated"), **MARGIN,
+        "margin_unstated", "margin", "to null of unstated kind (pp)", "pp",
+        "accuracy minus that of a null; how it was trained was not stated", of_group=_margin("kind unstated"), **MARGIN,
     ),
     Quantity("d1", "D1", "D1 answer", "", "scale stability", of_group=lambda row: Cell(row.answer("D1"))),
     Quantity("d2", "D2", "D2 answer", "", "reference validity", of_group=lambda row: Cell(row.answer("D2"))),
@@ -471,6 +508,19 @@ def _floor_epoch(batch: int) -> Quantity:
     return Quantity(f"floor_epoch[{batch}]", "D2", title, "epochs", about, read=read)
 
 
+def _saved(batch: int) -> Quantity:
+    floor = _floor_epoch(batch)
+
+    def read(record: Record, epoch: int | None) -> Cell:
+        fires = floor.of(record).number
+        return floor.of(record) if fires is None else Cell(1 - fires / (len(record.trajectory) - 1), n=1)
+
+    about = f"share of the epochs that are left when ‖g_L‖/{batch} is first under the floor"
+    return Quantity(
+        f"saved[{batch}]", "saved", f"epochs saved at ‖g_L‖/{batch}", "", about, read=read, form=Form.PERCENT
+    )
+
+
 LAYERED: dict[str, Callable[[int], Quantity]] = {
     "cosine": _of_layer(
         "cosine", "cosine at layer {0}", "mean per-sample cosine of a_{0} and g_{0}", lambda x: x["cosine"], **SIGNED
@@ -481,5 +531,6 @@ LAYERED: dict[str, Callable[[int], Quantity]] = {
         lambda x: [batch_mean(g) for g in x["g_per_sample"]], **ORDERS, digits=2,
     ),
     "floor_epoch": _floor_epoch,
+    "saved": _saved,
 }  # fmt: skip
-"""Quantities of one layer (`floor_epoch`: of one batch size): name -> number in brackets -> quantity."""
+"""Quantities of one layer (`floor_epoch`, `saved`: of one batch size): name -> number in brackets -> quantity."""

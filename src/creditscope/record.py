@@ -67,7 +67,7 @@ class Header(BaseModel):
     network_acc: float | None = Field(None, description="Test accuracy of this very network.")
     headline_on: Literal["same data", "other data"] = "same data"
     frozen_baseline_acc: Accuracy | dict[str, Accuracy] | None = Field(
-        None, description="Accuracy of the frozen-blocks null, or of each: {matched: ..., bp: ...}."
+        None, description="Accuracy of the null (random-blocks baseline), or of each: {matched: ..., bp: ...}."
     )
     bp_acc: Accuracy | None = None
     n_test: int | None = Field(None, gt=0, description="Size of the test set behind the accuracies.")

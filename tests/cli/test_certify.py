@@ -32,7 +32,10 @@ def test_a_bundle_is_certified_and_its_report_shows_it(tmp_path: Path, capsys):
     out = capsys.readouterr().out
     content = json.loads(written.read_text())
     assert content["label"] == "no weight transport between blocks, global error"
-    assert f"LOCALITY: {content['label']} (" in out
+    first, about, why, *_ = out.splitlines()
+    assert first == f"LOCALITY: {content['label']}"
+    assert about == "  dfa(rms), 8 samples, float64"
+    assert why == f"  why: {content['reason']}"
     assert content["answers"]["readout"]["answer"] == "no"
     assert "update of blocks.1" in drawn.read_text()
     assert {p.name: p.read_bytes() for p in run.iterdir()} == files

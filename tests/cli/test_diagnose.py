@@ -70,13 +70,13 @@ def test_a_null_has_no_verdict(store, capsys, tmp_path):
     accuracy = json.loads((store / "dfa-null" / "trajectory.jsonl").read_text().splitlines()[-1])["accuracy"]
     assert main(["diagnose", str(store / "dfa-null")]) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"This is a baseline (null: random blocks): accuracy {accuracy:.3f}. It has no verdict")
+    assert out.startswith(f"This is a null (random-blocks baseline): accuracy {accuracy:.3f}. It has no verdict")
     assert "VERDICT" not in out
     assert "S1" not in out
     assert "mean ‖h_l‖" in out
     assert main(["diagnose", str(store / "dfa-null"), "--long", "--strict", "--github"]) == 0
     long = capsys.readouterr().out
-    assert long.startswith("This is a baseline")
+    assert long.startswith("This is a null")
     assert "::" not in long
     assert not re.search("VERDICT|S1|D3|From the claim|Warnings", long)
     assert len(long.splitlines()) > len(out.splitlines())

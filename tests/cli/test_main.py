@@ -60,7 +60,7 @@ def test_the_quick_answers_need_neither_tyro_nor_torch(words):
 
 def test_no_help_and_no_list_needs_torch():
     calls = [[*words, "--help"] for words in commands() if isinstance(named(words)[1], Command)]
-    calls += [["rules"], ["study", "list"], ["pitfalls", "list"]]
+    calls += [["rules"], ["study", "list"], ["pitfalls", "list"], ["pitfalls", "show", "PF05"]]
     program = f"""
 import contextlib, sys
 from creditscope.cli import main

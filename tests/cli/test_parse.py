@@ -34,6 +34,7 @@ from .calls import one_line_error
         (["train", "--option", "--method", "bp"], "train: --option needs a value"),
         (["demo", "--seeds", "1", "b"], "--seeds takes [INT [INT ...]], not '1 b'"),
         (["diagnose", "a", "b"], "'b' is one argument too many"),
+        (["pitfalls", "list", "PF05"], "pitfalls list takes no name; type creditscope pitfalls show PF05"),
         (["train", "--lr", "-1"], "lr: must be more than 0 (got -1.0)"),
         (["train", "--arch", "vit-mini"], "needs images"),
         (["diagnose", "nowhere"], "nowhere does not exist; give the directory of a bundle, a record or a report"),

@@ -36,6 +36,46 @@ def test_plan_status_and_list(study_store, capsys):
     assert "credit-norm" in out(capsys, "study", "list")
 
 
+STAGED = """
+from creditscope.studies.study import Study
+from creditscope.training.spec import make_spec
+
+SMALL = {"dataset": "quadratic", "method": "bp", "width": 8, "depth": 2, "epochs": 1, "batch_size": 2000}
+
+
+def specs(preset):
+    return [make_spec({**SMALL, "seed": seed}) for seed in (1, 2)]
+
+
+def then(preset, records):
+    if len(records) < 2:
+        return []
+    best = max(records, key=lambda r: r.accuracy)
+    return [best.spec.changed(width=16)]
+
+
+STUDY = Study("staged", "does the best seed go on?", specs, then=then)
+"""
+
+
+def test_a_study_in_stages_trains_what_its_results_choose(tmp_path, capsys):
+    """One command goes through all stages; what it chose is planned, shown and left alone by the same command."""
+    (tmp_path / "staged.py").write_text(STAGED)
+    of = str(tmp_path / "staged.py"), "--store", str(tmp_path / "store")
+    said = out(capsys, "study", "plan", *of)
+    assert "2 runs, 0 done, 2 left" in said
+    assert "further runs are chosen from the results of these" in said
+    assert "3 of 3 runs" in out(capsys, "study", "run", *of, "--workers", "1")
+    store = Store(tmp_path / "store")
+    runs = [store.read(row["hash"]) for row in store.rows()]
+    accuracies = {r.spec.seed: r.accuracy for r in runs if r.spec.width == 8}
+    (chosen,) = (r.spec.seed for r in runs if r.spec.width == 16)
+    assert chosen == max(accuracies, key=lambda seed: accuracies[seed])
+    assert "3 runs, 3 done, 0 left" in out(capsys, "study", "plan", *of)
+    assert "3 of 3 runs" in out(capsys, "study", "run", *of, "--workers", "1")
+    assert "d=16" in out(capsys, "study", "show", *of)
+
+
 def test_mistakes_are_one_line(study_store, capsys, tmp_path):
     assert "unknown" in one_line_error(capsys, "study", "run", "nonsense", "--store", study_store)
     assert "no finished run" in one_line_error(capsys, "study", "show", "random-target", "--store", study_store)

@@ -373,6 +373,8 @@ GUARDS: list[Guard] = [
     ("stream.md", rf"a layer is refused above {N} %, or where two lengths of the step agree with each other and "
      rf"differ from \$g_l\$ by more than {N}\. Between {N} and {N} % a warning",
      lambda: [100 * proof.GRADIENT_FLOAT32, proof.GRADIENT, proof.GRADIENT, 100 * proof.GRADIENT_FLOAT32]),
+    ("stream.md", rf"leaves an error above {N}, one of two short steps \({N} and {N} of .*?\) must agree to {N} %",
+     lambda: [proof.GRADIENT, *proof.SHORT, 100 * proof.GRADIENT_FLOAT32]),
     ("studies/cifar100.md", rf"Chance is {N}", lambda: [1 / 100]),
     ("studies/early.md", rf"layer 0 has {N} to {N} from the start", lambda: [
         float(paper("cosine[0]", "dfa", table="Course of DFA", epoch="5")[k]) for k in ("low", "high")]),

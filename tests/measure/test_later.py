@@ -12,8 +12,8 @@ from tests.trust.odd_parts import LoudFunction
 from torch import Tensor, nn
 
 from creditscope import CreditscopeError, diagnose
+from creditscope.measure import loss, steps
 from creditscope.measure import proof as proofs
-from creditscope.measure import steps
 from creditscope.measure.loss import cross_entropy, loss_change
 
 C, D, D_IN, DEPTH = 4, 16, 6, 3
@@ -226,7 +226,9 @@ class Sure(nn.Module):
         return x
 
 
-def test_the_change_of_a_cross_entropy_is_the_difference_of_two():
+@pytest.mark.parametrize("chunk", [1, 2 * C, 1000])
+def test_the_change_of_a_cross_entropy_is_the_difference_of_two(chunk, monkeypatch):
+    monkeypatch.setattr(loss, "CHUNK", chunk)
     gen = torch.Generator().manual_seed(3)
     behind, y = torch.randn(1, 5, C, generator=gen).double(), torch.tensor([[0, 3, -100, 1, 2]])
     for size in (1.0, 1e-3):

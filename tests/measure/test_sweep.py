@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from creditscope import diagnose
@@ -22,6 +23,7 @@ from creditscope.measure.sweep import sweep
 from creditscope.models import ResMLP
 from creditscope.stream.interface import InterfaceStream
 
+from ..refusals import refusal
 from ..stream.nets import D_IN, Array, C, D, batch, by_hand, floats, shaken
 
 N = 1024
@@ -320,3 +322,55 @@ def test_stability_is_that_of_the_deepest_layer():
         fixed.add(torch.ones(1, 4, dtype=torch.float64))
     assert stability([fixed, turning]).deepest == pytest.approx(0.0, abs=1e-12)
     assert stability([turning, fixed]).deepest == pytest.approx(1.0)
+
+
+BATCH_LOSSES: dict[str, Any] = {
+    "a share of the batch": lambda logits, y: F.cross_entropy(logits, y, reduction="none") / len(y),
+    "of centred logits": lambda logits, y: F.cross_entropy(logits - logits.mean(0), y, reduction="none"),
+    "random": lambda logits, y: F.cross_entropy(F.dropout(logits, 0.5), y, reduction="none"),
+    "of labels that spread over the batch": lambda logits, y: ((logits[:, :1] - y) ** 2).mean(1),
+}
+
+
+@pytest.mark.parametrize("n", [1, 2, 9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", BATCH_LOSSES)
+def test_a_loss_that_depends_on_the_batch_is_refused(name, dtype, n):
+    """Where neither a later sample nor a finite difference shows it: one sample, half precision."""
+    model: Any = shaken(ResMLP(D_IN, C, width=D, depth=2)).to(dtype)
+    x, y = batch((D_IN,), n=2 * n)[0], torch.arange(2 * n) % C
+    batches = [(x[:n].to(dtype), y[:n]), (x[n:].to(dtype), y[n:])]
+    if name.startswith("of labels") and n == 1:
+        return  # there is no other label
+    assert "loss_fn" in refusal(lambda: diagnose(model, batches, loss_fn=BATCH_LOSSES[name]))
+
+
+def test_a_share_of_the_batch_is_seen_where_the_first_sample_has_no_loss():
+    """0 divided by the size of the batch is 0."""
+    model: Any = shaken(ResMLP(D_IN, C, width=D, depth=2)).bfloat16()
+    x = batch((D_IN,), n=9)[0].bfloat16()
+    y = model(x).argmax(1)
+    y[1:] = (y[1:] + 1) % C
+
+    def hinge(logits: Tensor, y: Tensor) -> Tensor:
+        own = logits.gather(1, y[:, None])
+        others = logits.masked_fill(F.one_hot(y, C).bool(), -100.0)
+        return (others.amax(1) - own[:, 0] + 1e-3).relu() / len(y)
+
+    assert float(hinge(model(x), y)[0]) == 0.0
+    assert "loss_fn" in refusal(lambda: diagnose(model, [(x, y)], loss_fn=hinge))
+
+
+def test_a_loss_of_one_batch_size_is_refused_and_one_that_writes_is_taken():
+    model: Any = shaken(ResMLP(D_IN, C, width=D, depth=2))
+    x, y = batch((D_IN,), n=9)
+    weights = torch.arange(1.0, 10.0)
+    said = refusal(
+        lambda: diagnose(model, [(x, y)], loss_fn=lambda z, t: weights * F.cross_entropy(z, t, reduction="none"))
+    )
+    assert "not 1 of them" in said or "not 2 of them" in said
+    own, written = (
+        diagnose(model, [(x, y)], loss_fn=loss).facts.reference.per_sample
+        for loss in (None, lambda z, t: F.cross_entropy(z.mul_(1.0), t, reduction="none"))
+    )
+    np.testing.assert_allclose(written, own, rtol=1e-6)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.refusals import refusal
@@ -318,3 +320,31 @@ def test_what_build_makes_has_to_fit():
     assert "another architecture" in refusal(lambda: frozen_blocks(model, "layers.*", build=EncoderClassifier))
     assert "the model itself" in refusal(lambda: frozen_blocks(model, "layers.*", build=lambda: model))
     assert "int" in refusal(lambda: frozen_blocks(model, "layers.*", build=lambda: 3))  # type: ignore[arg-type,return-value]
+
+
+def _raises(*_: Any) -> Any:
+    raise KeyError("no such width")
+
+
+def test_what_raises_in_build_or_init_is_told_in_one_line():
+    model = PlainMLP()
+    for name in ("build", "init"):
+        given: dict[str, Any] = {name: _raises}
+        said = refusal(lambda given=given: frozen_blocks(model, "layers.*", rest="keep", **given))  # type: ignore[misc]
+        assert said.startswith(f"{name}() raised KeyError: 'no such width'")
+
+
+def test_a_constructor_that_draws_from_numpy_or_python_repeats_and_leaves_their_numbers_alone():
+    def drawn() -> nn.Module:
+        model = PlainMLP()
+        for p in model.parameters():
+            p.data.fill_(np.random.rand() + random.random())  # noqa: NPY002
+        return model
+
+    before = random.getstate(), np.random.get_state()[1:3]  # type: ignore[index]  # noqa: NPY002
+    one, two, other = (frozen_blocks(PlainMLP(), "layers.*", build=drawn, seed=seed) for seed in (3, 3, 4))
+    after = random.getstate(), np.random.get_state()[1:3]  # type: ignore[index]  # noqa: NPY002
+    assert before[0] == after[0]
+    assert all(np.array_equal(a, b) for a, b in zip(before[1], after[1], strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))

@@ -68,6 +68,12 @@ def test_the_layer_that_carries_gamma_is_one_that_counts(cosines, status, says):
     assert ("Mode 2" in judge(facts, DiagnosticThresholds()).mode) is (status == "found")
 
 
+def test_two_layers_have_no_share():
+    facts = make_facts(cosines=(0.3,) * 5)
+    facts = facts.model_copy(update={"concentration": concentration((0.3,) * 5, (), counting=(1, 2))})
+    assert answer_of(6, facts).sentence.startswith("no share is computed: it needs 3 layers that count")
+
+
 def test_one_norm_of_a_whole_tensor_has_no_spread_over_samples():
     facts = make_facts(cosines=(0.3,) * 5)
     equal = facts.scale.model_copy(update={"median": facts.scale.mean})

@@ -77,7 +77,7 @@ def test_a_whole_bundle_alone(tmp_path: Path) -> None:
     assert "fresh-B" in got[4][1]
     assert got[9][0] == "cannot be told"
     assert got[12][0] == "found"
-    assert "no frozen-blocks null" in got[12][1]
+    assert "no null (random-blocks baseline)" in got[12][1]
     assert got[15][0] == "cannot be told"
 
 
@@ -90,7 +90,7 @@ def test_nulls_beside_it(tmp_path: Path) -> None:
     path = bundle(tmp_path)
     null = bundle(tmp_path, train_last=0)
     got = answers(path)
-    assert got[12] == ("clear", "the frozen-blocks null is beside it (matched)")
+    assert got[12] == ("clear", "the null is beside it (matched)")
     assert got[9][0] == "clear"
     assert null.name in got[9][1]
     assert answers(null)[12][0] == "clear"

@@ -112,6 +112,7 @@ MORE_GOOD = {
     "pf01 each sample": "norms = [h.norm() for h in hidden] + [h.norm() for h in hiddens[0]]",
     "pf01 state dict": "sizes = {k: v.norm() for k, v in state.items()}\nmore = {k: v.norm() for k, v in states.items()}",
     "pf01 another function": "def f(hiddens):\n    return [v.shape for v in hiddens]\ndef g(v):\n    return v.norm()",
+    "pf01 one tensor": "x = h.norm()\nclip = torch.norm(p.grad)",
     "pf01 each weight": "sizes = [w.norm() for w in weights]",
     "pf05 per sample": "F.cosine_similarity(a.flatten(1), d.flatten(1), dim=1)",
     "pf05 gradient of a weight": "F.cosine_similarity(p.grad.flatten(), u.flatten(), dim=0)  # creditscope: ignore[PF02]",
@@ -294,10 +295,16 @@ def test_warnings_of_the_scanned_file_are_not_ours(tmp_path: Path, recwarn: pyte
     assert not recwarn.list
 
 
-def test_list_and_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_show_and_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pitfalls", "list"]) == 0
     out = capsys.readouterr().out
     assert all(f"PF{k:02d}  " in out for k in range(1, 16))
+    assert len(out.splitlines()) == 16
+    assert main(["pitfalls", "show", "PF05"]) == 0
+    out = capsys.readouterr().out
+    assert [line.split()[0] for line in out.splitlines()] == ["PF05", "why:", "fix:"]
+    assert main(["pitfalls", "show"]) == 0
+    assert capsys.readouterr().out.count("fix: ") == 15
     assert main(["pitfalls", "list", "--format", "json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 15
     assert main(["pitfalls", "run", "2", "PF14"]) == 0

@@ -72,7 +72,7 @@ def test_chain_of_an_inconsistent_network():
     assert (verdict.status, verdict.warned) == ("inconsistent", ("D1 scale stability",))
     assert verdict.line.endswith(" (warning: D1 scale stability)")
     step = walk_back_chain(facts, verdict)[3]
-    assert step.answer == "nothing so far"
+    assert step.answer == "D1 scale stability alone, which does not decide"
     assert step.sentence == (
         "the stated accuracy does not fit the evaluation batches, so D3 was not judged; no further evidence was given"
     )

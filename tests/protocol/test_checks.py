@@ -139,7 +139,7 @@ def test_depth(pp, interval, answer):
 def test_depth_sentence():
     fact = Depth(margins=(margin(-4.0, interval=(-5.0, -3.0)),))
     assert check_depth(make_facts(depth=fact), T).sentence == (
-        "accuracy 0.26 - frozen blocks 0.3 = -4 < 2 pp (null: matched; paired t over 3 seeds): "
+        "accuracy 26.00 % - null 30.00 % = -4 pp < 2 pp (matched null; paired t over 3 seeds): "
         "the trained blocks do not beat random blocks"
     )
 
@@ -157,15 +157,16 @@ def test_depth_uses_the_matched_null_first_and_says_which(nulls, used):
     fact = Depth(margins=tuple(margin(10.0 if null == used else -10.0, null) for null in nulls))
     check = check_depth(make_facts(depth=fact), T)
     assert check.answer == "pass"
-    assert f"null: {used}" in check.convention
-    assert f"null: {used}" in check.sentence
+    name = "null of unstated kind" if used == "kind unstated" else f"{used} null"
+    assert check.convention.startswith(f"{name}; ")
+    assert f"({name}; " in check.sentence
 
 
 @pytest.mark.parametrize("fact", [None, Depth(margins=())])
 def test_depth_without_a_null_is_not_measured(fact):
     check = check_depth(make_facts(depth=fact), T)
     assert (check.answer, check.value) == ("not measured", None)
-    assert check.reason == "no frozen-blocks accuracy was given"
+    assert check.reason == "no null (random-blocks baseline) was given"
 
 
 @pytest.mark.parametrize(

@@ -378,10 +378,11 @@ def test_the_kind_of_null_is_named():
     def found(*margins):
         return judge(make_facts(depth=Depth(margins=margins)), T)
 
-    assert warned(found(margin(9.0, "kind unstated")), "D3 uses a null whose kind is unstated")
-    assert warned(found(margin(9.0, "bp")), "D3 uses the `bp` null")
+    assert warned(found(margin(9.0, "kind unstated")), "D3 uses a null of unstated kind")
+    assert warned(found(margin(9.0, "bp")), "D3 uses the bp null")
     assert warned(
-        found(margin(9.0), margin(-1.0, "bp")), "the null decides D3: 9 > 2 pp over `matched`, -1 < 2 pp over `bp`"
+        found(margin(9.0), margin(-1.0, "bp")),
+        "the null decides D3: 9 pp > 2 pp over the matched null, -1 pp < 2 pp over the bp null",
     )
     assert not warned(found(margin(9.0), margin(2.0, "bp")), "the null decides")
     assert not warned(found(margin(2.0), margin(9.0, "bp")), "the null decides")
@@ -443,6 +444,15 @@ def test_seeds_that_are_not_paired_are_told(headline, null, says):
     fact = depth_margin(headline, null, null_kind="matched", n_test=1000)
     told = warned(judge(make_facts(depth=Depth(margins=(fact,))), T), "D3 is not paired over seeds")
     assert [sentence.partition("wider: ")[2] for sentence in told] == [says] * bool(says)
+
+
+@pytest.mark.parametrize(
+    ("null", "says"), [([0.31, 0.31, 0.31], True), ([0.31, 0.31, 0.32], False), ([0.31], False), (0.31, False)]
+)
+def test_nulls_that_may_be_one_network_are_told(null, says):
+    fact = depth_margin([0.4, 0.41, 0.42], null, null_kind="matched", n_test=1000)
+    told = warned(judge(make_facts(depth=Depth(margins=(fact,))), T), "every matched null has the accuracy 0.31")
+    assert bool(told) is says
 
 
 def test_a_margin_that_the_depth_profile_denies_is_flagged():

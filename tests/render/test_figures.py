@@ -22,7 +22,7 @@ from creditscope.measure.facts import DepthProfile, Paired, Readout
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.report import make_report
 from creditscope.render import figures
-from creditscope.render.charts import Chart, Panel, summary
+from creditscope.render.charts import Chart, Dots, Panel, Row, summary
 from creditscope.render.draw import table_panels
 from creditscope.render.plots import SETTINGS, Drawing, figure, tick_text
 from creditscope.runs.groups import audit
@@ -219,3 +219,20 @@ def test_ticks_of_a_linear_axis_are_short(value, text):
     """Seven letters fit the fixed margin."""
     assert tick_text(value) == text
     assert len(text) <= 7
+
+
+@pytest.mark.parametrize(
+    ("values", "least", "limits"),
+    [
+        ((0.301, 0.303), 0.1, (0.252, 0.352)),  # around their middle, .302
+        ((0.003, 0.005), 0.1, (0.0, 0.1)),  # an accuracy is not below 0
+        ((0.1, 0.9), 0.1, None),  # wide enough: as matplotlib has it
+    ],
+)
+def test_the_values_of_one_network_do_not_fill_an_axis(values, least, limits):
+    row = Row("mine", [(f"seed {k}", v) for k, v in enumerate(values)])
+    narrow, wide = (
+        figure([Dots("a", "accuracy", "", "accuracy", [row], zero=False, least=size)]).axes[0].get_xlim()
+        for size in (0.0, least)
+    )
+    assert wide == pytest.approx(limits or narrow)

@@ -193,10 +193,11 @@ def test_the_depth_profile_is_drawn_with_the_twin_as_a_band():
 
 def test_a_certificate_stands_on_the_page_with_its_matrix():
     answer = Answer("weight transport between blocks", "no", 2e-7, 1e-6)
-    found = Certificate("local", "why", ((None, 1e-9), (0.5, None)), {"transport": answer}, ("a", "b"), {})
+    found = Certificate("local", "because", ((None, 1e-9), (0.5, None)), {"transport": answer}, ("a", "b"), {})
     made = network_html(Network(hand_made().report.with_certificate(found)), DiagnosticThresholds())
     for words in (
-        "LOCALITY: local (why)",
+        "LOCALITY: local",
+        "why: because",
         "weight transport between blocks",
         "2e-07",
         "<title>weights of b, update of a: 0.5</title>",
@@ -260,11 +261,25 @@ def test_a_measurable_cosine_has_no_badge_of_a_pass():
     assert "withheld" in small
 
 
+@pytest.mark.parametrize(("networks_shown", "at_once"), [(1, True), (3, True), (4, False)])
+def test_the_warnings_of_few_networks_stand_on_the_overview(networks_shown, at_once):
+    made = [
+        make_report(
+            make_facts(), headline_acc=0.5, frozen_baseline_acc={"bp": 0.3}, n_test=1000, method_name=f"net {k}"
+        )
+        for k in range(networks_shown)
+    ]
+    html = html_page(reported([(r.method_name, r) for r in made]), list(map(Network, made)))
+    overview = html.split('id="networks-title"')[0]
+    assert ("D3 uses the bp null" in overview) is at_once
+    assert ("Warnings on net 0" in overview) is at_once
+
+
 def test_warnings_stand_under_the_verdict_and_names_in_them_are_code():
     made = make_report(make_facts(), headline_acc=[0.5] * 3, frozen_baseline_acc={"bp": [0.3, 0.31, 0.32]})
     html = network_html(Network(made), DiagnosticThresholds())
     assert html.index('class="banner') < html.index('class="warnings"') < html.index('class="versus"')
-    assert "D3 uses the <code>bp</code> null" in html
+    assert "D3 uses the bp null" in html
     assert "`" not in html
     code = environment().filters["code"]
     assert code("`<i>` and <b>, one ` alone") == "<code>&lt;i&gt;</code> and &lt;b&gt;, one ` alone"

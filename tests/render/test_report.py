@@ -22,10 +22,11 @@ from creditscope.measure.facts import Depth, Facts
 from creditscope.models import ResMLP
 from creditscope.protocol import DiagnosticThresholds, judge
 from creditscope.protocol.report import make_report
+from creditscope.protocol.wording import in_percent
 from creditscope.render.html.network import Network
 from creditscope.render.html.page import network_html
 from creditscope.render.markdown import escape
-from creditscope.render.numbers import accuracy, interval_of, mark, num, signed, span_of
+from creditscope.render.numbers import accuracy, interval_of, mark, num, percent, share, signed, span_of
 from creditscope.render.report import renderable
 from creditscope.render.text import to_text
 from creditscope.stream.interface import InterfaceStream
@@ -137,11 +138,40 @@ def test_an_interval_beyond_what_is_possible_is_printed_cut():
     assert wide.checks["D3"].interval == (47.0, 112.0)  # stored as it is
 
 
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        (num(0.9986, 2), "0.999"),
+        (num(0.9949, 2), "0.99"),
+        (num(-0.9996), "-0.9996"),
+        (num(0.99996), "0.99996"),
+        (num(1 - 1e-12, 2), "1"),  # rounding
+        (num(1.0, 2), "1"),
+        (num(1.004, 2), "1"),  # no share
+        (signed(0.9999), "+0.9999"),
+        (signed(-1.0), "-1.000"),
+        (signed(0.998, 2), "+0.998"),
+        (in_percent(0.99997), "99.997 %"),
+        (in_percent(1.0), "100.00 %"),
+        (signed(0.98, 1), "+1.0"),  # percentage points
+        (share(0.99972), "0.9997"),
+        (share(1.0), "1.000"),
+        (share(0.25), "0.250"),
+        (accuracy((0.9998,)), "0.9998"),
+        (percent(0.9969), "99.7%"),
+        (percent(0.994), "99%"),
+        (percent(1.0), "100%"),
+    ],
+)
+def test_what_is_below_one_does_not_read_one(told, text):
+    assert told == text
+
+
 def test_the_terms_of_a_margin_give_the_margin():
-    """0.2765 - 0.2820 is -0.55 pp; 0.277 - 0.282 is not."""
+    """27.65 % - 28.20 % is -0.55 pp; 27.7 % - 28.2 % is not."""
     made = make_report(make_facts(), headline_acc=0.2765, frozen_baseline_acc={"matched": 0.282}, n_test=4000)
-    assert "to matched null: 0.2765 - 0.2820 = -0.6 pp" in " ".join(made.to_text(long=True).split())
-    assert "accuracy 0.2765 - frozen blocks 0.282 = -0.55 < 2 pp" in made.checks["D3"].sentence
+    assert "to matched null: 27.65 % - 28.20 % = -0.6 pp" in " ".join(made.to_text(long=True).split())
+    assert "accuracy 27.65 % - null 28.20 % = -0.55 pp < 2 pp" in made.checks["D3"].sentence
 
 
 def test_the_short_report_tells_numbers_thresholds_and_what_s1_decides():
@@ -149,7 +179,7 @@ def test_the_short_report_tells_numbers_thresholds_and_what_s1_decides():
     assert "accuracy 0.305 ± 0.007 (n=2), Γ +0.081 (this network): S1 (above chance, Γ > 0) accepts" in lines
     assert "D1  ✗ fail  scale stability: growth 2,040 > 50; the stream explodes within one block" in lines
     assert "D2  ✗ fail  reference validity: ‖g_L‖/128 4.2e-09 < 1e-07; at the numerical floor" in lines
-    assert "D3  ✗ fail  depth utility: -4.3 [-6.0, -3.0] pp over random blocks, 2 needed (matched, n=3)" in lines
+    assert "D3  ✗ fail  depth utility: -4.3 [-6.0, -3.0] pp over random blocks (matched null, n=3), 2 needed" in lines
     assert "Γ does not count (D2): clamped or not, it is an angle to a gradient that has all but vanished" in lines
     assert (
         short(judged(make_facts()))[2]

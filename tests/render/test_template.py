@@ -208,6 +208,7 @@ def test_every_pitfall_is_a_question_and_the_files_answer_what_they_can(store, c
     assert {f["run"] for f in states["PF04"]["cannot_be_told"]} == {b.spec.hash[:10] for b in dfa_runs(store)}
     assert len(states["PF12"]["clear"]) == 4
     text = out(capsys, "checklist", dfa_runs(store)[0].path)
+    assert text.count(dfa_runs(store)[0].spec.hash[:10]) == 1  # one network is named once
     assert "To be answered by the author" in text
     assert sum(len(t) - 1 for t in tables(text)) == 15
 
@@ -293,10 +294,13 @@ def test_a_damaged_network_is_not_replaced_by_its_null(store, tmp_path, capsys):
     shutil.copytree(null.path, tmp_path / "both" / "null")
     shutil.copytree(null.path, tmp_path / "null" / "null")
     for command in ("report", "template", "checklist"):
-        for where, words in (("both", "read beside frozen-blocks nulls: 1 left out"), ("alone", "read: 1 left out")):
+        for where, words in (
+            ("both", "read beside nulls (random-blocks baselines): 1 left out"),
+            ("alone", "read: 1 left out"),
+        ):
             assert main([command, str(tmp_path / where)]) == 2
             assert words in capsys.readouterr().err, (command, where)
-    assert "only frozen-blocks nulls were found" in one_line_error(capsys, "report", tmp_path / "null")
+    assert "only nulls (random-blocks baselines) were found" in one_line_error(capsys, "report", tmp_path / "null")
 
 
 def test_a_directory_that_may_not_be_read_is_told_and_left_out(store, tmp_path, monkeypatch, capsys):

@@ -46,8 +46,9 @@ def test_after_kills_every_run_is_there_once_with_the_same_bits(quiet, tmp_path)
     assert [r["hash"] for r in store.rows()] == sorted(s.hash for s in tiny_specs())
 
 
-def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path):
-    """SIGINT to the driver: one line, exit code not 0, no process left; run again to finish."""
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_driver_leaves_no_worker_and_what_was_trained(tmp_path, how):
+    """Exit code not 0, no process left that trains on; Ctrl-C: one line that says how to go on."""
     command = [
         sys.executable,
         "-m",
@@ -71,10 +72,11 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path):
     while not list(tmp_path.glob("store/runs/.*.partial/resume.safetensors")):
         assert time.monotonic() < deadline, f"waited {PATIENCE:g} s for the first run to finish its first epoch"
         time.sleep(0.1)
-    os.kill(driver.pid, signal.SIGINT)
+    before = whole_runs(tmp_path / "store")
+    os.kill(driver.pid, how)
     _, said = driver.communicate(timeout=PATIENCE)
     assert driver.returncode not in (0, None)
-    assert "run the same command again to resume" in said
+    assert "run the same command again to resume" in said or how != signal.SIGINT
     assert "Traceback" not in said
     deadline = time.monotonic() + PATIENCE
     while left := session(driver.pid):
@@ -82,3 +84,8 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_goes_on(tmp_path):
         time.sleep(0.1)
     assert Store(tmp_path / "store").running() == []
     assert list(tmp_path.glob("store/runs/.*.partial/resume.safetensors"))
+    assert len(whole_runs(tmp_path / "store") - before) < 2, "both workers have trained on to the end of their runs"
+
+
+def whole_runs(store: Path) -> set[str]:
+    return {path.name for path in (store / "runs").iterdir() if not path.name.startswith(".")}

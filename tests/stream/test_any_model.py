@@ -561,3 +561,71 @@ def test_branches_of_the_model_and_tied_ones_without_naming_them():
     model: Any = shaken(BranchModel(tied=True))
     x, y = batch((D_IN,))
     assert diagnose(model, [(x, y)]).facts.stream.blocks == ("layers.0",) * 3
+
+
+BUFFERS: dict[str, Callable[[], Tensor]] = {
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "sparse rows": lambda: torch.eye(3).to_sparse_csr(),
+    "quantised": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8),
+    "conjugate": lambda: torch.ones(3, dtype=torch.complex64).conj(),
+}
+
+
+class Keeping(nn.Module):
+    """Three blocks; it keeps a buffer that nothing uses, and writes unseen to another buffer and to an attribute."""
+
+    tally: Tensor
+
+    def __init__(self, buffer: Tensor) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem, self.head = nn.Linear(5, 8), nn.Linear(8, 3)
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+        self.register_buffer("odd", buffer)
+        self.register_buffer("tally", torch.zeros(2))
+        self.seen = torch.zeros(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.tally.data.add_(1)
+        self.seen.data.add_(1)
+        h = self.stem(x)
+        for layer in self.layers:
+            h = h + torch.tanh(layer(h))
+        out: Tensor = self.head(h)
+        return out
+
+
+@pytest.mark.parametrize("name", BUFFERS)
+def test_buffers_of_any_layout_and_what_is_written_unseen_are_left_as_found(name):
+    model = Keeping(BUFFERS[name]())
+    state = torch.get_rng_state()
+    diagnose(
+        model, [(torch.randn(6, 5, generator=torch.Generator().manual_seed(1)), torch.arange(6) % 3)], blocks="layers.*"
+    )
+    assert (model.tally.tolist(), model.seen.tolist()) == ([0.0, 0.0], [0.0, 0.0])
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+class Gated(nn.Module):
+    """h σ(W h), put into fresh zeros: no skip."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.map, self.how = nn.Linear(8, 8), how
+
+    def forward(self, h: Tensor) -> Tensor:
+        f, zeros = h * torch.sigmoid(self.map(h)), torch.zeros_like(h)
+        if self.how == "index_add":
+            return zeros.index_add(1, torch.arange(8), f)
+        if self.how == "scatter_add":
+            return zeros.scatter_add(1, torch.arange(8).expand_as(h), f)
+        zeros[:, :] += f
+        return zeros
+
+
+@pytest.mark.parametrize("how", ["index_add", "scatter_add", "+="])
+def test_what_is_added_to_fresh_zeros_is_no_skip(how):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 8), nn.Sequential(*(Gated(how) for _ in range(3))), nn.Linear(8, 3))
+    report = diagnose(model, [(torch.randn(6, 5), torch.arange(6) % 3)], blocks="1.*")
+    assert report.facts.stream.kind == "plain"

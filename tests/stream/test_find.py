@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.refusals import refusal
 from torch import Tensor, nn
 
 from creditscope import CreditscopeError, diagnose, find_blocks
@@ -160,3 +161,10 @@ def test_a_search_leaves_the_model_as_found():
     assert model.training
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def test_an_example_may_be_a_numpy_array_and_must_hold_a_tensor():
+    x, _ = batch((D_IN,))
+    assert find_blocks(ladder(), x.numpy()) == find_blocks(ladder(), x)
+    for empty in ({}, {"a": 1}):
+        assert "no tensor" in refusal(lambda empty=empty: find_blocks(ladder(), empty))  # type: ignore[misc]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 from creditscope import CreditscopeError, diagnose
 from creditscope.models import ResMLP, SmallCNN, ViTMini
 from creditscope.models.parts import StreamModel
-from creditscope.stream.interface import InterfaceStream, make_stream
+from creditscope.stream import interface
+from creditscope.stream.interface import InterfaceStream, difference, make_stream
 
 from .nets import D_IN, C, D, batch, shaken
 
@@ -151,3 +153,36 @@ def test_read_state_read_grad_and_write_credit_are_consistent(read, batch_dim):
     written = stream.write_credit(a, 0).expand_as(h)
     for token in range(5):
         torch.testing.assert_close(written[token] if batch_dim else written[:, token], a)
+
+
+@pytest.mark.parametrize("chunk", [7, 1000])
+@pytest.mark.parametrize(
+    "dtypes", [(torch.float32, torch.float32), (torch.float64, torch.float32), (torch.bfloat16,) * 2]
+)
+def test_a_difference_is_that_of_float64(dtypes, chunk, monkeypatch):
+    monkeypatch.setattr(interface, "CHUNK", chunk)
+    gen = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(5, 8, generator=gen).to(dtype) for dtype in dtypes)
+    x, y = (t.double().numpy() for t in (a, b))
+    assert difference(a, b) == pytest.approx(np.abs(x - y).max() / np.abs(y).max(), rel=1e-6)
+    assert difference(b, b.clone()) == 0.0
+    assert difference(a, b[:4]) == float("inf")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_what_is_not_finite_equals_itself_alone(dtype):
+    b = torch.tensor([1.0, float("nan"), float("inf"), -float("inf"), 4.0], dtype=dtype)
+    a = b.clone()
+    a[0] = 2.0
+    assert difference(a, b) == 0.25
+    for k, value in ((1, 0.5), (1, 0.0), (2, -float("inf")), (3, float("nan")), (4, float("inf"))):
+        other = a.clone()
+        other[k] = value
+        assert difference(other, b) == float("inf"), (k, value)
+    nothing = torch.full((3,), float("nan"), dtype=dtype)
+    assert difference(nothing, nothing.clone()) == 0.0
+
+
+def test_a_difference_may_be_larger_than_its_dtype_holds():
+    largest = torch.tensor([3e38, 1.0])
+    assert difference(-largest, largest) == pytest.approx(2.0)

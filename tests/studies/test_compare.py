@@ -142,6 +142,10 @@ def test_the_floor_is_reached_earlier_at_a_larger_batch(tmp_path):
     found = lines(tmp_path, {"quantity": "floor_epoch[128]", "value": 3}, runs)
     assert found[0].ours.values == (3.0,)
     assert lines(tmp_path, {"quantity": "floor_epoch[1024]", "value": 3}, runs)[0].ours.values == (1.0,)
+    last = len(runs[0].trajectory) - 1  # to stop there saves what is left
+    assert lines(tmp_path, {"quantity": "saved[1024]", "value": 0.9}, runs)[0].ours.values == (1 - 1 / last,)
+    never = [record(0.3, g=lambda epoch: 1.0)]
+    assert lines(tmp_path, {"quantity": "saved[1024]", "value": 0.9}, never)[0].reason is Reason.UNMEASURED
 
 
 def test_margins_are_to_the_null_of_the_same_seed(tmp_path):

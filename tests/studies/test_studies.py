@@ -19,10 +19,10 @@ from creditscope.runs.record import Record
 from creditscope.studies import credit_norm, functional, rescue, seeds, temporal, thresholds
 from creditscope.studies.ablation import Decision
 from creditscope.studies.catalogue import NAMES, RUNS, get_study, question
-from creditscope.studies.grid import BP, CB, CLIP, DFA, DFA_NONE, EP, FA, FA_RMS, OUTPUT, PRESETS, SB, make
+from creditscope.studies.grid import BP, CB, CLIP, DFA, DFA_NONE, EP, FA, FA_RMS, NULLS, OUTPUT, PRESETS, SB, make
 from creditscope.studies.triangulation import State
 from creditscope.tables import Table
-from creditscope.training.spec import make_spec
+from creditscope.training.spec import RunSpec, make_spec
 
 BROKEN: dict[str, Any] = {"growth": 2000.0, "g_128": 4e-9}
 CLASSIC: tuple[Item, ...] = (
@@ -367,23 +367,49 @@ def test_rescue_ranks_what_passes_before_what_fails_and_counts_both():
     )
     records = pool(*items, dataset="quadratic", augment=False)
     best = [("fa", "none", "output"), ("fa", "none", "input"), ("dfa", "none", "input"), ("dfa", "rms", "input")]
-    ranked = [g.spec for g in rescue.best(records)]
+    ranked = [g.spec for g in rescue.tried(records)]
     assert [(s.method, s.credit_norm, s.credit_site) for s in ranked] == best
     found = table("rescue", records)
-    assert conclusion(found) == "On quadratic, 2 of 4 recipes pass all three checks (2 of FA and 0 of DFA)."
+    assert conclusion(found) == (
+        "On quadratic (100 epochs), 2 of 4 recipes pass all three checks (2 of 2 with FA and 0 of 2 with DFA)."
+    )
     assert list(zip(*(found.values(n) for n in ("method", "norm", "site")), strict=True)) == best
     assert found.values("d3") == ("pass", "pass", "fail", "pass")
 
 
 def test_rescue_takes_a_recipe_to_cifar_with_the_same_multiples_of_the_usual_rates():
-    for found in rescue.search():
-        here, there = make_spec(found), rescue.on_cifar(found, "paper", 42)
+    for here in map(make_spec, rescue.search()):
+        there = rescue.on_cifar(here, "paper", 42)
         assert (there.dataset, there.epochs) == ("cifar10", 30)
         assert there.lr == pytest.approx((here.lr or 0) / 2e-3 * 1e-3)
         assert (there.head_lr or there.lr) == pytest.approx((here.head_lr or here.lr or 0) / 2e-3 * 1e-3)
         same = ("method", "credit_norm", "credit_site", "grad_clip", "clip_over", "penalty")
         assert all(getattr(here, k) == getattr(there, k) for k in same)
     assert len({make_spec(r).hash for r in rescue.search()}) == 96
+
+
+def test_rescue_goes_on_in_stages_each_chosen_from_the_one_before():
+    """The six best of a whole search go to CIFAR-10, what passes there gets the other seeds, and the table shows it all."""
+
+    def results(specs: list[RunSpec]) -> list[Record]:
+        return [record(s, 0.35 if s.frozen else 0.4 + 0.01 * (s.credit_site == "output")) for s in specs]
+
+    search = results(rescue.specs("paper"))
+    assert rescue.then("paper", search[1:]) == rescue.then("paper", []) == []  # a choice from a part is none
+    second = rescue.then("paper", search)
+    trained = [s for s in second if not s.frozen]
+    assert [(s.dataset, s.epochs, s.seed, s.credit_site) for s in trained] == [("cifar10", 30, 42, "output")] * 6
+    assert {s.hash for s in second} == {s.hash for s in (*trained, *(s.null(k) for s in trained for k in NULLS))}
+    on_cifar = [
+        record(s, 0.35 if s.frozen else 0.4 if s.hash == trained[3].hash else 0.3) for s in second
+    ]  # one of them passes
+    assert rescue.then("paper", [*search, *on_cifar[1:]]) == second
+    third = rescue.then("paper", [*search, *on_cifar])[len(second) :]
+    assert [s for s in third if not s.frozen] == [trained[3].changed(seed=seed) for seed in (123, 456)]
+    found = table("rescue", [*search, *on_cifar, *results(third)])
+    rows = [row for row in found.rows if row.value("dataset") == "cifar10 (30 epochs)"]
+    assert (len(found.rows), [row.value("seeds") for row in rows]) == (96 + 6, [3, 1, 1, 1, 1, 1])
+    assert "On cifar10 (30 epochs), 1 of 6 recipes pass" in conclusion(found)
 
 
 def test_ep_relaxation_says_where_it_stops_being_backpropagation():

@@ -62,6 +62,7 @@ def run_tests(slot: Path, tests: list[str], log: Path) -> int:
     os.setsid()
     os.chdir(slot)
     sys.path[:] = [str(slot / "src"), str(slot), *(p for p in sys.path if Path(p) not in (ROOT, ROOT / "src"))]
+    os.environ["PYTHONPATH"] = str(slot / "src")  # of the processes that a test starts
     for name in [n for n in sys.modules if n.split(".")[0] == "tests"]:
         del sys.modules[name]
     out = io.StringIO()

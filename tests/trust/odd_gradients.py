@@ -100,6 +100,28 @@ class Rounded(Residual):
         return h + f + ((f * 4).round() / 4 - f).detach()
 
 
+class RoundedInSingle(Residual):
+    """The same in steps of `step`, by an operation that exists in float32 only: the gradient is held against finite differences
+    of float32, of which long ones pass over many stairs."""
+
+    def __init__(self, step: float, straight: bool = True) -> None:
+        super().__init__()
+        self.width, self.straight = step, straight
+
+    def forward(self, h: Tensor) -> Tensor:
+        f = self.branch(h).float()
+        if self.straight:
+            f = f + ((f / self.width).round() * self.width - f).detach()
+        return h + f.to(h)
+
+
+class InHalf(Residual):
+    """Computes in bfloat16 whatever its dtype: rounded, and yet an ordinary network."""
+
+    def branch(self, h: Tensor) -> Tensor:
+        return super().branch(h).to(torch.bfloat16).to(h)
+
+
 class Reversed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor) -> Tensor:
@@ -209,6 +231,14 @@ add("hooks that only look", lambda: plain_net(lambda: Plain([Logging() for _ in 
 add("backward hooks on modules", lambda: plain_net(backward_hooked), REFUSE, 5, says=NO_GRADIENT)
 add("straight-through rounding", lambda: plain_net(lambda: Plain([Rounded() for _ in range(3)])), REFUSE, 5,
     says=NO_GRADIENT)  # fmt: skip
+for _width in (2.0**-4, 2.0**-6, 2.0**-8):
+    add(f"straight-through rounding in steps of 1/{1 / _width:g}, float32 only",
+        lambda width=_width: plain_net(lambda: Plain([RoundedInSingle(width) for _ in range(3)]), batches=vectors((16, 16))),  # type: ignore[misc]
+        REFUSE, 5, says="straight-through" if _width < 0.05 else NO_GRADIENT)  # fmt: skip
+add("float32 inside, not rounded", lambda: plain_net(lambda: Plain([RoundedInSingle(1.0, False) for _ in range(3)])),
+    MEASURE, 5)  # fmt: skip
+add("bfloat16 inside",
+    lambda: plain_net(lambda: Plain([InHalf() for _ in range(3)]), dtype=torch.bfloat16), MEASURE, 5)  # fmt: skip
 add("gradient reversal", lambda: plain_net(lambda: Plain([Reversal() for _ in range(3)])), REFUSE, 5, says=NO_GRADIENT)
 add("states at the bend of a ReLU", lambda: plain_net(lambda: rectified([Rectified() for _ in range(3)])), MEASURE, 5)
 add(

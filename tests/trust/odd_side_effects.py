@@ -25,6 +25,7 @@ from tests.trust.oracle import (
     same,
 )
 from torch import Tensor, nn
+from torch.ao.quantization import FusedMovingAvgObsFakeQuantize
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.dlpack import from_dlpack
 
@@ -352,6 +353,31 @@ for _by_data in (False, True):
             return Network(model, tokens((n, n)), "layers.*", read="mean")
 
         add(f"states in memory of their own, by data: {_by_data}, {_n} samples", _buffered, MEASURE, 6)
+
+
+class Quantised(Residual):
+    """Fake quantisation as torch prepares it: its observers write to their buffers unseen, in eval mode too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fake = FusedMovingAvgObsFakeQuantize()
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + self.fake(self.branch(h))
+
+
+def quantised(observes: bool) -> nn.Module:
+    """After a batch of training: the ranges are known."""
+    model = Plain([Quantised() for _ in range(3)])
+    model(vectors()[0][0])
+    if not observes:
+        model.apply(lambda m: m.disable_observer() if isinstance(m, FusedMovingAvgObsFakeQuantize) else None)
+    return model
+
+
+for _observes in (True, False):
+    quantised_net = partial(plain_net, partial(quantised, _observes), passes=lambda *_: [])
+    add(f"fake quantisation, observers on: {_observes}", quantised_net, REFUSE, 6, 5)
 
 
 class Output(Plain):

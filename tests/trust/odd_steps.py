@@ -336,6 +336,141 @@ add("the stream is the second argument", lambda: plain_net(FirstIsAnother, false
 add("the first argument comes from the input", lambda: plain_net(FirstIsData, marks=("beside",)), MARK, 4, 3)
 
 
+class Joined(Residual):
+    """The branch is joined to the state by another operation than h + f."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def forward(self, h: Tensor) -> Tensor:
+        half, f = D // 2, self.branch(h)
+        if self.how == "a part of a copy, +=":
+            out = h.clone()
+            out[:, :half] += f[:, half:]
+            return out
+        if self.how == "a part of a copy, written":
+            out = h.clone()
+            out[:, :half] = out[:, :half] + f[:, half:]
+            return out
+        if self.how == "a view of the branch, +=":
+            out = (2 * f).view(len(h), 2, half).view(len(h), D)
+            out += h
+            return out
+        if self.how == "index_add":
+            return h.index_add(1, torch.arange(D).flip(0), f)
+        if self.how == "scatter_add":
+            return h.scatter_add(1, torch.arange(D).flip(0).expand_as(f), f)
+        if self.how == "addmm":
+            return torch.addmm(h, f, self.linear.weight)
+        if self.how == "addcmul":
+            return torch.addcmul(h, f, f)
+        return torch.lerp(h, f, 0.3)
+
+
+for _how in ("a part of a copy, +=", "a part of a copy, written", "a view of the branch, +=", "index_add", "scatter_add",
+    "addmm", "addcmul", "lerp"):  # fmt: skip
+    for _blocks in ("layers.*", None):
+        add(
+            f"joined by {_how}{'' if _blocks else ', not named'}",
+            lambda how=_how, blocks=_blocks: plain_net(  # type: ignore[misc]
+                lambda: Plain([Joined(how) for _ in range(3)]), blocks=blocks, kind="residual"
+            ),
+            MEASURE,
+            4,
+        )
+
+
+class Overwritten(Residual):
+    """The state is copied, and then all of the copy is another one: no skip."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        out = h.clone()
+        out[:, :].copy_(self.branch(h))
+        return out
+
+
+add("a copy of the state that is overwritten",
+    lambda: plain_net(lambda: Plain([Overwritten() for _ in range(3)]), kind="plain"), MEASURE, 4)  # fmt: skip
+
+
+class Coupled(nn.Module):
+    """f_l of a stream of two halves, of which block l changes one: what the interface asks for."""
+
+    def __init__(self, k: int) -> None:
+        super().__init__()
+        self.linear, self.k = nn.Linear(D // 2, D // 2), k
+
+    def halves(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        mine, other = h.split(D // 2, 1) if self.k % 2 else h.split(D // 2, 1)[::-1]
+        return mine, torch.tanh(self.linear(other))
+
+    def forward(self, h: Tensor) -> Tensor:
+        mine, f = self.halves(h)
+        both = (f, torch.zeros_like(mine))
+        return torch.cat(both if self.k % 2 else both[::-1], 1)
+
+
+class Sliced(Plain):
+    """The model writes to one half of its state after the other; blocks are the layers inside."""
+
+    def __init__(self) -> None:
+        super().__init__([Coupled(k).linear for k in range(4)])
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.stem(x).clone()
+        for k, layer in enumerate(self.layers):
+            mine, other = (slice(0, D // 2), slice(D // 2, D))[:: 1 if k % 2 else -1]
+            h[:, mine] = h[:, mine] + torch.tanh(layer(h[:, other].clone()))
+        return self.head(self.norm(h))
+
+
+class SlicedInterface(nn.Module):
+    """The same network as embed, blocks and head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tape = Tape()
+        self.embed, self.norm, self.head = nn.Linear(IN, D), nn.LayerNorm(D), nn.Linear(D, C)
+        self.blocks = nn.ModuleList(Coupled(k) for k in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.tape(self.embed(x))
+        block: Any
+        for k, block in enumerate(self.blocks):
+            mine, f = block.halves(h)
+            other = h.split(D // 2, 1)[0 if k % 2 == 0 else 1]
+            moved = torch.cat((mine + f, other) if k % 2 else (other, mine + f), 1)
+            h = self.tape(moved) if self.tape.on else h + block(h)
+        return self.head(self.norm(h))
+
+
+for _blocks in ("layers.*", None):
+    add(
+        f"halves of the state that the model writes{'' if _blocks else ', not named'}",
+        lambda blocks=_blocks: plain_net(Sliced, blocks=blocks, passes=lambda *_: []),  # type: ignore[misc]
+        REFUSE,
+        4,
+        says="give the model the interface",
+    )
+add("halves of the state, through the interface",
+    lambda: plain_net(SlicedInterface, blocks=None, kind="residual"), MEASURE, 4)  # fmt: skip
+
+
+class Spectral(nn.Module):
+    """A filter of complex weights on the frequencies of the state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(0.3 * torch.randn(D // 2 + 1, dtype=torch.complex64))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + torch.fft.irfft(torch.fft.rfft(h) * self.weight, n=D)
+
+
+add("complex weights", lambda: plain_net(lambda: Plain([Spectral() for _ in range(3)])), MEASURE, 4)
+
+
 def at_full(spec: Spec) -> Network:
     """ρ's positive control is close to 1 wherever a network is measured."""
     net = build(spec)

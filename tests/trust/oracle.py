@@ -69,7 +69,8 @@ class Pass:
 
 
 def eval_copy(model: nn.Module, dtype: torch.dtype) -> Any:
-    return copy.deepcopy(model).to(dtype).eval()
+    twin = copy.deepcopy(model)
+    return (twin.double() if dtype == torch.float64 else twin.to(dtype)).eval()  # `to` makes complex weights real
 
 
 def cast(inputs: Any, dtype: torch.dtype) -> Any:
@@ -235,6 +236,8 @@ class Network:
     watched: tuple[Any, ...] = ()
     """Further objects that have to be left as found: generators."""
     by_label: bool = True
+    kind: str | None = None
+    """`residual` or `plain`, where a report has to say it."""
 
 
 def check(net: Network) -> str:
@@ -252,6 +255,8 @@ def compare(report: Any, net: Network, truth: Sequence[Pass], credit: Callable[.
     read = facts.stream.read
     if net.names is not None and tuple(facts.stream.blocks) != net.names:
         raise WrongError(f"the blocks are {facts.stream.blocks}, in truth {net.names}")
+    if net.kind is not None and facts.stream.kind != net.kind:
+        raise WrongError(f"the stream is called {facts.stream.kind}, in truth {net.kind}")
     if facts.stream.depth != len(truth[0].states) - 1:
         raise WrongError(f"depth {facts.stream.depth}, in truth {len(truth[0].states) - 1}")
     allowed = {net.read, "flatten"}

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from creditscope.render.numbers import share
 from creditscope.training.loop import Progress as Told
 
 
@@ -28,7 +29,9 @@ def epoch_bar(label: str, epochs: int | None, console: Console) -> Iterator[Told
 
     def progress(done: int, total: int, line: dict[str, Any]) -> None:
         fired = " ".join(line["fired"])
-        state = f"accuracy {line['accuracy']:.3f}  growth {float(line['growth']):.3g}" + (f"  {fired}" if fired else "")
+        state = f"accuracy {share(line['accuracy'])}  growth {float(line['growth']):.3g}" + (
+            f"  {fired}" if fired else ""
+        )
         if console.is_terminal:
             bar.start()  # not before the first line, so that a mistake leaves no bar behind
             bar.update(task, completed=done, state=state)

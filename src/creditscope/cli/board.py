@@ -24,21 +24,23 @@ class List:
     Example: creditscope board list board
     """
 
-    dir: Annotated[Path, tyro.conf.Positional]
+    dir: Annotated[Path, tyro.conf.Positional] = Path("board")
     """Directory of entries (board/entries/NAME/claim.json)."""
 
     def execute(self) -> int:
         from creditscope.render.html.board import row
-        from creditscope.render.numbers import printable
+        from creditscope.render.numbers import printable, share
 
         held = _held(self.dir)[0]
-        print(f"{'entry':<40} {'claimed':>7} {'audited':>7} {'margin (pp)':>20}  {'verdict':<15} locality")
+        wide = max([len("entry"), *(len(printable(entry.claim.name)) for entry in held)])
+        print(f"{'entry':<{wide}} {'claimed':>7} {'audited':>7} {'margin (pp)':>20}  {'verdict':<15} locality")
         for entry in held:
             r = row(entry)
-            claimed, audited = ("–" if v is None else f"{v:.3f}" for v in (r["claimed"], r["audited"]))
+            claimed, audited = (share(v) for v in (r["claimed"], r["audited"]))
             margin = f"{r['margin_text']} {r['interval']}"
             name = printable(entry.claim.name)
-            print(f"{name:<40} {claimed:>7} {audited:>7} {margin:>20}  {r['mark']:<15} {r['locality']}")
+            print(f"{name:<{wide}} {claimed:>7} {audited:>7} {margin:>20}  {r['mark']:<15} {r['locality']}")
+        print("claimed, audited: accuracy. margin: audited accuracy minus that of the null (random-blocks baseline).")
         return 0
 
 

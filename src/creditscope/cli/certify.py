@@ -52,6 +52,7 @@ class Certify:
             write_atomic(self.json, dump_json(found.to_dict()))
         if self.figure:
             plot(found).save(self.figure)
-        print(f"{bundle.spec.label}, {found.conditions['samples']} samples, {found.conditions['dtype']}")
-        print("\n".join(certificate_lines(found)))
+        about = f"{bundle.spec.label}, {found.conditions['samples']} samples, {found.conditions['dtype']}"
+        first, *rest = certificate_lines(found)
+        print("\n".join([first, f"  {about}", *rest]))
         return 0

@@ -27,6 +27,13 @@ MUST = {
 """What `claim new` cannot do without, in the order in which a terminal asks for it."""
 
 
+def _nulls(kind: str, accuracies: tuple[float, ...]) -> Any:
+    """Accuracies of the null by the name that files have for its kind."""
+    from creditscope.measure.depth import UNSTATED
+
+    return {UNSTATED if kind == "unstated" else kind: accuracies} if accuracies else None
+
+
 @dataclass
 class New:
     """Make an entry of the board: a directory with the claim and its report. A bundle is measured, with its nulls and a
@@ -74,9 +81,9 @@ class New:
     seeds: tuple[int, ...] = ()
     """Seeds behind the accuracies, in their order (default: of a bundle its own, else 0, 1, ...)."""
     null: tuple[float, ...] = ()
-    """Accuracies of the frozen-blocks null, one per seed; needed if a report covers several seeds."""
-    null_kind: Literal["matched", "bp", "kind unstated"] = "kind unstated"
-    """Kind of --null, as given to `diagnose`."""
+    """Accuracies of the null (random-blocks baseline), one per seed; needed if a report covers several seeds."""
+    null_kind: Literal["matched", "bp", "unstated"] = "unstated"
+    """Kind of --null: trained by the same rule (matched), by backpropagation (bp), or unstated."""
     recipe: str = ""
     """What to run to get the report."""
     note: str = ""
@@ -116,7 +123,7 @@ class New:
             [report],
             by=asked["by"],
             seeds=self.seeds or known.get("seeds") or range(max(1, len(report.headline_acc))),
-            nulls={self.null_kind: self.null} if self.null else None,
+            nulls=_nulls(self.null_kind, self.null),
             device=self.device,
             spec=known.get("spec"),
             recipe=self.recipe,
@@ -164,9 +171,9 @@ class Add:
     seeds: tuple[int, ...] = ()
     """Seeds behind the accuracies (default: 0, 1, ...)."""
     null: tuple[float, ...] = ()
-    """Accuracies of the frozen-blocks null, one per seed; needed if a report covers several seeds."""
-    null_kind: Literal["matched", "bp", "kind unstated"] = "kind unstated"
-    """What --null is."""
+    """Accuracies of the null (random-blocks baseline), one per seed; needed if a report covers several seeds."""
+    null_kind: Literal["matched", "bp", "unstated"] = "unstated"
+    """Kind of --null: trained by the same rule (matched), by backpropagation (bp), or unstated."""
     note: str = ""
     """What was done differently."""
     recipe: str = ""
@@ -184,7 +191,7 @@ class Add:
             kind=self.kind,
             device=self.device,
             seeds=self.seeds or range(max(1, len(report.headline_acc))),
-            nulls={self.null_kind: self.null} if self.null else None,
+            nulls=_nulls(self.null_kind, self.null),
             note=self.note,
             recipe=self.recipe,
         )

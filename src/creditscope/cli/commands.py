@@ -61,8 +61,9 @@ PITFALLS = Group(
     "the known ways to mismeasure credit: see them, and find them in code and bundles",
     "fifteen ways to mismeasure credit",
     {
-        "list": Command("pitfalls.List", "the catalogue: what goes wrong, why, and what to do instead"),
-        "run": Command("pitfalls.Run", "show the pitfalls at work: wrong value, right value, factor"),
+        "list": Command("pitfalls.List", "the catalogue, one line each"),
+        "show": Command("pitfalls.Show", "why a pitfall misleads, and what to do instead"),
+        "run": Command("pitfalls.Run", "the pitfalls at work on small examples: wrong value, right value, factor"),
         "scan": Command("pitfalls.Scan", "find them in Python files (the files are parsed, never run)"),
         "audit": Command("pitfalls.Audit", "find them in the files of a bundle"),
     },

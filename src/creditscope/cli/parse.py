@@ -122,7 +122,11 @@ def _mistake(
         near = meant(_typed(unknown[0]), options)
         return _in_command(words, f"unknown option {unknown[0]}; {near}".rstrip("; "))
     if isinstance(event, events.UnrecognizedArgs):
-        return _in_command(words, f"{event.tokens[0]!r} is one argument too many")
+        extra, group = str(event.tokens[0]), named(words[:-1])[1]
+        if words[-1] == "list" and isinstance(group, Group) and "show" in group.commands:
+            show = " ".join([*words[:-1], "show", extra])
+            return f"{' '.join(words)} takes no name; type creditscope {show}"
+        return _in_command(words, f"{extra!r} is one argument too many")
     if isinstance(event, events.MissingArgs):
         return _in_command(words, "missing " + ", ".join(_required(m.arg) for m in event.missing_arguments))
     argument = getattr(event, "argument", None)

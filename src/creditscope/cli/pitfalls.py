@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -12,7 +13,7 @@ from typing import Annotated, Literal, get_args
 import tyro
 
 from creditscope.errors import CreditscopeError
-from creditscope.pitfalls.base import Status
+from creditscope.pitfalls.base import Pitfall, Status
 from creditscope.pitfalls.shown import annotation, lines, plain
 
 FINDINGS = 1
@@ -21,9 +22,31 @@ STRICT_FOUND = 3
 
 @dataclass
 class List:
-    """The catalogue: id, title, why it misleads, what to do instead.
+    """The catalogue, one line per pitfall.
 
-    Example: creditscope pitfalls list PF05
+    Example: creditscope pitfalls list
+    """
+
+    format: Literal["text", "json"] = "text"
+    """Output: text or json (with everything that `show` prints)."""
+
+    def execute(self) -> int:
+        from creditscope.pitfalls import PITFALLS
+
+        if self.format == "json":
+            _print_catalogue(PITFALLS)
+            return 0
+        for p in PITFALLS:
+            print(f"{p.id}  {p.title}")
+        print("creditscope pitfalls show PF05 says why one misleads and what to do instead")
+        return 0
+
+
+@dataclass
+class Show:
+    """Why a pitfall misleads, and what to do instead.
+
+    Example: creditscope pitfalls show PF05
     """
 
     pitfalls: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
@@ -36,8 +59,7 @@ class List:
 
         chosen = [get_pitfall(name) for name in self.pitfalls] or list(PITFALLS)
         if self.format == "json":
-            words = ("id", "title", "why", "fix")
-            _print_json([{k: getattr(p, k) for k in words} | {"scan": p.code is not None} for p in chosen])
+            _print_catalogue(chosen)
             return 0
         for p in chosen:
             print(f"{p.id}  {p.title}\n      why: {p.why}\n      fix: {p.fix}")
@@ -161,6 +183,11 @@ class Audit:
                     print(f"  {p.id}  {answer.status:<14}  {p.title}: {plain(answer.sentence)}")
                 print("  " + ", ".join(f"{count[status]} {status}" for status in get_args(Status)))
         return STRICT_FOUND if self.strict and any(count["found"] for count in counts) else 0
+
+
+def _print_catalogue(chosen: Sequence[Pitfall]) -> None:
+    words = ("id", "title", "why", "fix")
+    _print_json([{k: getattr(p, k) for k in words} | {"scan": p.code is not None} for p in chosen])
 
 
 def _print_json(value: object) -> None:

@@ -20,7 +20,7 @@ class Smoke:
     """Networks to train at the same time (default: one per core)."""
 
     def execute(self) -> int:
-        from creditscope.render.numbers import num
+        from creditscope.render.numbers import num, share
         from creditscope.runs.execute import run_specs
         from creditscope.runs.executors.local import LocalExecutor
         from creditscope.studies.smoke import expectations, judge_all
@@ -33,7 +33,7 @@ class Smoke:
         for o in outcomes:
             facts = o.report.facts
             print(
-                f"{'holds' if o.holds else 'FAILS':<6} {o.expectation.name:<17} accuracy {o.accuracy:.3f}"
+                f"{'holds' if o.holds else 'FAILS':<6} {o.expectation.name:<17} accuracy {share(o.accuracy)}"
                 f"  ‖h_L‖ {num(facts.scale.mean[-1])}"
                 f"  growth {num(facts.scale.growth)}"
                 f"  ‖g_L‖/128 {num(facts.reference.batch_mean_128[-1])}  {o.report.verdict.line}"

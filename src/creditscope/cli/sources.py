@@ -35,9 +35,11 @@ class Sources:
     def without_networks(self) -> CreditscopeError:
         """What to say where no trained network is left."""
         if self.damaged:
-            nulls = " beside frozen-blocks nulls" if self.bundles else ""
+            nulls = " beside nulls (random-blocks baselines)" if self.bundles else ""
             return CreditscopeError(f"no trained network could be read{nulls}: {self.damaged} left out (see above)")
-        return CreditscopeError("only frozen-blocks nulls were found; add the networks that they are nulls for")
+        return CreditscopeError(
+            "only nulls (random-blocks baselines) were found; add the networks that they are nulls for"
+        )
 
 
 def left_out(text: str) -> None:

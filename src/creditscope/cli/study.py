@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
@@ -14,6 +14,7 @@ import tyro
 from creditscope.errors import CreditscopeError
 
 if TYPE_CHECKING:
+    from creditscope.runs.archive import Archive
     from creditscope.runs.store import Store
     from creditscope.training.spec import RunSpec
 
@@ -63,8 +64,9 @@ class Plan:
     def execute(self) -> int:
         from creditscope.runs.plan import plan
         from creditscope.runs.store import Store
+        from creditscope.studies.catalogue import get_study
 
-        specs = _chosen(self.name, self.preset, self.seeds)
+        specs = _chosen(self.name, self.preset, self.seeds, self.store, self.archive)
         store = Store(self.store) if self.store and self.store.exists() else None
         left = _lacking(self.archive, specs)
         p = plan(left, store, self.workers, self.data_dir)
@@ -75,6 +77,10 @@ class Plan:
         )
         print(f"about {duration} on {p.workers} workers; disk {p.bytes / 2**20:.0f} MB")
         print(f"(calibration: {p.calibration})")
+        if get_study(self.name).then:
+            print(
+                "further runs are chosen from the results of these: `study run` trains them too, and a later plan counts them"
+            )
         return 0
 
 
@@ -135,26 +141,20 @@ class Run:
         from creditscope.runs.execute import run_store
         from creditscope.runs.executors import LIBRARIES, make_executor, needs
         from creditscope.runs.store import Store
-        from creditscope.studies.catalogue import get_study
-        from creditscope.studies.grid import unique
 
         if self.workers is not None and self.workers < 1:
             raise CreditscopeError(f"--workers is {self.workers}; give 1 or more")
         if not self.names:
             raise CreditscopeError("study run needs the name of a study; see `creditscope study list`")
-        wanted = {name: _chosen(name, self.preset, self.seeds) for name in self.names}
+        wanted = self._wanted()
         if self.executor in LIBRARIES:
             needs(self.executor)
         if self.devices and self.executor != "local":
             raise CreditscopeError(f"--devices is for the local executor; {self.executor} chooses devices itself")
         devices = several(self.devices, self.device) if self.devices else None
         device = None if devices else str(chosen(self.device)) if self.executor == "local" else self.device
-        specs = _lacking(self.archive, unique(spec for found in wanted.values() for spec in found))
-        _check_data(specs, self)
-        store = Store(self.store, create=True)
-        store.check_writable()
-        for name, found in wanted.items():
-            store.write_plan(get_study(name).name, self.preset, [s.hash for s in found])
+        specs = self._planned(wanted)
+        store = Store(self.store)
         console = Console(stderr=True)
         done = sum(store.has(s) for s in specs)
         console.print(
@@ -174,18 +174,43 @@ class Run:
             cluster=self.slurm_cluster,
             folder=str(store.root / "slurm"),
         )
-        try:
-            failures = run_store(specs, store, executor, data_dir=self.data_dir, console=console, device=device)
-        except KeyboardInterrupt:
-            raise CreditscopeError(
-                f"stopped; finished epochs are kept in {store.root}: run the same command again to resume"
-            ) from None
+        while True:
+            try:
+                failures = run_store(specs, store, executor, data_dir=self.data_dir, console=console, device=device)
+            except KeyboardInterrupt:
+                raise CreditscopeError(
+                    f"stopped; finished epochs are kept in {store.root}: run the same command again to resume"
+                ) from None
+            if failures:
+                break
+            before, specs = len(specs), self._planned(self._wanted())
+            if len(specs) == before:
+                break
+            console.print(f"{len(specs) - before} further runs, chosen from the results of these", soft_wrap=True)
         executor.shutdown()
         for failure in failures:
             print(f"creditscope: run {failure.spec.slug} failed: {failure.message}", file=sys.stderr)
         bad = {f.spec.hash for f in failures}
         good = sum(store.has(s) and s.hash not in bad for s in specs)
         return _finish(self, store, good, len(specs), len(failures))
+
+    def _wanted(self) -> dict[str, list[RunSpec]]:
+        """The runs of every study, with those that finished ones have chosen."""
+        return {name: _chosen(name, self.preset, self.seeds, self.store, self.archive) for name in self.names}
+
+    def _planned(self, wanted: dict[str, list[RunSpec]]) -> list[RunSpec]:
+        """What the archive lacks of these runs; their data can be read, and the store knows the plan."""
+        from creditscope.runs.store import Store
+        from creditscope.studies.catalogue import get_study
+        from creditscope.studies.grid import unique
+
+        specs = _lacking(self.archive, unique(spec for found in wanted.values() for spec in found))
+        _check_data(specs, self)
+        store = Store(self.store, create=True)
+        store.check_writable()
+        for name, found in wanted.items():
+            store.write_plan(get_study(name).name, self.preset, [s.hash for s in found])
+        return specs
 
 
 @dataclass
@@ -269,15 +294,27 @@ class Show:
         return 0
 
 
-def _chosen(name: str, preset: str, seeds: tuple[int, ...]) -> list[RunSpec]:
-    """The grid of a study, or the part of it with these seeds."""
+def _chosen(name: str, preset: str, seeds: tuple[int, ...], store: Path | None, archive: Path | None) -> list[RunSpec]:
+    """The runs of a study, with those that finished ones have chosen, or the part of them with these seeds."""
     from creditscope.studies.catalogue import get_study
 
-    specs = get_study(name).specs(preset)
+    study = get_study(name)
+    specs = study.runs(preset, *(_finished(store, archive) if study.then else ()))
     if unknown := sorted(set(seeds) - {spec.seed for spec in specs}):
         there = ", ".join(map(str, sorted({spec.seed for spec in specs})))
         raise CreditscopeError(f"seed {unknown[0]} is not in the grid of {name} ({preset}); its seeds are {there}")
     return [spec for spec in specs if not seeds or spec.seed in seeds]
+
+
+def _finished(store: Path | None, archive: Path | None) -> Iterator[Store | Archive]:
+    """Where finished runs are."""
+    from creditscope.runs.archive import Archive
+    from creditscope.runs.store import META, Store
+
+    if store and (store / META).exists():
+        yield Store(store)
+    if archive:
+        yield Archive(archive)
 
 
 def _lacking(archive: Path | None, specs: list[RunSpec]) -> list[RunSpec]:

@@ -379,6 +379,10 @@ def check(a: Any, layer: int, batch: CreditBatch, name: str) -> None:
 
 def is_finite(t: Tensor) -> bool:
     """Is every number of `t` finite? Without a copy of it."""
+    if t.is_complex():
+        t = torch.view_as_real(t.resolve_conj())
+    elif t.is_floating_point() and t.itemsize == 1:  # float8 has no arithmetic of its own
+        t = t.float()
     # one cheap sum answers almost always; a finite tensor whose sum overflows takes the long way
     return math.isfinite(t.sum().item()) or bool(torch.isfinite(t).all())
 

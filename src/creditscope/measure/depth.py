@@ -134,6 +134,7 @@ def depth_margin(
         from_evaluation=not over_seeds and size is None and n_eval is not None,
         n=len(trained),
         null_n=len(frozen) if over_seeds and len(trained) != len(frozen) else None,
+        null_repeated=len(frozen) > 1 and len(set(frozen)) == 1,
         binomial_se_pp=None if binomial_se is None else _pp(binomial_se),
     )
 

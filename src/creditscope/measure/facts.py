@@ -250,7 +250,7 @@ class Stability(Fact):
 
 
 class DepthMargin(Fact):
-    """Accuracy of the trained network minus accuracy of a frozen-blocks null, in percentage points."""
+    """Accuracy of the trained network minus accuracy of a null (random-blocks baseline), in percentage points."""
 
     null: str
     """`matched`, `bp`, or `kind unstated`."""
@@ -268,6 +268,8 @@ class DepthMargin(Fact):
     """Number of trained networks behind `accuracy`."""
     null_n: int | None = None
     """Number of nulls behind a Welch interval, where they could not be paired; None for any other interval, and in old files."""
+    null_repeated: bool = False
+    """Several nulls were given, and all of them have the same accuracy."""
     binomial_se_pp: float | None = None
     """Binomial standard error of the difference from the size of the test set; printed, not added."""
 

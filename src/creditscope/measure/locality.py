@@ -571,7 +571,7 @@ class Experiment:
         still = self.compare(self.run(hooks=partial(self._added, quiet, self.logits)))
         missing = [name for name in (*self.names, *(["head"] if uses_logits else [])) if name not in self.fired]
         if missing:
-            return {}, 0.0, f"the update does not call the module of {missing[0]}"
+            return {}, 0.0, f"the update does not call the module of {missing[0]}, block(h), but parts of it"
         rows: dict[str, dict[str, float]] = {}
         for k, name in enumerate(self.names[1:], 1):
             noise = {name: self.noise(self.states[name], STATE_NOISE)}

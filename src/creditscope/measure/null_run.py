@@ -238,4 +238,4 @@ def _told(seeds: tuple[int, ...], progress: bool) -> Iterator[int]:
     from rich.console import Console
     from rich.progress import track
 
-    yield from track(seeds, "frozen-blocks null", console=Console(stderr=True))
+    yield from track(seeds, "null (random-blocks baseline)", console=Console(stderr=True))

@@ -80,6 +80,8 @@ RESOLUTION_STEPS = 100
 """A change of the loss below so many rounding steps is not measurable."""
 STRAIGHT = 0.5
 """At a kink the loss bends as much over a short step as over a long one; elsewhere it bends by less than this share of it."""
+SHORT = (1e-3, 1e-4)
+"""Steps, relative to ‖h_l‖, over which a loss without stairs is straight."""
 SEED = 20261117
 
 
@@ -591,13 +593,49 @@ class _Coarse(TorchFunctionMode):
     """Sees whether a network lowers its states to a coarser dtype than float64 on its way."""
 
     seen = ""
+    """The coarsest."""
+    _eps = 0.0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        lowered = isinstance(out, Tensor) and out.is_floating_point() and out.dtype != torch.float64
-        if lowered and any(isinstance(t, Tensor) and t.dtype == torch.float64 for t in args):
-            self.seen = str(out.dtype).removeprefix("torch.")
+        if isinstance(out, Tensor) and out.is_floating_point() and (eps := torch.finfo(out.dtype).eps) > self._eps:
+            finer = (t for t in args if isinstance(t, Tensor) and t.is_floating_point())
+            if any(torch.finfo(t.dtype).eps < eps for t in finer):
+                self.seen, self._eps = str(out.dtype).removeprefix("torch."), eps
         return out
+
+
+@dataclass(frozen=True)
+class Held:
+    """A run whose gradients are held against finite differences of its losses, and how that is done."""
+
+    stream: Stream
+    example: Any
+    states: list[Tensor]
+    """Native, as the gradients."""
+    grads: list[Tensor]
+    losses: Tensor
+    logits: Tensor
+    steps: Steps
+    tolerance: float
+
+    @property
+    def directions(self) -> list[Tensor]:
+        """Along which each state is moved; the same every time."""
+        rng = torch.Generator().manual_seed(SEED)
+        return [direction(self.stream, g, rng) for g in self.grads]
+
+    def sizes(self) -> list[tuple[Tensor, Tensor]]:
+        """Per layer: ‖h_l‖ and ‖g_l‖ of each sample."""
+        return [(norms(self.stream, h), norms(self.stream, g)) for h, g in zip(self.states, self.grads, strict=True)]
+
+    def resolutions(self, sizes: list[tuple[Tensor, Tensor]], dtype: torch.dtype | None = None) -> list[Tensor]:
+        """Per layer: what rounding in this dtype (None: that of the losses) may make of a difference of each sample's losses."""
+        large = self.logits.abs().reshape(len(self.logits), -1).amax(1)
+        size = torch.maximum(self.losses.abs(), large).clamp_min(1.0).double()
+        # a loss is rounded, and so is a state that is moved
+        coarse = RESOLUTION_STEPS * torch.finfo(dtype or self.losses.dtype).eps
+        return [coarse * (size + h * g) for h, g in sizes]
 
 
 @dataclass
@@ -659,18 +697,20 @@ class GradientCheck:
                     "depend on"
                 )
         grads = [g for g in found if g is not None]
+        held = Held(stream, example, states, grads, losses, logits, steps, tolerance)
         if self.apart and isinstance(stream, HookedStream):
-            quick = self.by_steps(stream, example, states, grads, losses, steps, tolerance)
+            quick = self.by_steps(held)
             if quick is not None:
+                self.require_smooth(held, [*quick])
                 return [*quick]
-        best = self.compared(stream, example, states, grads, losses, logits, steps, tolerance)
+        best = self.compared(held)
         off = {
             layer: error for layer, error in enumerate(best) if error is not None and error > min(tolerance, GRADIENT)
         }
-        bent = self.bent(stream, example, states, grads, losses, steps, off) if off else set()
+        bent = self.bent(held, off) if off else set()
         if bent:
-            still = self.compared(stream, example, states, grads, losses, logits, steps, tolerance, bent)
-            at_zero = self.at_zeros(stream, example, states, grads, losses, logits, steps, tolerance, bent)
+            still = self.compared(held, bent)
+            at_zero = self.at_zeros(held, bent)
             for layer, error in enumerate(at_zero):
                 if error is not None and error > tolerance:
                     raise _not_between(stream, layer, error)
@@ -679,33 +719,58 @@ class GradientCheck:
         for layer, wrong in enumerate(best):
             if wrong is not None and wrong > tolerance:
                 raise _no_gradient(stream, layer, off[layer])
+        self.require_smooth(held, best, bent)
         return best
 
-    def bent(
-        self,
-        stream: Stream,
-        example: Any,
-        states: list[Tensor],
-        grads: list[Tensor],
-        losses: Tensor,
-        steps: Steps,
-        layers: Collection[int],
-    ) -> set[int]:
+    def require_smooth(self, held: Held, best: Sequence[float | None], kinked: Collection[int] = ()) -> None:
+        """Refused: a layer whose gradient agrees with a long step of the finite difference, roughly, and not with a short one.
+
+        So it is where a network rounds its states and lets gradients pass as if it did not (fake quantisation, or any other
+        straight-through estimator): the loss is a staircase, and a long step passes over many stairs. Float32 cannot round
+        that much, and a kink is met by a long step as well. What is rounded to half precision is let pass.
+        """
+        rough = [k for k, error in enumerate(best) if error is not None and error > GRADIENT]
+        if held.tolerance <= GRADIENT or not rough:
+            return
+        sizes, directions = held.sizes(), held.directions
+        resolutions = held.resolutions(sizes, torch.float32)
+        for k in kinked:
+            directions[k] = directions[k] * (held.states[k] != 0)
+        stairs = dict.fromkeys(rough, (0.0, 0.0))
+        """The largest error of a short step, and by how many times it is more than rounding may make."""
+        for step in SHORT:
+            lengths = self._lengths("state", step, sizes)
+            for k, (change, foretold) in zip(rough, self._slopes(held, rough, directions, lengths), strict=True):
+                resolution = resolutions[k] / (2 * lengths[k].double())
+                if self.coupled:
+                    change, foretold, resolution = (t.sum().view(1) for t in (change, foretold, resolution))
+                off = (change - foretold).abs()
+                error = float((off / torch.maximum(change.abs(), foretold.abs()).clamp_min(TINY)).median())
+                if not error > held.tolerance:
+                    stairs.pop(k, None)
+                elif k in stairs:
+                    beyond = float((off / resolution).median())
+                    stairs[k] = max(stairs[k][0], error), max(stairs[k][1], beyond)
+        found = {k: error for k, (error, beyond) in stairs.items() if beyond > 1}
+        if found and not _halves(held):
+            raise _rounded(held.stream, min(found), found[min(found)], best[min(found)])
+
+    def bent(self, held: Held, layers: Collection[int]) -> set[int]:
         """Those of the layers whose state lies on a kink: some of it is exactly zero (one ReLU gave it, the next takes it as it
         is), and the loss bends as much over a short step as over a long one."""
+        stream, states = held.stream, held.states
         found = [layer for layer in layers if bool((states[layer] == 0).any())]
         if not found:
             return set()
-        rng = torch.Generator().manual_seed(SEED)
-        directions = [direction(stream, g, rng) for g in grads]
+        directions = held.directions
         bends = []
-        for step in [length for scale, length in steps if scale == "state"][:2]:
+        for step in [length for scale, length in held.steps if scale == "state"][:2]:
             lengths = {k: self._length(step * norms(stream, states[k])) for k in found}
             moved = [(k, scaled(stream, directions[k], lengths[k])) for k in found]
-            both = self._losses(stream, [(k, h) for k, m in moved for h in (states[k] + m, states[k] - m)], example)
+            both = self._both(held, moved)
             bends.append(
                 [
-                    float(((up + down - 2 * losses).double() / lengths[k]).abs().sum())
+                    float(((up + down - 2 * held.losses).double() / lengths[k]).abs().sum())
                     for k, up, down in zip(found, both[::2], both[1::2], strict=True)
                 ]
             )
@@ -723,29 +788,22 @@ class GradientCheck:
         assert g is not None  # `errors` has looked
         return _off(stream, record, g)
 
-    def by_steps(
-        self,
-        stream: HookedStream,
-        example: Any,
-        states: list[Tensor],
-        grads: list[Tensor],
-        losses: Tensor,
-        steps: Steps,
-        tolerance: float,
-    ) -> list[float] | None:
+    def by_steps(self, held: Held) -> list[float] | None:
         """Relative error per layer, one step at a time; None: it does not tell.
 
         Refused: a step whose error is large at every length and in every sample, and one at which two lengths agree with each
         other and not with g_l; not where the state lies on a kink.
         """
+        stream, steps, tolerance = held.stream, held.steps, held.tolerance
+        assert isinstance(stream, HookedStream)
         lengths = [length for scale, length in steps if scale == "state"]
         lengths.append(lengths[0] / 100)
         wrong: set[int] | None = None
         close: list[float] | None = None
 
         def tried(sample: int, length: float, draw: int = 0) -> tuple[Slope, list[float] | None]:
-            slope = Slope(stream, sample, self.y, self.loss_fn, states, grads, length, draw)
-            return slope, slope_errors(slope, example, len(self.y))
+            slope = Slope(stream, sample, self.y, self.loss_fn, held.states, held.grads, length, draw)
+            return slope, slope_errors(slope, held.example, len(self.y))
 
         for k, length in enumerate(lengths):  # a kink is met by one sample, at some lengths
             slope, errors = tried(k % len(self.y), length)
@@ -760,7 +818,7 @@ class GradientCheck:
                     one, other = (tried(0, each, draw)[0] for each in lengths[:2])
                     sure = {layer: off for layer, off in sure.items() if one.agrees(other, layer, off)}
                 if sure:
-                    if self.bent(stream, example, states, grads, losses, steps, sure) >= set(sure):
+                    if self.bent(held, sure) >= set(sure):
                         return None
                     raise _no_gradient(stream, max(sure), errors[max(sure)])
             if _within(errors, tolerance / 10):
@@ -769,44 +827,29 @@ class GradientCheck:
             if not wrong and close is None:
                 return None
         if wrong and errors is not None:
-            if self.bent(stream, example, states, grads, losses, steps, wrong) >= wrong:
+            if self.bent(held, wrong) >= wrong:
                 return None
             raise _no_gradient(stream, max(wrong), errors[max(wrong)])
         return close
 
-    def compared(
-        self,
-        stream: Stream,
-        example: Any,
-        states: list[Tensor],
-        grads: list[Tensor],
-        losses: Tensor,
-        logits: Tensor,
-        steps: Steps,
-        tolerance: float,
-        kinked: Collection[int] = (),
-    ) -> list[float | None]:
+    def compared(self, held: Held, kinked: Collection[int] = ()) -> list[float | None]:
         """Relative error per layer of native gradients; None where the change of the loss is below its resolution.
 
         kinked: layers at which what is exactly zero stays there; where given, no other layer is looked at.
         """
-        if not bool(losses.isfinite().all()) or not all(bool(g.isfinite().all()) for g in grads):
+        states, tolerance = held.states, held.tolerance
+        if not bool(held.losses.isfinite().all()) or not all(bool(g.isfinite().all()) for g in held.grads):
             return [None] * len(states)
-        rng = torch.Generator().manual_seed(SEED)
-        directions = [direction(stream, g, rng) for g in grads]
+        directions = held.directions
         for k in kinked:
             directions[k] = directions[k] * (states[k] != 0)
-        sizes, resolutions = self._sizes(stream, states, grads, losses, logits)
+        sizes = held.sizes()
+        resolutions = held.resolutions(sizes)
         best: list[float | None] = [None] * len(states)
         open_layers = sorted(kinked) or list(range(len(states)))
-        for scale, step in steps:
-            lengths = self._lengths(scale, step, sizes)
-            moved = [(k, scaled(stream, directions[k], lengths[k])) for k in open_layers]
-            both = self._losses(stream, [(k, h) for k, m in moved for h in (states[k] + m, states[k] - m)], example)
-            for k, up, down in zip(open_layers, both[::2], both[1::2], strict=True):
-                change = (up - down).double() / (2 * lengths[k].double())
-                foretold = (rows(stream, grads[k]) * rows(stream, directions[k])).sum(1).double()
-                error = _error(change, foretold, resolutions[k] / (2 * lengths[k].double()), self.coupled, tolerance)
+        for scale, step in held.steps:
+            errors = self._off(held, open_layers, directions, self._lengths(scale, step, sizes), resolutions)
+            for k, error in zip(open_layers, errors, strict=True):
                 if error is not None and (best[k] is None or error < cast(float, best[k])):
                     best[k] = error
             open_layers = [k for k in open_layers if best[k] is None or cast(float, best[k]) > tolerance / 100]
@@ -814,25 +857,51 @@ class GradientCheck:
                 break
         return best
 
-    def at_zeros(
+    def _off(
         self,
-        stream: Stream,
-        example: Any,
-        states: list[Tensor],
-        grads: list[Tensor],
-        losses: Tensor,
-        logits: Tensor,
-        steps: Steps,
-        tolerance: float,
-        layers: Collection[int],
+        held: Held,
+        layers: Sequence[int],
+        directions: list[Tensor],
+        lengths: list[Tensor],
+        resolutions: list[Tensor],
     ) -> list[float | None]:
+        """Of each of the layers: how far <g_l, v> is off a finite difference of this length."""
+        slopes = self._slopes(held, layers, directions, lengths)
+        return [
+            _error(*both, resolutions[k] / (2 * lengths[k].double()), self.coupled, held.tolerance)
+            for k, both in zip(layers, slopes, strict=True)
+        ]
+
+    def _slopes(
+        self, held: Held, layers: Sequence[int], directions: list[Tensor], lengths: list[Tensor]
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Of each of the layers: the finite difference of each sample, and <g_l, v>, which foretells it."""
+        both = self._both(held, [(k, scaled(held.stream, directions[k], lengths[k])) for k in layers])
+        return [
+            (
+                (up - down).double() / (2 * lengths[k].double()),
+                (rows(held.stream, held.grads[k]) * rows(held.stream, directions[k])).sum(1).double(),
+            )
+            for k, up, down in zip(layers, both[::2], both[1::2], strict=True)
+        ]
+
+    def _both(self, held: Held, moved: list[tuple[int, Tensor]]) -> list[Tensor]:
+        """Losses of the runs in which the state of a layer is moved ahead, and of those in which it is moved behind, in turn."""
+        states = held.states
+        return self._losses(
+            held.stream, [(k, h) for k, m in moved for h in (states[k] + m, states[k] - m)], held.example
+        )
+
+    def at_zeros(self, held: Held, layers: Collection[int]) -> list[float | None]:
         """Relative error of g_l where the state is exactly zero and the loss has a kink: how far <g_l, v>, v >= 0, lies outside
         the slopes of the loss ahead of the state and behind it. None as in `compared`, and at other layers.
 
         Zeros at which g_l is positive, negative and zero are moved by themselves: what g_l holds there does not cancel.
         """
+        stream, states, grads, losses = held.stream, held.states, held.grads, held.losses
         best: list[float | None] = [None] * len(states)
-        sizes, resolutions = self._sizes(stream, states, grads, losses, logits)
+        sizes = held.sizes()
+        resolutions = held.resolutions(sizes)
         rng = torch.Generator().manual_seed(SEED)
         for k in sorted(layers):
             drawn = torch.rand(grads[k].shape, generator=rng).to(grads[k])
@@ -841,28 +910,18 @@ class GradientCheck:
                 v = scaled(stream, v, 1 / norms(stream, v).clamp_min(TINY))
                 foretold = (rows(stream, grads[k]) * rows(stream, v)).sum(1).double()
                 found: list[float] = []
-                for scale, step in steps:
+                for scale, step in held.steps:
                     length = self._lengths(scale, step, sizes)[k]
                     moved = scaled(stream, v, length)
-                    up, down = self._losses(stream, [(k, states[k] + moved), (k, states[k] - moved)], example)
+                    up, down = self._losses(stream, [(k, states[k] + moved), (k, states[k] - moved)], held.example)
                     slopes = [change.double() / length for change in (up - losses, losses - down)]
-                    error = _error_between(slopes, foretold, resolutions[k] / length, self.coupled, tolerance)
+                    error = _error_between(slopes, foretold, resolutions[k] / length, self.coupled, held.tolerance)
                     if error is not None:
                         found.append(error)
-                        if error <= tolerance / 100:
+                        if error <= held.tolerance / 100:
                             break
                 best[k] = _worst([best[k]], [min(found, default=None)])[0]
         return best
-
-    def _sizes(
-        self, stream: Stream, states: list[Tensor], grads: list[Tensor], losses: Tensor, logits: Tensor
-    ) -> tuple[list[tuple[Tensor, Tensor]], list[Tensor]]:
-        """Per layer: ‖h_l‖ and ‖g_l‖ of each sample, and what rounding may make of a difference of its losses."""
-        size = torch.maximum(losses.abs(), logits.abs().reshape(len(logits), -1).amax(1)).clamp_min(1.0).double()
-        sizes = [(norms(stream, h), norms(stream, g)) for h, g in zip(states, grads, strict=True)]
-        # a loss is rounded, and so is a state that is moved
-        coarse = RESOLUTION_STEPS * torch.finfo(losses.dtype).eps
-        return sizes, [coarse * (size + h * g) for h, g in sizes]
 
     def _lengths(self, scale: str, step: float, sizes: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
         """Of one of the steps, per layer and sample."""
@@ -932,6 +991,23 @@ def _no_gradient(stream: Stream, layer: int, error: float) -> CreditscopeError:
         f"difference by a relative {error:.2g}. A layer or a hook has a backward pass of its own; diagnose an "
         "ordinary network of the same weights (credit_from_grads makes the method's backward pass the credit)"
     )
+
+
+def _rounded(stream: Stream, layer: int, short: float | None, long: float | None) -> CreditscopeError:
+    return CreditscopeError(
+        f"g_{layer} is not the gradient of the loss ({_where(stream, layer)}): it agrees with a long finite difference to a "
+        f"relative {long:.2g}, and differs from a short one by {short:.2g}. The network rounds its states and its backward pass "
+        "does not (fake quantisation, a straight-through estimator): switch the rounding off, or make that backward pass the "
+        "credit (credit_from_grads)"
+    )
+
+
+def _halves(held: Held) -> bool:
+    """Does the network compute in half precision inside?"""
+    coarse = _Coarse()
+    with torch.no_grad(), coarse:
+        _states(held.stream, held.example)
+    return coarse.seen in ("float16", "bfloat16")
 
 
 def _not_between(stream: Stream, layer: int, error: float) -> CreditscopeError:

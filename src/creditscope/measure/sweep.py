@@ -320,6 +320,8 @@ def _one_batch(
                 f"the loss has shape {list(losses.shape)} for {len(y)} samples; loss_fn must return one loss per sample "
                 "(reduction='none')"
             )
+        if not got.n and loss_fn is not cross_entropy:
+            _require_own_loss(loss_fn, logits.detach(), y, losses.detach())
         if credit is not None:
             # copies where a rule that writes would write into the graph or into the user's own data
             if isinstance(credit, CallableRule):
@@ -356,6 +358,51 @@ def _one_batch(
     if got.n == len(y):  # the first batch
         few = range(min(SAMPLES, len(y)))
         got.few = shown.logits if shown and shown.samples == [*few] else logits.detach()[:SAMPLES].clone()
+
+
+def _require_own_loss(loss_fn: LossFn, logits: Tensor, y: Tensor, losses: Tensor) -> None:
+    """The loss of a sample is its own: the same in its batch, by itself and beside another one, and so is its gradient.
+
+    A mean over the batch would make g_l smaller the more samples there are.
+    """
+    n, k = len(y), int(losses.abs().nan_to_num(0.0).argmax())  # a loss of 0 has no share to lose
+    one, label, own = logits[k : k + 1], y[k : k + 1], losses[k : k + 1]
+    other = one.flip(-1) if one.dim() > 1 and one.shape[-1] > 1 else 1 - one
+    runs = {"by itself": (one, label), "beside another sample": (torch.cat([one, other]), torch.cat([label, y[-1:]]))}
+    slopes = []
+    for where, (given, labels) in runs.items():
+        given = given.clone().requires_grad_()
+        try:
+            each = loss_fn(given.clone(), labels)  # it may write to them
+            found = each.detach().reshape(len(labels))[:1]
+            slopes.append(torch.autograd.grad(each.sum(), given)[0][:1])
+        except Exception as error:  # it is the user's code: anything may come, and it is told as it is
+            if len(labels) == 1 and n > 1:
+                continue  # a squeeze; it must take two
+            why = " ".join((str(error) or type(error).__name__).split())[:160]
+            raise CreditscopeError(
+                f"loss_fn takes a batch of {n} samples and not {len(labels)} of them ({why}); it must give the loss of any "
+                "samples"
+            ) from error
+        if not _is_near(own, found, one):
+            raise CreditscopeError(
+                f"loss_fn gives sample {k} a loss of {float(own):.4g} in its batch of {n} and of {float(found[0]):.4g} "
+                f"{where}; it must give each sample its own loss, without a mean over the batch, and the same every time"
+            )
+    if len(slopes) == 2 and not _is_near(slopes[0].flatten(), slopes[1].flatten(), None):
+        raise CreditscopeError(
+            f"the gradient of loss_fn for sample {k} changes when another sample is in the batch; it must give each sample its "
+            "own loss, without a mean over the batch"
+        )
+
+
+def _is_near(a: Tensor, b: Tensor, rounded: Tensor | None) -> bool:
+    """Equal but for rounding in their dtype, or in that of the logits, of which they were computed; NaN is near anything."""
+    close = ROUNDING.get(a.dtype, ROUNDING[torch.float32])
+    most = close * float(torch.maximum(a.abs().max(), b.abs().max()))
+    if rounded is not None:
+        most += 10 * torch.finfo(rounded.dtype).eps * float(rounded[:1].abs().max())
+    return not float((a - b).abs().max()) > most
 
 
 def _require_clean(inputs: Any, logits: Tensor) -> None:

@@ -54,7 +54,7 @@ def audit(facts: Facts) -> Answer:
     if facts.alignment is None or not any(c is not None for c in facts.alignment.mean):
         return unknown(NO_COSINE)
     from creditscope import DiagnosticThresholds
-    from creditscope.measure.alignment import NEAR_ZERO, concentrated
+    from creditscope.measure.alignment import LEAST_LAYERS, NEAR_ZERO, concentrated
 
     fact, limit = facts.concentration, DiagnosticThresholds().concentration_share
     if fact is not None and concentrated(facts, limit):
@@ -63,5 +63,6 @@ def audit(facts: Facts) -> Answer:
         return clear(
             f"all aggregations of Γ lie within ±{NEAR_ZERO:g} of 0: there is no alignment that a layer could carry"
         )
-    share = fact.top_share if fact else None
-    return clear(f"no layer carries more than {share or 0:.0%} of Σ|cos_l|")
+    if fact is None or fact.top_share is None:
+        return unknown(f"no share is computed: it needs {LEAST_LAYERS} layers that count and have a cosine")
+    return clear(f"no layer carries more than {abs(fact.top_share):.0%} of Σ|cos_l|")

@@ -39,14 +39,14 @@ def tensors(
 def audit(evidence: Evidence) -> Answer:
     spec = evidence.spec
     if spec.frozen:
-        return clear("this run is a frozen-blocks null itself")
+        return clear("this run is a null (random-blocks baseline) itself")
     matched = spec.null("matched").hash
     nulls = [n for n in evidence.neighbours if n.spec.frozen and n.spec.dataset == spec.dataset]
     for n in nulls:
         if n.spec.hash == matched:
             return clear(f"the matched null is beside it ({n.path.name}): same rule, recipe and seed")
     if not nulls:
-        return unknown("no frozen-blocks null is beside it")
+        return unknown("no null (random-blocks baseline) is beside it")
     wanted = spec.null("matched").model_dump()
     closest = min(nulls, key=lambda n: sum(n.spec.model_dump().get(k) != v for k, v in wanted.items()))
     return found(

@@ -22,7 +22,7 @@ def tensors(accuracy: float, chance: float, frozen: float | None) -> str | None:
     """Accuracies as fractions: is the gain over chance larger than what the blocks explain?"""
     if frozen is None:
         return (
-            f"accuracy {accuracy:.3f} is {100 * (accuracy - chance):.1f} pp over chance, and no frozen-blocks null "
+            f"accuracy {accuracy:.3f} is {100 * (accuracy - chance):.1f} pp over chance, and no null (random-blocks baseline) "
             "says what the blocks add"
         )
     return None
@@ -31,12 +31,12 @@ def tensors(accuracy: float, chance: float, frozen: float | None) -> str | None:
 def audit(evidence: Evidence) -> Answer:
     spec = evidence.spec
     if spec.frozen:
-        return clear("this run is a frozen-blocks null itself")
+        return clear("this run is a null (random-blocks baseline) itself")
     if evidence.report is not None and evidence.report.facts.depth is not None:
         margins = ", ".join(f"{m.margin_pp:+.1f} pp to {m.null}" for m in evidence.report.facts.depth.margins)
         return clear(f"the report has a depth margin: {margins}")
     wanted = {spec.null("matched").hash: "matched", spec.null("bp").hash: "bp"}
     beside = sorted({wanted[n.spec.hash] for n in evidence.neighbours if n.spec.hash in wanted}, reverse=True)
     if beside:
-        return clear(f"the frozen-blocks null is beside it ({', '.join(beside)})")
-    return found("no frozen-blocks null of this run is in the report or beside it: D3 is not measured")
+        return clear(f"the null is beside it ({', '.join(beside)})")
+    return found("no null (random-blocks baseline) of this run is in the report or beside it: D3 is not measured")

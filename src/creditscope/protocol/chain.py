@@ -146,6 +146,12 @@ def _mode(verdict: Verdict, evidence: Mapping[str, str]) -> ChainStep:
     told += [f"warning, {mode}: {MEANINGS[mode]}" for mode in verdict.modes if mode in WARNINGS]
     return ChainStep(
         title="What failed?",
-        answer="; ".join(failures) or ("no audited failure found" if verdict.status == "pass" else "nothing so far"),
+        answer="; ".join(failures) or _nothing(verdict),
         sentence="; ".join((*told, *(given or [NO_EVIDENCE]))),
     )
+
+
+def _nothing(verdict: Verdict) -> str:
+    if verdict.status == "pass":
+        return "no audited failure found"
+    return f"{' and '.join(verdict.warned)} alone, which does not decide" if verdict.warned else "nothing so far"

@@ -18,7 +18,7 @@ from creditscope.protocol.consistency import above_chance, inconsistent, reaches
 from creditscope.protocol.estimate import estimate
 from creditscope.protocol.intervals import t_interval
 from creditscope.protocol.thresholds import DiagnosticThresholds
-from creditscope.protocol.wording import between, compared, number
+from creditscope.protocol.wording import between, compared, in_percent, null_name, number
 
 CheckId: TypeAlias = Literal["D1", "D2", "D3", "C"]
 Answer: TypeAlias = Literal["pass", "fail", "inconclusive", "not measurable", "not measured"]
@@ -194,13 +194,13 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
     value: float | None
     interval: tuple[float, float] | None
     if margin is None:
-        value, interval, kind, convention = None, None, "none", "no frozen-blocks null"
-        answer, reason = "not measured", "no frozen-blocks accuracy was given"
+        value, interval, kind, convention = None, None, "none", "no null"
+        answer, reason = "not measured", "no null (random-blocks baseline) was given"
         sentence = f"depth margin not measured (threshold {number(needed)} pp): {reason}"
         if earned and (estimated := estimate(facts)):
             sentence += f"; {estimated}"
     elif earned and (contradiction := inconsistent(facts)):
-        value, interval, kind, convention = None, None, "none", f"null: {margin.null}"
+        value, interval, kind, convention = None, None, "none", null_name(margin.null)
         answer, reason = "not measurable", "not judged: the accuracies are inconsistent"
         sentence = f"depth margin not judged (threshold {number(needed)} pp): {contradiction}"
     else:
@@ -208,8 +208,8 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
         interval = None if margin.low_pp is None or margin.high_pp is None else (margin.low_pp, margin.high_pp)
         if margin.from_evaluation and not earned:
             interval, kind = None, "point comparison"
-        convention = f"null: {margin.null}; {kind}"
-        difference = f"accuracy {number(margin.accuracy, 4)} - frozen blocks {number(margin.null_accuracy, 4)}"
+        convention = f"{null_name(margin.null)}; {kind}"
+        difference = f"accuracy {in_percent(margin.accuracy)} - null {in_percent(margin.null_accuracy)}"
         answer = _answer(value, interval, lambda pp: pp < needed)
         if not all(math.isfinite(v) for v in (value, *(interval or ()))):
             answer = "fail"
@@ -218,7 +218,7 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
             answer, reason = "not measurable", f"BP itself does not beat its null by {number(needed)} pp"
             sentence = (
                 f"{difference} = {number(value)} pp ({convention}), but backpropagation has only "
-                f"{compared(bp.margin_pp, needed)} pp over its own null: the task cannot show depth utility"
+                f"{compared(bp.margin_pp, needed, ' pp')} over its own null: the task cannot show depth utility"
             )
         elif earned and (chance := reaches_chance(facts, passing=answer == "pass")):
             answer, reason = "inconclusive", CHANCE
@@ -230,7 +230,7 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
                 "pass": ("the trained blocks beat random blocks", ""),
                 "fail": ("the trained blocks do not beat random blocks", "margin below the threshold"),
             }.get(answer, _straddles(interval, 100.0))
-            sentence = f"{difference} = {compared(value, needed)} pp ({convention}): {finding}"
+            sentence = f"{difference} = {compared(value, needed, ' pp')} ({convention}): {finding}"
             if earned and answer == "inconclusive":
                 sentence += f"; {_decides(margin, needed)}"
     return Check(

@@ -12,7 +12,7 @@ from creditscope.protocol.checks import Check, chosen_margin
 from creditscope.protocol.consistency import no_accuracy, null_at_chance
 from creditscope.protocol.estimate import disagreement
 from creditscope.protocol.thresholds import DiagnosticThresholds, changed
-from creditscope.protocol.wording import compared, number, signed
+from creditscope.protocol.wording import compared, null_name, number, signed
 
 LARGEST_QUOTED_BATCH = 1024
 """Papers quote ‖g‖ and Γ at batch sizes from 128 to about 1,024."""
@@ -201,9 +201,9 @@ def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iter
     if margin is None or facts.depth is None:
         return
     if margin.null == "kind unstated":
-        yield "D3 uses a null whose kind is unstated: how its embedding was trained changes its accuracy"
+        yield "D3 uses a null of unstated kind: how its embedding was trained changes its accuracy"
     elif margin.null != "matched":
-        yield f"D3 uses the `{margin.null}` null: no matched null was given"
+        yield f"D3 uses the {null_name(margin.null)}: no matched null was given"
     if margin.n == 1:
         kind = margin.interval.replace(", this network only", "")
         how = "a point comparison without an interval" if margin.low_pp is None else f"interval: {kind}"
@@ -212,6 +212,11 @@ def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iter
         yield f"D3 is a point comparison without an interval: {margin.n} networks against one null"
     if margin.null_n is not None:
         yield f"D3 is not paired over seeds, so its interval is wider: {margin.n} against {margin.null_n} seeds"
+    if margin.null_repeated:
+        yield (
+            f"every {null_name(margin.null)} has the accuracy {margin.null_accuracy:.4g}: if they are one network, D3 counts it "
+            "several times; draw each with a seed of its own (frozen_blocks(..., seed=1), run_null(seeds=...))"
+        )
     needed = thresholds.frozen_acc_margin_pp
     if check.value is not None and (untrained := null_at_chance(facts, margin)):
         yield untrained
@@ -221,8 +226,8 @@ def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iter
         below = other.margin_pp < needed
         if other is not margin and check.value is not None and below != (check.value < needed):
             yield (
-                f"the null decides D3: {compared(check.value, needed)} pp over `{margin.null}`, "
-                f"{compared(other.margin_pp, needed)} pp over `{other.null}`"
+                f"the null decides D3: {compared(check.value, needed, ' pp')} over the {null_name(margin.null)}, "
+                f"{compared(other.margin_pp, needed, ' pp')} over the {null_name(other.null)}"
             )
 
 

@@ -22,7 +22,7 @@ DATA = {
     "cifar10": "CIFAR-10, read from local files (`--data-dir`) or downloaded with its checksum (about 170 MB)",
     "cifar100": "CIFAR-100, read from local files (`--data-dir`) or downloaded with its checksum (about 170 MB)",
 }
-NULLS = {"matched": "frozen-blocks null", "bp": "frozen-blocks null trained by BP", "bp_trained": "BP itself"}
+NULLS = {"matched": "matched null", "bp": "bp null", "bp_trained": "BP itself"}
 
 
 def artifact_description(

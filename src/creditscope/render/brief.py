@@ -5,13 +5,14 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
+from creditscope.measure.certificate import UNDETERMINED
 from creditscope.measure.facts import Facts
 from creditscope.protocol.chain import S1_WORDS, s1
 from creditscope.protocol.checks import Check, chosen_margin, what_decides
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.protocol.wording import between, compared
+from creditscope.protocol.wording import between, compared, null_name
 from creditscope.render.certificate import certificate_title
-from creditscope.render.numbers import accuracy, interval_of, mark, num, signed
+from creditscope.render.numbers import accuracy, interval_of, mark, num, percent, share, signed
 from creditscope.render.section import Section
 from creditscope.render.text import sheet
 
@@ -20,8 +21,8 @@ FINDINGS = {
     ("D1", "fail"): "the stream explodes within one block",
     ("D2", "pass"): "above the numerical floor",
     ("D2", "fail"): "at the numerical floor",
-    ("C", "pass"): "noise-dominated (decides nothing)",
-    ("C", "fail"): "drift-dominated (decides nothing)",
+    ("C", "pass"): "each batch has its own direction (decides nothing)",
+    ("C", "fail"): "all batches share one direction, a drift (decides nothing)",
 }
 WITHHELD = "Γ does not count (D2): clamped or not, it is an angle to a gradient that has all but vanished"
 DIVERGED = "Γ does not count: NaN or Inf was met"
@@ -40,7 +41,8 @@ def brief_parts(report: DiagnosticReport, headline: str, verdict: Text) -> list[
     below = [f"D3: {todo}" for todo in [what_decides(facts, report.checks["D3"])] if todo]
     below += [f"! {warning}" for warning in report.verdict.warnings]
     below += [report.verdict.alternative] if report.verdict.alternative else []
-    below += [certificate_title(report.certificate)] if report.certificate else []
+    if (found := report.certificate) is not None:
+        below.append(certificate_title(found) + (f": {found.reason}" if found.label == UNDETERMINED else ""))
     below += [f"note: {note}" for note in facts.stream.notes]
     run = f" · run {report.run[:10]}" if report.run else ""
     convention = f"{report.protocol} · {c.n_samples:,} samples · {c.dtype}{run} · {REST}"
@@ -72,7 +74,7 @@ def pair_text(report: DiagnosticReport, headline: str) -> str:
 def check_rows(report: DiagnosticReport) -> list[list[str]]:
     """Id, answer, and one line: number, threshold, finding. `report.checks[id].sentence` has the conventions."""
     margin = chosen_margin(report.facts)
-    null = "" if margin is None else margin.null + (f", n={margin.n}" if margin.n > 1 else "")
+    null = "" if margin is None else null_name(margin.null) + (f", n={margin.n}" if margin.n > 1 else "")
     whole = report.facts.scale.growth_all_tokens
     tokens = "" if whole is None else f" ({num(whole)} over all tokens)"
     return [[c.id, mark(c.answer, c.id), f"{c.name}: {_finding(c, null, tokens)}"] for c in report.verdict.checks]
@@ -83,7 +85,7 @@ def _finding(check: Check, null: str, tokens: str) -> str:
         return check.reason
     if check.id == "D3":
         interval = f" {interval_of(*check.interval)}" if check.interval else ""
-        told = f"{signed(check.value, 1)}{interval} pp over random blocks, {num(check.threshold)} needed ({null})"
+        told = f"{signed(check.value, 1)}{interval} pp over random blocks ({null}), {num(check.threshold)} needed"
         return told if "interval" in check.reason or check.answer != "inconclusive" else f"{told}; {check.reason}"
     symbol = {"D1": "growth ", "D2": "‖g_L‖/128 "}.get(check.id, "")
     tokens = tokens if check.id == "D1" else ""
@@ -104,17 +106,17 @@ def layers_brief(facts: Facts) -> Section:
     if al is not None:
         columns["cos(a_l, g_l)"] = cosines(facts)
         columns["sd"] = [num(v, 2) for v in al.std]
-        columns["under floor"] = [f"{v:.0%}" for v in al.under_floor]
+        columns["under floor"] = [*map(percent, al.under_floor)]
         lines += footnotes(facts)
     if (p := facts.perturbation) is not None and p.credit is not None:
         columns["ρ(a)"] = [*map(signed, p.credit.mean)]
     if (profile := facts.profile) is not None:
-        columns["readout"] = [_share(r.accuracy) for r in profile.curve]
-        columns["twin"] = [_share(r.accuracy) for r in profile.twin]
+        columns["readout"] = [share(r.accuracy) for r in profile.curve]
+        columns["twin"] = [share(r.accuracy) for r in profile.twin]
         lines.append("readout: accuracy of a linear readout of the normalised h_l; twin: the same with random blocks")
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     if profile is not None and profile.raw is not None:
-        of_input = {"l": "input", "readout": _share(profile.raw.accuracy)}
+        of_input = {"l": "input", "readout": share(profile.raw.accuracy)}
         rows.insert(0, [of_input.get(name, "") for name in columns])
     return Section("", [*columns], rows, lines, numbers=True, gap=2)
 
@@ -122,10 +124,6 @@ def layers_brief(facts: Facts) -> Section:
 def norm_title(facts: Facts) -> str:
     """Of the column of ‖h_l‖, with the vector that it is of."""
     return "mean ‖h_l‖" + (f" ({facts.stream.vector})" if facts.stream.vector else "")
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
 
 
 def cosines(facts: Facts) -> list[str]:

@@ -53,13 +53,22 @@ def frame(certificate: Certificate) -> Any:
 
 
 def certificate_lines(certificate: Certificate) -> list[str]:
-    """The label with its reason, one line per question, the notes."""
-    lines = [certificate_title(certificate), *(f"  {_line(certificate, name)}" for name in certificate.answers)]
-    return [printable(line) for line in (*lines, *(f"  note: {note}" for note in certificate.notes))]
+    """The label, its reason, one line per question, the notes."""
+    lines = [*_why(certificate), *(_line(certificate, name) for name in certificate.answers), *_notes(certificate)]
+    return [printable(line) for line in (certificate_title(certificate), *(f"  {line}" for line in lines))]
 
 
 def certificate_title(certificate: Certificate) -> str:
-    return f"LOCALITY: {certificate.label}" + (f" ({certificate.reason})" if certificate.reason else "")
+    """The label, which names its scope; one line."""
+    return f"LOCALITY: {certificate.label}"
+
+
+def _why(certificate: Certificate) -> list[str]:
+    return [f"why: {certificate.reason}"] if certificate.reason else []
+
+
+def _notes(certificate: Certificate) -> list[str]:
+    return [f"note: {note}" for note in certificate.notes]
 
 
 def certificate_section(certificate: Certificate) -> Section:
@@ -67,7 +76,7 @@ def certificate_section(certificate: Certificate) -> Section:
         [a.question, a.answer, _short(a.change), _short(a.floor), a.detail or "–"] for a in certificate.answers.values()
     ]
     return Section(
-        certificate_title(certificate), HEADER, rows, [f"note: {note}" for note in certificate.notes], empty=EMPTY
+        certificate_title(certificate), HEADER, rows, [*_why(certificate), *_notes(certificate)], empty=EMPTY
     )
 
 

@@ -61,6 +61,8 @@ def _parts(table: Table, everything: bool) -> Iterator[RenderableType]:
         names = dict.fromkeys(_name(r) for r in table.rows if r[side].known and not r[other].known)
         if names:
             yield Text(f"only in {side}: {', '.join(names)}")
+    if any(r.value("outside") is None for r in both):
+        yield Text("–: neither side has an interval to compare with", style="dim")
     if both:
         yield Text(f"{paragraph(table.conclusion)} {paragraph(table.convention)}", style="dim")
     yield from (Text(f"note: {printable(note)}") for note in table.notes)

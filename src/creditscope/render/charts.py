@@ -92,6 +92,8 @@ class Chart:
     """Words instead of numbers along x: xs are then 0, 1, 2, ..."""
     whole: bool = True
     """x has whole numbers only."""
+    least: float = 0.0
+    """Smallest range of a linear y axis: one network does not fill it with its own noise."""
 
     def points(self, series: Series) -> list[tuple[float, float | None]]:
         return list(zip(self.xs if series.xs is None else series.xs, series.values, strict=True))
@@ -130,6 +132,8 @@ class Dots:
     """What a filled mark is, for a legend."""
     hollow: str = ""
     """What an open mark is."""
+    least: float = 0.0
+    """Smallest range of a linear axis."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -84,30 +85,36 @@ def checklist(audited: Sequence[Audited]) -> list[Line]:
         n = len(audited)
         if found:
             state: State = "found"
-            text = f"Pitfall met{f' in {len(found)} of {n} networks' if n > 1 else ''}: {_told(found)}"
-            text += f"; to be answered by the author for {len(open_)}: {_told(open_)}" if open_ else ""
+            text = f"Pitfall met{f' in {len(found)} of {n} networks' if n > 1 else ''}: {_told(found, n)}"
+            text += f"; to be answered by the author for {len(open_)}: {_told(open_, n)}" if open_ else ""
         elif open_:
             state = "author"
             which = f" for {len(open_)} of {n} networks" if n > 1 else ""
-            text = f"To be answered by the author: the files cannot tell{which} ({_told(open_)})"
+            text = f"To be answered by the author: the files cannot tell{which} ({_told(open_, n)})"
             text += f"; clear in {len(good)}" if good else ""
         else:
-            state, text = "answered", f"Clear in all {n}: {_told(good)}" if n > 1 else f"Clear: {_told(good)}"
+            state, text = "answered", f"Clear in all {n}: {_told(good, n)}" if n > 1 else f"Clear: {_told(good, n)}"
         lines.append(Line(pitfall, state, text + ".", found, good, open_))
     return lines
 
 
-def _told(pairs: Sequence[tuple[str, str]]) -> str:
-    """Each sentence once, with the runs it holds for."""
+def _told(pairs: Sequence[tuple[str, str]], n: int) -> str:
+    """Each sentence once, with the runs it holds for; without them where it holds for all n networks."""
     by: dict[str, list[str]] = {}
     for run, sentence in pairs:
         by.setdefault(clip(sentence, 200), []).append(run)
     parts = []
     for sentence, runs in list(by.items())[:SHOWN]:
         more = f" and {len(runs) - SHOWN} more" if len(runs) > SHOWN else ""
-        parts.append(f"{sentence} (run {', '.join(runs[:SHOWN])}{more})")
+        parts.append(sentence if len(runs) == n else f"{sentence} ({_called(runs[:SHOWN])}{more})")
     left = sum(len(runs) for runs in list(by.values())[SHOWN:])
     return "; ".join(parts) + (f"; likewise in {left} more" if left else "")
+
+
+def _called(runs: Sequence[str]) -> str:
+    """ "run 0a8579a4c7, 412a4af29b"; a report of no run is its file."""
+    word = "run " if all(re.fullmatch("[0-9a-f]{10}", run) for run in runs) else ""
+    return word + ", ".join(runs)
 
 
 NAMES = {"answered": "✓ answered", "found": "✗ pitfall met", "author": "? author"}
@@ -120,7 +127,11 @@ def checklist_document(lines: Sequence[Line], audited: Sequence[Audited]) -> lis
         todo = f" To do: {line.pitfall.fix}" if line.found else ""
         rows.append([line.pitfall.id, line.question, NAMES[line.state], line.answer + todo])
     left = [f"{line.pitfall.id}: {line.question}" for line in lines if line.state != "answered"]
-    about = f"{len(audited)} networks" if len(audited) > 1 else f"{clip(audited[0].label, 80)} (run {audited[0].run})"
+    about = (
+        f"{len(audited)} networks"
+        if len(audited) > 1
+        else f"{clip(audited[0].label, 80)} ({_called([audited[0].run])})"
+    )
     blocks: list[Block] = [
         Heading("Checklist of the known ways to mismeasure credit"),
         Paragraph(

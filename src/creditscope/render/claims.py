@@ -5,7 +5,7 @@ from __future__ import annotations
 from creditscope.board.claim import FILE
 from creditscope.board.entry import Audit, Comparison, Entry
 from creditscope.board.make import slug
-from creditscope.render.numbers import signed, span_of
+from creditscope.render.numbers import share, signed, span_of
 from creditscope.render.words import REACHES
 
 NOT_AUDITED = "not audited: the reports hold none"
@@ -56,7 +56,7 @@ def marks(entry: Entry) -> list[str]:
         ("Γ", claimed.gamma, entry.gamma, gamma_words(entry)),
     ):
         if value is not None and (found is None or found.reach in ("above", "undecided")):
-            lines.append(f"claimed {name} {value:.3f}, {words}")
+            lines.append(f"claimed {name} {share(value)}, {words}")
     return lines
 
 

@@ -11,16 +11,18 @@ import matplotlib
 from markupsafe import Markup
 
 from creditscope.board.entry import Audit, Entry
+from creditscope.measure.depth import UNSTATED
 from creditscope.protocol.thresholds import DiagnosticThresholds
+from creditscope.protocol.wording import null_name
 from creditscope.render.charts import Dots, Level, Row, summary
 from creditscope.render.numbers import num
 from creditscope.render.plots import SETTINGS, Drawing, dots_frame, dots_marks
 from creditscope.render.svg import layers
 
-TITLE = "Margin over random blocks"
+TITLE = "Margin over the null"
 CONVENTION = (
-    "percentage points, 95 % intervals. Null: accuracy minus that of a frozen-blocks null; depth profile: readout of the last "
-    "state minus that of a twin with random blocks; by others: external evaluations"
+    "percentage points, 95 % intervals. Null: accuracy minus that of the null (random-blocks baseline); depth profile: readout "
+    "of the last state minus that of a twin with random blocks; by others: external evaluations"
 )
 RANGES = (10.0, 25.0, 50.0, 100.0)
 """Percentage points on either side of zero."""
@@ -58,7 +60,7 @@ def _rows(audit: Audit, profile: bool = True) -> list[Row]:
     margins = sorted(audit.row.margins, key=lambda m: m != chosen)  # the one that D3 judges by first
     rows = [
         Row(
-            "null" if m.null == "kind unstated" else f"{m.null} null",
+            "unstated null" if m.null == UNSTATED else null_name(m.null),
             [("" if m.n == 1 else f"mean of {m.n}", m.margin_pp)],
             None if m.low_pp is None or m.high_pp is None else (m.low_pp, m.high_pp),
         )

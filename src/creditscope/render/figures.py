@@ -14,8 +14,9 @@ from creditscope.files import make_directory
 from creditscope.measure.facts import DepthProfile, Facts, LayerMeans, Readout, batch_mean
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.thresholds import DiagnosticThresholds
+from creditscope.protocol.wording import null_name
 from creditscope.render.charts import Band, Chart, Dots, Event, Level, Panel, Row, Series, Spread
-from creditscope.render.numbers import printable
+from creditscope.render.numbers import printable, share
 from creditscope.runs.groups import AuditRow, Group
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ LONGEST = 24
 MOST = 12
 """Groups in one figure."""
 SIZE_128 = "mean per-sample norm / 128 (batch-mean convention, B = 128)"
+
+
+SHARES, COSINES, POINTS = 0.1, 0.2, 10.0
+"""Smallest range of an axis of accuracies, of cosines, and of margins in percentage points."""
 
 
 def report_figure(report: DiagnosticReport, limits: DiagnosticThresholds | None = None) -> Drawing:
@@ -60,7 +65,9 @@ def layer_panels(facts: Facts, limits: DiagnosticThresholds) -> list[Panel]:
     if (al := facts.alignment) is not None:
         convention = f"mean of per-sample cosines ({c.cosine_dtype}); bars: sd over samples"
         cosines = Series("cos(a_l, g_l)", al.mean, al.std)
-        made.append(chart("cosine", "cos(a_l, g_l)", convention, cosines, zero=True, band=_null_band(facts)))
+        made.append(
+            chart("cosine", "cos(a_l, g_l)", convention, cosines, zero=True, band=_null_band(facts), least=COSINES)
+        )
     if facts.profile is not None:
         made.append(profile_panel({"network": [facts.profile]}))
     if any(v is not None for v in facts.stability.per_layer):
@@ -68,7 +75,7 @@ def layer_panels(facts: Facts, limits: DiagnosticThresholds) -> list[Panel]:
         ceiling = limits.stability_drift_ceiling
         levels = (Level(ceiling, f"C {ceiling:g}"),)
         series = Series("stability", facts.stability.per_layer)
-        made.append(chart("stability", "stability of g_l", convention, series, zero=True, levels=levels))
+        made.append(chart("stability", "stability of g_l", convention, series, zero=True, levels=levels, least=COSINES))
     if (p := facts.perturbation) is not None and (lines := _kinds(p.credit, p.reference, p.random)):
         convention = f"{p.directions} directions, ε = {p.epsilon:g}, {p.n_samples} samples, {p.dtype}"
         made.append(chart("rho", "perturbation correlation ρ", convention, *lines, zero=True))
@@ -137,7 +144,8 @@ def profile_panel(methods: Mapping[str, Sequence[DepthProfile]]) -> Chart:
         "accuracy",
         layers,
         [*series, twins],
-        levels=() if raw is None else (Level(raw, f"raw input {raw:.3f}"),),
+        levels=() if raw is None else (Level(raw, f"raw input {share(raw)}"),),
+        least=SHARES,
     )
 
 
@@ -174,7 +182,7 @@ def epoch_panels(
     )
     step, rule = "largest mean‖h_{l+1}‖ / mean‖h_l‖", (Level(limit, f"D1 {limit:g}"),)
     return [
-        chart("accuracy", "test accuracy", "test set" + dotted, accuracy),
+        chart("accuracy", "test accuracy", "test set" + dotted, accuracy, least=SHARES),
         chart("growth", "growth", step + dotted, growth, log=True, levels=rule),
         chart("reference", "‖g_L‖ / 128", SIZE_128 + dotted, reference, log=True, levels=(_floor(limits, dtype),)),
     ]
@@ -298,19 +306,22 @@ def audit_panels(groups: Sequence[AuditRow], longest: int = LONGEST) -> list[Pan
     made: list[Panel] = [
         Dots(
             "audit-accuracy", "accuracy", "final checkpoint, test set", "accuracy", rows["accuracy"], zero=False,
-            marks="network, one per seed", hollow="frozen-blocks null",
+            marks="network, one per seed", hollow="null (random-blocks baseline)", least=SHARES,
         ),
-        Dots("audit-gamma", "headline Γ", cosine, "Γ", rows["gamma"]),
+        Dots("audit-gamma", "headline Γ", cosine, "Γ", rows["gamma"], least=COSINES),
     ]  # fmt: skip
     for null in dict.fromkeys(null for margins in by_null for null in margins):
         mine = []
         for name, group in zip(labels, groups, strict=True):
             m = group.margin(null)  # BP's matched null is its bp null
             interval = None if m is None or m.low_pp is None or m.high_pp is None else (m.low_pp, m.high_pp)
-            mine.append(Row(name, [] if m is None else [(f"mean of n={m.n}, {null} null", m.margin_pp)], interval))
+            mine.append(
+                Row(name, [] if m is None else [(f"mean of n={m.n}, {null_name(null)}", m.margin_pp)], interval)
+            )
         level = Level(limit, f"D3 threshold {limit:g} pp")
         convention = "trained minus null, percentage points; bar: 95 % interval"
-        made.append(Dots(f"audit-margin-{null}", f"margin to {null} null", convention, "pp", mine, levels=(level,)))
+        title = f"margin to {null_name(null)}"
+        made.append(Dots(f"audit-margin-{null}", title, convention, "pp", mine, levels=(level,), least=POINTS))
     return made
 
 
@@ -360,7 +371,7 @@ def temporal_panels(groups: Sequence[Group]) -> list[Panel]:
     chart = over("epoch", sorted(epochs), "temporal-")
     d1, d2 = (f"{means}; {ring.format(check)}" for check in ("D1", "D2"))
     return [
-        chart("accuracy", "test accuracy", "mean over seeds", *lines["accuracy"]),
+        chart("accuracy", "test accuracy", "mean over seeds", *lines["accuracy"], least=SHARES),
         chart("growth", "growth", d1, *lines["growth"], log=True, levels=(Level(limit, f"D1 {limit:g}"),)),
         chart("reference", "‖g_L‖ / 128", d2, *lines["reference"], log=True, levels=(floor,)),
     ]

@@ -6,6 +6,7 @@ import math
 
 from creditscope.measure.student_t import cut
 from creditscope.protocol.checks import INTERPRETIVE
+from creditscope.protocol.wording import not_one
 from creditscope.tables import mean, sample_std
 
 
@@ -15,7 +16,8 @@ def printable(text: str) -> str:
 
 
 def num(value: float | None, digits: int = 3) -> str:
-    """4.2e-09, 0.0123, 104, 1.8e+04; NaN and infinities in words; "–" for what was not measured."""
+    """4.2e-09, 0.0123, 104, 1.8e+04; NaN and infinities in words; "–" for what was not measured. A size below 1 is never
+    printed as 1 (`not_one`), here and below."""
     if value is None:
         return "–"
     if math.isnan(value):
@@ -25,15 +27,27 @@ def num(value: float | None, digits: int = 3) -> str:
     if value == 0:
         return "0"
     if 1e-3 <= abs(value) < 1e4:
-        return f"{value:.{digits}g}" if abs(value) < 100 else f"{value:.0f}"
+        return not_one(value, digits, lambda d: f"{value:.{d}g}") if abs(value) < 100 else f"{value:.0f}"
     return f"{value:.{digits - 1}e}"
 
 
 def signed(value: float | None, digits: int = 3) -> str:
-    """Cosines and margins: the sign is always there."""
+    """Cosines (two or three decimals) and margins (one, in percentage points): the sign is always there."""
     if value is None:
         return "–"
-    return f"{value:+.{digits}f}" if math.isfinite(value) else num(value)
+    if not math.isfinite(value):
+        return num(value)
+    return not_one(value, digits, lambda d: f"{value:+.{d}f}") if digits >= 2 else f"{value:+.{digits}f}"
+
+
+def share(value: float | None, digits: int = 3) -> str:
+    """An accuracy, or another value between 0 and 1: 0.306."""
+    return "–" if value is None else not_one(value, digits, lambda d: f"{value:.{d}f}")
+
+
+def percent(value: float) -> str:
+    """A share in percent: 31%; 99.7%, not 100%."""
+    return not_one(value, 0, lambda d: f"{100 * value:.{d}f}", 100.0) + "%"
 
 
 def interval_of(low: float | None, high: float | None, digits: int = 1) -> str:
@@ -47,7 +61,7 @@ def interval_of(low: float | None, high: float | None, digits: int = 1) -> str:
 def span_of(low: float, high: float, least: float = 0.0) -> str:
     """low to high of an accuracy, or of a Γ (`least` -1)."""
     low, high, said = cut(low, high, least, 1.0)
-    return f"{low:.3f} to {high:.3f}{said}"
+    return f"{share(low)} to {share(high)}{said}"
 
 
 def accuracy(values: tuple[float, ...]) -> str:
@@ -55,7 +69,7 @@ def accuracy(values: tuple[float, ...]) -> str:
     if not values:
         return "–"
     spread = sample_std(values)
-    return f"{mean(values):.3f}" + ("" if spread is None else f" ± {spread:.3f} (n={len(values)})")
+    return share(mean(values)) + ("" if spread is None else f" ± {spread:.3f} (n={len(values)})")
 
 
 MARKS = {

@@ -230,6 +230,7 @@ def _chart(made: Drawing, axes: Axes, chart: Chart) -> None:
     if not chart.whole:
         axes.axvline(0, color=GREY, lw=0.8, zorder=0.9)
     if not chart.log:
+        _widen(axes, "y", chart.least)
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
     for k, level in enumerate(chart.levels):
@@ -333,6 +334,7 @@ def dots_frame(axes: Axes, dots: Dots, first: bool, letters: int) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(4))
         if dots.zero:
             axes.axvline(0, color=GREY, lw=0.8, zorder=0.9)
+        _widen(axes, "x", dots.least)
     axes.set_yticks(range(len(dots.rows)), [short(r.name, 48) if first else "" for r in dots.rows])
     axes.set_ylim(len(dots.rows) - 0.5, -0.5)
     rules = "; ".join(f"dashed: {short(level.label, 44)}" for level in dots.levels)
@@ -358,6 +360,15 @@ def _matrix(made: Drawing, axes: Axes, matrix: Matrix) -> None:
     )
     axes.set_yticks(range(len(matrix.rows)), [short(name) for name, _ in matrix.rows])
     axes.spines[:].set_visible(False)
+
+
+def _widen(axes: Axes, which: str, least: float) -> None:
+    """The view is at least this wide, around its middle; what begins above 0 is not shown below it."""
+    low, high = (axes.get_ylim if which == "y" else axes.get_xlim)()
+    if high - low < least:
+        start = (low + high - least) / 2
+        start = max(start, 0.0) if low >= 0 else start
+        (axes.set_ylim if which == "y" else axes.set_xlim)(start, start + least)
 
 
 def log_scale(axes: Axes, which: str = "y") -> None:

@@ -10,7 +10,7 @@ from rich.text import Text
 from creditscope.measure.facts import DepthProfile, Readout
 from creditscope.protocol.estimate import CALIBRATION
 from creditscope.protocol.wording import signed_pp
-from creditscope.render.numbers import printable
+from creditscope.render.numbers import printable, share
 from creditscope.render.section import Section
 from creditscope.render.text import sheet, to_text
 from creditscope.tables import Cell, Column, Row, Table
@@ -99,4 +99,4 @@ def _lines(profile: DepthProfile) -> list[str]:
 def _words(readout: Readout) -> list[str]:
     if readout.accuracy is None or readout.low is None or readout.high is None:
         return ["not finite", "–"]
-    return [f"{readout.accuracy:.3f}", f"[{readout.low:.3f}, {readout.high:.3f}]"]
+    return [share(readout.accuracy), f"[{share(readout.low)}, {share(readout.high)}]"]

@@ -16,12 +16,12 @@ from creditscope.measure.facts import Facts
 from creditscope.protocol.chain import S1_WORDS, s1
 from creditscope.protocol.checks import Check
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.protocol.wording import other_reading, over_all_layers
+from creditscope.protocol.wording import in_percent, null_name, other_reading, over_all_layers
 from creditscope.render.brief import brief_parts, cosines, footnotes, layers_brief, norm_title
 from creditscope.render.certificate import certificate_lines
 from creditscope.render.functional import functional_lines, functional_table
 from creditscope.render.markdown import escape
-from creditscope.render.numbers import STYLES, accuracy, interval_of, mark, num, printable, signed
+from creditscope.render.numbers import STYLES, accuracy, interval_of, mark, num, percent, printable, share, signed
 from creditscope.render.profile import profile_section
 from creditscope.render.section import Section
 from creditscope.render.text import sheet, to_text
@@ -65,7 +65,7 @@ def null_text(report: DiagnosticReport, long: bool = False) -> str:
     """What is said of a baseline: it is measured like every network, and not judged."""
     report = inert(report)
     acc = report.headline_acc or (() if report.facts.accuracy is None else (report.facts.accuracy,))
-    told = f"This is a baseline (null: random blocks): accuracy {accuracy(acc)}. It has no verdict; others are judged against it."
+    told = f"This is a null (random-blocks baseline): accuracy {accuracy(acc)}. It has no verdict; others are judged against it."
     if long:
         return to_text(Group(Text(told), Text(), _heading(report), *_shown(measured_sections(report))))
     layers = layers_brief(report.facts)
@@ -166,7 +166,7 @@ def measured_sections(report: DiagnosticReport) -> list[Section]:
     if facts.profile is not None:
         made.append(profile_section(facts.profile))
     if facts.depth is not None:
-        title = "Depth margin (accuracy of the trained network minus frozen-blocks null)"
+        title = "Depth margin (accuracy of the trained network minus that of its null, the random-blocks baseline)"
         made.append(Section(title, lines=margin_lines(facts)))
     if report.certificate is not None:
         made.append(Section("Locality of the update", lines=certificate_lines(report.certificate)))
@@ -190,7 +190,7 @@ def claimed_section(report: DiagnosticReport) -> Section:
     d3 = report.checks["D3"]
     found = f"D3 {mark(d3.answer)}" + (f": margin {signed(d3.value, 1)} pp" if d3.value is not None else "")
     if report.status == "inconsistent" and (seen := report.facts.evaluation):
-        found = f"{seen.accuracy:.3f} on the evaluation batches; D3 not judged"
+        found = f"{share(seen.accuracy)} on the evaluation batches; D3 not judged"
     rows = [
         [f"accuracy {accuracy(report.headline_acc)}", found],
         [f"headline Γ {headline_text(report.facts)}", f"Γ {gamma_text(report)}"],
@@ -254,7 +254,7 @@ def layers_section(facts: Facts, clamp: bool = False) -> Section:
             "cos(a_l, g_l)": cosines(facts),
             "sd over samples": [num(v, 2) for v in al.std],
             "measurable": [*map(str, al.measurable)],
-            "under floor": [f"{v:.0%}" for v in al.under_floor],
+            "under floor": [*map(percent, al.under_floor)],
         }
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     return Section(
@@ -300,12 +300,11 @@ def margin_lines(facts: Facts) -> list[str]:
     lines: list[str] = []
     if facts.depth is None:
         return lines
-    named = [(f"to {m.null} null", m) for m in facts.depth.margins]
+    named = [(f"to {null_name(m.null)}", m) for m in facts.depth.margins]
     named += [("of backpropagation to its null", facts.depth.bp_margin)] if facts.depth.bp_margin else []
     for name, m in named:
         interval = f" {interval_of(m.low_pp, m.high_pp)}" if m.low_pp is not None else ""
         binomial = f"; binomial se {m.binomial_se_pp:.2f} pp" if m.binomial_se_pp is not None else ""
-        lines.append(
-            f"{name}: {m.accuracy:.4f} - {m.null_accuracy:.4f} = {signed(m.margin_pp, 1)} pp{interval} ({m.interval}{binomial})"
-        )
+        terms = f"{in_percent(m.accuracy)} - {in_percent(m.null_accuracy)} = {signed(m.margin_pp, 1)} pp"
+        lines.append(f"{name}: {terms}{interval} ({m.interval}{binomial})")
     return lines

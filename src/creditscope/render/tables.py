@@ -20,7 +20,7 @@ from creditscope.quantities import Form, Scale
 from creditscope.render import document
 from creditscope.render.markdown import CAPTION, escape
 from creditscope.render.markdown import table as pipe_table
-from creditscope.render.numbers import STYLES, interval_of, num, printable, signed
+from creditscope.render.numbers import STYLES, interval_of, num, percent, printable, share, signed
 from creditscope.render.section import Section
 from creditscope.render.sheet import Sheet
 from creditscope.render.text import columns as terminal_width
@@ -45,9 +45,9 @@ def number_text(value: float | None, column: Column) -> str:
     if quantity.form is Form.SIGNED:
         return signed(value, quantity.digits)
     if quantity.form is Form.PERCENT:
-        return f"{value:.0%}"
+        return percent(value)
     if quantity.scale is Scale.SHARE and isinstance(value, float):  # 0.610 beside 0.614
-        return f"{value:.{quantity.digits}f}"
+        return share(value, quantity.digits)
     return str(value) if isinstance(value, int) else num(value, quantity.digits)
 
 
@@ -63,8 +63,8 @@ def cell_text(cell: Cell, column: Column) -> str:
 def _number_and_spread(cell: Cell, column: Column) -> str:
     told = number_text(cell.value, column)
     if column.spread is Spread.STD and cell.std is not None:
-        share = column.quantity is not None and column.quantity.scale is Scale.SHARE
-        return f"{told} ± {number_text(cell.std, column) if share else num(cell.std, 2)}"
+        alike = column.quantity is not None and column.quantity.scale is Scale.SHARE
+        return f"{told} ± {number_text(cell.std, column) if alike else num(cell.std, 2)}"
     if column.spread is Spread.INTERVAL and cell.low is not None and cell.high is not None:
         if column.quantity is not None and column.quantity.unit == "pp":
             return f"{told} {interval_of(cell.low, cell.high)}"

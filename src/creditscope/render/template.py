@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.render.document import Block, Heading, Items, Paragraph, Table, clip
-from creditscope.render.numbers import accuracy, interval_of, num, signed
+from creditscope.render.numbers import accuracy, interval_of, num, share, signed
 from creditscope.render.report import gamma_text
 from creditscope.render.template_facts import (
     Entry,
@@ -121,7 +121,7 @@ def _networks(entry: Entry) -> list[Block]:
     rows = []
     for r, acc, seed in zip(entry.reports, entry.accuracies, entry.seeds, strict=True):
         f = r.facts
-        whose = [short(key(r)), "–" if seed is None else str(seed), "–" if acc is None else f"{acc:.4f}", gamma_text(r)]
+        whose = [short(key(r)), "–" if seed is None else str(seed), share(acc, 4), gamma_text(r)]
         sizes = [num(f.scale.growth), num(f.reference.batch_mean_128[-1]), signed(f.stability.deepest)]
         rows.append([*whose, *sizes, r.status])
     header = ["run", "seed", "accuracy", "headline Γ", "growth", "‖g_L‖/128", "stability", "status"]
@@ -141,8 +141,8 @@ def _nulls(entry: Entry) -> list[Block]:
     if depth is None or not depth.margins:
         return [
             Paragraph(
-                "Frozen-blocks nulls: none is in the files, so D3 is not measured. To be answered by the author: how do the "
-                "trained blocks compare with untrained ones, by the same rule (matched) and by backpropagation (bp)?"
+                "Nulls (random-blocks baselines): none is in the files, so D3 is not measured. To be answered by the author: how "
+                "do the trained blocks compare with untrained ones, by the same rule (matched) and by backpropagation (bp)?"
             )
         ]
     runs = ", ".join(short(key(r)) for r in entry.reports)
@@ -154,13 +154,13 @@ def _nulls(entry: Entry) -> list[Block]:
     for name, m in margins:
         kinds = {m.null: "null"} if name == m.null else {"bp_trained": "BP", "bp": "null"}
         mine = [(kinds[n.kind], n) for n in entry.nulls if n.kind in kinds]
-        from_runs = ", ".join(f"{what} {short(n.run)} (seed {n.seed}, {n.accuracy:.4f})" for what, n in mine)
+        from_runs = ", ".join(f"{what} {short(n.run)} (seed {n.seed}, {share(n.accuracy, 4)})" for what, n in mine)
         interval = interval_of(m.low_pp, m.high_pp, 2) or "–"
-        numbers = [f"{m.accuracy:.4f}", f"{m.null_accuracy:.4f}", signed(m.margin_pp, 2), interval]
+        numbers = [share(m.accuracy, 4), share(m.null_accuracy, 4), signed(m.margin_pp, 2), interval]
         rows.append([clip(name, 60), *numbers, clip(m.interval, 80), from_runs or "not recorded in the report"])
     header = ["null", "accuracy", "of the null", "margin (pp)", "95 % interval", "which interval", "runs"]
     missing = [k for k in ("matched", "bp") if k not in {m.null for m in depth.margins}]
-    told = f"Margins to the frozen-blocks nulls (trained networks: runs {runs})."
+    told = f"Margins to the nulls (random-blocks baselines; trained networks: runs {runs})."
     if is_bp:
         told += " The matched null of backpropagation is the bp null."
     elif missing:

@@ -14,7 +14,8 @@ from enum import Enum
 from string import Formatter
 from typing import Any
 
-from creditscope.render.numbers import interval_of, num, signed
+from creditscope.protocol.wording import null_name
+from creditscope.render.numbers import interval_of, num, percent, signed
 from creditscope.runs.groups import Finding, Group, Outcome
 from creditscope.tables import Cell, Statement, Value
 
@@ -65,7 +66,7 @@ SENTENCES = {
     "triangulation": "Deep cosine / ρ of {label:names}: {states:comma}{best}.",
     "triangulation convention": "Early: after epoch {early}. Penalised: λ = {penalty:g}. Layers of 1..L that count, mean "
     "over seeds. The controls of ρ are taken on the same networks, over all layers 1..L.",
-    "interventions": "Mean ± sample standard deviation over n seeds (‖h_L‖: geometric mean; ‖g_L‖: smallest to largest). "
+    "interventions": "‖h_L‖: geometric mean over seeds. "
     "Deep: layers of 1..L that count, without exact ones (of bp all are exact, so all count). ρ: 32 directions, ε = 1e-3, "
     "256 samples, float64. Nudging: η = .01. Δ train loss: last minus first epoch.",
     "gain under a penalty": "{method} {gain:+1} pp at λ={penalty:g} (n={n}, ‖h_L‖ {before:num2} → {after:num2})",
@@ -93,15 +94,16 @@ SENTENCES = {
     "over depth": "{method} {gain:+1} pp from L={shallow} to L={deep}, deep cosine {before:+2} → {after:+2}",
     "field": "{passed:count} of {groups} rules pass the protocol ({passed:names}). Failing: {failed:count} "
     "({failed:names}).",
-    "field against bp": "Apart from BP, {reached:count} of {others} rules reach its accuracy in every seed{reached:in=()}.",
+    "field against bp": "{reached:count} of {others} rules reach the accuracy of BP{reached:in=()}: a mean of at least its "
+    "lowest seed. BP and the random credit are not counted.",
     "best rate": "{lr:g} for {methods:names}",
     "best rates": "Best learning rate of those tried: {best}.",
     "of rungs": "of {rungs:list} tried",
     "over the lowest": "{gain:cell+1 pp} over {lowest}",
     "best rung": "{method} is best with {best} trained blocks{about:in=()}.",
-    "ladder convention": "Networks: {networks:list}. 0 trained blocks: the frozen-blocks null, trained by the same rule. "
-    "Mean ± sample standard deviation over seeds. A gain is over the seeds that both rungs have (in brackets: paired 95 % "
-    "t-interval). Best: the largest mean.",
+    "ladder convention": "Networks: {networks:list}. 0 trained blocks: the null (random-blocks baseline), trained by the "
+    "same rule. Mean ± sample standard deviation over seeds. A gain is over the seeds that both rungs have (in brackets: paired "
+    "95 % t-interval). Best: the largest mean.",
     "takes away": "; the first block that lowers the readout: {blocks:list}",
     "profile of": "{method}: the readout of h_L minus that of the twin is {margin:+1} pp (networks: {networks}){loss}.",
     "profile convention": "Networks: {networks:list}. Closed-form ridge readouts fitted on the training data; accuracy on "
@@ -138,7 +140,7 @@ SENTENCES = {
     "{by_norm[1]:.2g} (DFA). DFA instead of FA multiplies it by {by_method[0]:.2g} (none) and {by_method[1]:.2g} (rms). "
     "{weighed}",
     "recipes": "{failed:count} of {groups} recipes of {method} fail ({failed:names}{partly}).",
-    "of method": "{k} of {method}",
+    "of method": "{k} of {n} with {method}",
     "rescue": "On {dataset}, {passing} of {tried} recipes pass all three checks ({counts:and}).",
     "rescue convention": "Every recipe that was tried, the best first (by verdict, failed checks, lower end of the margin, "
     "accuracy).",
@@ -198,7 +200,9 @@ def finding_text(found: Finding) -> str:
     told = "; ".join(
         f"{found.statuses.count(s)} of {len(found.statuses)} seeds {s}" for s in dict.fromkeys(found.statuses)
     )
-    return (next(iter(lines)) if len(lines) == 1 else told) + (f" (D3 by the {found.null} null)" if found.null else "")
+    return (next(iter(lines)) if len(lines) == 1 else told) + (
+        f" (D3 by the {null_name(found.null)})" if found.null else ""
+    )
 
 
 def verdict_text(group: Group) -> str:
@@ -271,7 +275,7 @@ class _Template(Formatter):
         if spec == "in=()":
             return f" ({'; '.join(map(words, value))})" if value else ""
         if spec == "%":
-            return f"{100 * value:.0f} %"
+            return percent(value).replace("%", " %")
         if spec.startswith("num"):
             return num(value, int(spec[3:]))
         if spec[:1] == "+":

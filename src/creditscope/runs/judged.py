@@ -15,7 +15,7 @@ def judged(store: Store | Archive, key: str) -> tuple[DiagnosticReport, str]:
     """The report of a run, and the words that say with what it was judged."""
     run = store.read(key)
     if run.spec.frozen:
-        return alone(run), "a frozen-blocks null: it is not judged"
+        return alone(run), "a null (random-blocks baseline): it is not judged"
     specs = {r["hash"]: recorded_spec(json.loads(r["spec"])) for r in store.rows() if not r["problem"]}
     mine = recipe(run.spec)
     # one run per seed: the same network may be there twice, with other checkpoints kept

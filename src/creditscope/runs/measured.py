@@ -35,7 +35,7 @@ def lacking(store: Store, key: str) -> list[str]:
     facts = content.get("facts") if isinstance(content, dict) else None
     if not isinstance(facts, dict):
         return wanted
-    found = [name for name in Facts.model_fields if name not in facts]
+    found = [name for name in Facts.model_fields if name not in facts or (name == "training" and not facts[name])]
     bundle = store.bundle(key)
     if not bundle.spec.frozen:
         unread = not facts.get("profile") and not bundle.report.get("facts", {}).get("profile")

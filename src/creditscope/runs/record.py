@@ -169,23 +169,31 @@ def stored_record(store: Store, key: str, data_dir: str | Path | None) -> Record
 def measure_full(
     bundle: Bundle, epoch: int | None, data_dir: str | Path | None, device: torch.device | None = None
 ) -> dict[str, Any]:
-    """The report of level full of a finished run, at its end or after a kept epoch, from its weights; of a trained network at
-    its end also the depth profile, where training has not measured it. `device`: where it is measured; None: on the CPU."""
+    """The report of level full of a finished run, at its end or after a kept epoch, from its weights; of a network at its end
+    also the training facts, and of a trained one the depth profile, where training has not measured it. `device`: where it is
+    measured; None: on the CPU."""
     from creditscope.data import load_dataset
     from creditscope.data.dataset import eval_batches, on_device, profile_batches
+    from creditscope.measure.weight_growth import training_facts
     from creditscope.protocol.diagnosis import diagnose
     from creditscope.stream.devices import CPU
+    from creditscope.training.build import build_model
 
     spec, place = bundle.spec, device or CPU
     dataset = on_device(load_dataset(spec.dataset, data_dir), place)
     known = spec.frozen or epoch is not None or bundle.report.get("facts", {}).get("profile")
+    model, training = bundle.model(dataset, epoch), None
+    if epoch is None:  # the seed of the spec gives the weights before the first step
+        initial = build_model(spec, dataset.input_shape, dataset.n_classes).to(place)
+        training = training_facts(bundle.trajectory, model.state_dict(), initial.state_dict())
     return diagnose(
-        bundle.model(dataset, epoch),
+        model,
         eval_batches(dataset),
         method_name=spec.label,
         credit=bundle.rule(epoch, place),
         level="full",
         run=spec.hash,
         checkpoint="final" if epoch is None else f"epoch {epoch}",
+        training=training,
         **({} if known else profile_batches(dataset)),
     ).to_dict()

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from creditscope.errors import CreditscopeError, with_article
@@ -39,6 +41,12 @@ def find_blocks(model: nn.Module, example: Any = None) -> list[str]:
             raise CreditscopeError(_none_found(model, []))
         _say(f"{_describe(group)} proposed; not verified, give an example batch")
         return [name for name, _ in group]
+    if isinstance(example, np.ndarray):
+        if not np.issubdtype(example.dtype, np.number):
+            raise CreditscopeError(f"the example is an array of {example.dtype}; give a batch of numbers")
+        example = torch.from_numpy(example)
+    if isinstance(example, Mapping) and not tensors_of(dict(example)):
+        raise CreditscopeError(f"the example has the keys {sorted(map(str, example))} and no tensor; give a batch")
     with untouched(model):
         if isinstance(example, Tensor):
             inputs, n = example, len(example)
@@ -82,7 +90,8 @@ def _residual(
         stream = HookedStream(model, inputs, batch_size, [module for _, module in group], read, measured)
     except Exception as error:  # a wrong proposal may break the model in any way; the reason is kept
         recover(model)
-        tried.append(f"{_describe(group)}: {' '.join(str(error).split())[:160]}")
+        why = " ".join(str(error).partition("; ")[0].split())  # what to do follows for the whole
+        tried.append(f"{_describe(group)}: {why[:240]}")
         return None
     if stream.kind != "residual":
         why = "no skip connection"
@@ -183,7 +192,7 @@ def _none_found(model: nn.Module, tried: list[str]) -> str:
     why = f" (tried {'; '.join(tried[:3])})" if tried else " (no repeated modules)"
     return (
         f"no residual blocks were found in {type(model).__name__}{why}; name them, for example blocks='layers.*' or "
-        "blocks=list(model.layers)"
+        "blocks=list(model.layers), or give the model the interface: embed, blocks that return f_l(h_l), head"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from torch import Tensor
@@ -29,8 +29,12 @@ REDUCTIONS = (
     "var",
 )
 """A state that has passed one is no longer a state."""
-ADDITIONS = ("add", "sub")
+ADDITIONS = ("add", "sub", "rsub", "addcmul", "addcdiv", "lerp")
 """Autograd nodes that join a branch to the stream."""
+ADDED_INTO = ("indexadd", "scatteradd")
+"""Autograd nodes that add to a part of their first input: a join where that comes from the network, not where it is zeros."""
+ADDED_TO = ("addmm", "addmv", "addr", "addbmm", "baddbmm")
+"""Autograd nodes that add a product to their first input; what is multiplied is mixed."""
 
 Edge = tuple[Any, int]
 """(node, number of its output): a tensor as the graph knows it."""
@@ -68,9 +72,12 @@ def reaches(start: Edge, targets: Iterable[Edge], avoid: Iterable[Edge] = ()) ->
     return False
 
 
-def has_skip(out: Edge, state: Edge) -> bool:
-    """Does a path lead from `out` back to `state` that passes an addition and no map that mixes features?"""
-    return _unmixed(out, state, (), added=False)
+def has_skip(out: Edge, state: Edge, joins: Collection[Any] = ()) -> bool:
+    """Does a path lead from `out` back to `state` that passes an addition and no map that mixes features?
+
+    joins: further nodes that are additions, whatever they are called.
+    """
+    return _unmixed(out, state, (), added=False, joins=joins)
 
 
 def is_carried(out: Edge, state: Edge, avoid: Iterable[Edge], changed: bool = False) -> bool:
@@ -82,7 +89,12 @@ def is_carried(out: Edge, state: Edge, avoid: Iterable[Edge], changed: bool = Fa
 
 
 def _unmixed(
-    out: Edge, state: Edge, avoid: Iterable[Edge], added: bool, blocking: tuple[str, ...] = LINEAR_MAPS
+    out: Edge,
+    state: Edge,
+    avoid: Iterable[Edge],
+    added: bool,
+    blocking: tuple[str, ...] = LINEAR_MAPS,
+    joins: Collection[Any] = (),
 ) -> bool:
     closed = set(avoid)
     stack, seen = [(out, added)], {(out, added)}
@@ -93,10 +105,13 @@ def _unmixed(
                 return True
             continue
         name = edge[0].name().lower().rstrip("0123456789").removesuffix("backward")
-        if edge in closed or name in REDUCTIONS or any(word in name for word in blocking):
+        product = name in ADDED_TO
+        if edge in closed or name in REDUCTIONS or (not product and any(word in name for word in blocking)):
             continue
-        for parent, k in edge[0].next_functions:
-            item = ((parent, k), added or name in ADDITIONS)
+        into = (name in ADDED_INTO or edge[0] in joins) and edge[0].next_functions[0][0] is not None
+        joined = added or product or name in ADDITIONS or into
+        for parent, k in edge[0].next_functions[: 1 if product else None]:
+            item = ((parent, k), joined)
             if parent is not None and item not in seen:
                 seen.add(item)
                 stack.append(item)

@@ -148,7 +148,7 @@ class HookedStream(Stream):
                 raise CreditscopeError(
                     f"the model carries its state around {self.names[k]!r} and gives that block something made of it (a norm, a "
                     "part, a mean), so what enters the blocks is not the stream; name blocks that include what makes it and the "
-                    "addition"
+                    "addition, or give the model the interface (embed, blocks, head)"
                 )
         for k in range(self.depth - 1):
             outs = [t for _, t in tensors_in(probe.calls[k].output)]
@@ -205,7 +205,7 @@ class HookedStream(Stream):
                 continue
             if k + 1 < self.depth:
                 there = edges[k + 1]
-                skips.append(there is not None and has_skip(there, here))
+                skips.append(there is not None and has_skip(there, here, probe.joins))
             else:
                 skips.append(probe.leads_by_skip(self._places[-1], here))
         residual = bool(skips) and all(skips)

@@ -79,12 +79,16 @@ class Watch(TorchFunctionMode):
         self.inside = False
         self.segment = 0
         self.index = 0
+        self.joins: set[Any] = set()
+        """Nodes of the graph that are additions to a part of a tensor in place, which do not tell what they are."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", str(func))
+        if name in ADDS_IN_PLACE and isinstance(out, Tensor) and out._is_view() and out._base is not None:
+            self.joins.add(out._base.grad_fn)
         if self.inside or in_sharding():
             return out
-        name = getattr(func, "__name__", str(func))
         if name == "__set__":
             return out
         gives = args[0] if name == "__setitem__" else out
@@ -151,6 +155,7 @@ class Probe:
 
     def _run(self, blocks: Blocks, run: Callable[[Any], Tensor], inputs: Any) -> None:
         watch = Watch(self._operation)
+        self.joins = watch.joins
 
         def before(name: str, args: Any, kwargs: Any) -> None:
             if watch.inside:
@@ -251,7 +256,7 @@ class Probe:
         for group in (
             given,
             [p for p in given if p in call.edges],
-            [p for p in given if p in call.edges and any(has_skip(out, call.edges[p]) for out in outs)],
+            [p for p in given if p in call.edges and any(has_skip(out, call.edges[p], self.joins) for out in outs)],
             [p for p in given if p in call.edges and self._joined(0, p) is not None],
             [p for p in given if at(call.arguments, p).shape in shapes],
         ):
@@ -309,7 +314,7 @@ class Probe:
             raise CreditscopeError(
                 f"the model joins {self.names[0]!r} to the stream by {', '.join(common.operations) or 'unknown operations'} and "
                 f"does not do the same after {self.names[-1]!r} ({', '.join(done[:4]) or 'nothing'} follows): h_L is not known; "
-                "name blocks that include the addition"
+                "name blocks that include the addition, or give the model the interface (embed, blocks, head)"
             )
         return self._output_of_last(places)
 
@@ -335,7 +340,7 @@ class Probe:
             edge = self.calls[-1].output_edges.get(place.path)
         else:
             edge = self._edges[-1][len(place.operations) - 1].get(place.path)
-        return edge is not None and has_skip(edge, state)
+        return edge is not None and has_skip(edge, state, self.joins)
 
     def _output_of_last(self, places: Sequence[Place]) -> Place:
         call = self.calls[-1]
@@ -365,7 +370,7 @@ class Probe:
         """The first operation after the only block that joins its output to the state that went around it; None: none does."""
         call = self.calls[k]
         here, given = call.edges.get(slot), list(call.output_edges.values())
-        if here is None or any(has_skip(edge, here) for edge in given):
+        if here is None or any(has_skip(edge, here, self.joins) for edge in given):
             return None
         for index, edges in enumerate(self._edges[k + 1]):
             for path, edge in edges.items():
@@ -424,6 +429,8 @@ def with_input(inputs: Any, index: int, new: Tensor) -> Any:
     return tree_unflatten(leaves, spec)
 
 
+ADDS_IN_PLACE = {"add_", "__iadd__", "sub_", "__isub__", "addcmul_", "addcdiv_", "lerp_", "index_add_", "scatter_add_"}
+"""Operations that add to a tensor in place."""
 MIXING = {
     *("linear", "conv1d", "conv2d", "conv3d", "matmul", "__matmul__", "bmm", "einsum", "addmm", "baddbmm"),
     *("scaled_dot_product_attention", "multi_head_attention_forward"),

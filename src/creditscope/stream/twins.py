@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -14,6 +16,7 @@ from creditscope.stream.eager import copied, original
 from creditscope.stream.find import find_blocks
 from creditscope.stream.initial_values import sets_weights, start_again, unknown_start
 from creditscope.stream.interface import has_interface
+from creditscope.stream.untouched import generators_kept
 
 FRESH, KEEP = "fresh", "keep"
 INSTEAD = "pass build= (a function that makes a new model)"
@@ -38,6 +41,7 @@ def frozen_blocks(
     rest: "fresh" re-initialises embedding, norms and head too, so that a trained model gives an untrained null; "keep" leaves
         them as they are (for a model that is already new).
     example: a batch as for `diagnose`, to find the blocks (`find_blocks`) and to verify them by running it.
+    seed: of the random weights; the same seed gives the same null, whatever `torch.manual_seed` says. Give each null its own.
     init: a function that initialises one block, if its constructor does not show how.
     build: a function without arguments that makes a new model of the same architecture: every part is then initialised as
         the constructor does it. Without it, parts are initialised by their `reset_parameters`, if that is what their
@@ -71,8 +75,10 @@ def twin_of(
     if len(devices) == 1:  # drawn on the CPU, so that a null is the same whatever it is trained on
         twin.cpu()
     inside = [module for name in names for module in twin.get_submodule(name).modules()]
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    with generators_kept(model), torch.no_grad():
         torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002  (what a constructor of the user may draw from)
         if build is not None:
             _take(twin, _built(build, model), names if rest == KEEP else None)
         else:
@@ -82,7 +88,10 @@ def twin_of(
                 _require_known_rest(twin, inside, shared, advice)
                 start_again(twin, except_for=inside)
             for name in names:
-                (init or start_again)(twin.get_submodule(name))
+                if init is None:
+                    start_again(twin.get_submodule(name))
+                else:
+                    _called("init", init, twin.get_submodule(name))
             if init is None:
                 _as_copies(twin, names)
     if len(devices) == 1:
@@ -166,8 +175,21 @@ def _require_known_rest(model: nn.Module, inside: list[nn.Module], shared: list[
             )
 
 
+def _called(name: str, function: Callable[..., Any], *given: Any) -> Any:
+    """The user's own function; one line where it raises."""
+    try:
+        return function(*given)
+    except CreditscopeError:
+        raise
+    except Exception as error:  # it is the user's code: anything may come, and it is told as it is
+        why = " ".join(str(error).split())[:160]
+        raise CreditscopeError(
+            f"{name}() raised {type(error).__name__}: {why}; call it by itself to see where"
+        ) from error
+
+
 def _built(build: Callable[[], nn.Module], model: nn.Module) -> dict[str, torch.Tensor]:
-    new = build()
+    new = _called("build", build)
     if not isinstance(new, nn.Module):
         raise CreditscopeError(f"build() returned a {type(new).__name__}; it must return a new model")
     if new is model:

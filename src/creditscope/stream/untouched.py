@@ -81,20 +81,21 @@ def _set_mode(model: nn.Module, train: bool) -> None:
 
 
 def _buffers(model: nn.Module) -> Callable[[], None]:
-    """Keeps a copy of every buffer (some are written in eval mode too); what it returns puts them back."""
+    """Keeps a copy of every buffer (some are written in eval mode too); what it returns puts them back.
+
+    By their bytes: the observers of fake quantisation write to theirs without counting it as a new version.
+    """
     kept = [
-        (module, name, buffer, None if buffer is None else buffer.detach().clone())
+        (module, name, buffer, None if buffer is None else _inside(buffer))
         for module in model.modules()
         for name, buffer in module._buffers.items()
     ]
-    versions = [0 if b is None else b._version for _, _, b, _ in kept]
 
     def restore() -> None:
-        for (module, name, buffer, copy), version in zip(kept, versions, strict=True):
+        for module, name, buffer, held in kept:
             module._buffers[name] = buffer
-            if buffer is not None and copy is not None and buffer._version != version:
-                with torch.no_grad():
-                    buffer.copy_(copy)
+            if held is not None:
+                _put_back(buffer, *held)
 
     return restore
 
@@ -127,14 +128,22 @@ CONTAINERS = (list, dict, set, deque, Tensor)
 
 def _inside(value: Any) -> tuple[Any, int]:
     if isinstance(value, Tensor):
-        return value.detach().clone(), value._version
+        return value.detach().clone(), _version(value)
     return (dict(value) if isinstance(value, dict) else list(value)), 0
+
+
+def _version(t: Tensor) -> int:
+    """Those of inference mode count none."""
+    return 0 if t.is_inference() else t._version
 
 
 def _put_back(value: Any, inside: Any, version: int) -> None:
     if isinstance(value, Tensor):
-        if value._version != version:
+        # by its bytes: observers of fake quantisation, .data and numpy write without counting it as a new version
+        if _version(value) != version or (_has_bytes(value) and not _equal(value, inside)):
             with torch.no_grad():
+                if value.shape != inside.shape:
+                    value.resize_(inside.shape)
                 value.copy_(inside)
     elif not value and not inside:
         return  # as most are
@@ -248,8 +257,13 @@ def _equal(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and torch.equal(_bytes(a), _bytes(b))
 
 
+def _has_bytes(t: Tensor) -> bool:
+    """Not where numbers lie in several tensors (sparse, nested), or as only their own operations know (quantised, mkldnn)."""
+    return t.layout is torch.strided and not t.is_quantized and not t.is_nested
+
+
 def _bytes(t: Tensor) -> Tensor:
-    return t.detach().contiguous().view(-1).view(torch.uint8)
+    return t.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
 
 
 @contextmanager
@@ -336,8 +350,11 @@ def fingerprint(model: nn.Module, reads: Any = None) -> dict[str, Any]:
 
 
 def _digest(t: Tensor) -> str:
+    part = own_part(t)
+    if not _has_bytes(part):
+        part = part.int_repr() if part.is_quantized else part.to_dense()
     # of a copy: memory that numpy has seen cannot be given back, as `fully_shard` does after a pass
-    return hashlib.blake2b(_bytes(own_part(t).cpu().clone()).numpy().tobytes(), digest_size=16).hexdigest()
+    return hashlib.blake2b(_bytes(part.cpu().clone()).numpy().tobytes(), digest_size=16).hexdigest()
 
 
 def _require_same(before: dict[str, Any], after: dict[str, Any]) -> None:

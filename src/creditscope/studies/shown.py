@@ -38,7 +38,7 @@ class Measured(Store):
 def show(name: str, preset: str, source: Store | Archive, data_dir: str | Path | None = None) -> Table:
     """The table of a study. What is missing or unusable is a note of it, never silence."""
     study = get_study(name)
-    specs = study.specs(preset)
+    specs = study.runs(preset, source)
     records, problems = records_of(source, specs, data_dir)
     if all(record.spec.frozen for record in records):
         raise CreditscopeError(
@@ -99,7 +99,7 @@ def stored_studies(root: str | Path, full: bool = False, data_dir: str | Path | 
     for name in NAMES:
         study = get_study(name)
         for preset in (p for p in PRESETS if p in presets):
-            specs = study.specs(preset)
+            specs = study.runs(preset, source)
             trained = [s for s in specs if not s.frozen]
             done, is_planned = sum(source.has(s) for s in trained), (name, preset) in plans
             if not done or (not is_planned and done < ENOUGH * len(trained)):

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from creditscope.quantities import Quantity, get_quantity, standard
 from creditscope.runs.groups import Group, Outcome, audit, network
-from creditscope.runs.record import Record
+from creditscope.runs.record import Record, records_of
 from creditscope.tables import Cell, Column, Plot, Row, Statement, Table, Value, grouped_by, state
 from creditscope.training.spec import RunSpec
+
+if TYPE_CHECKING:
+    from creditscope.runs.archive import Archive
+    from creditscope.runs.store import Store
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,24 @@ class Study:
     """What is special to the numbers of this study."""
     plots: tuple[Plot, ...] = AUDITED
     build: Callable[[Study, Sequence[Record]], Table] | None = field(default=None, repr=False)
+    then: Callable[[str, Sequence[Record]], list[RunSpec]] | None = field(default=None, repr=False)
+    """Further runs of a preset, chosen from the finished ones; none while a run is missing that the choice needs."""
 
     @property
     def full(self) -> bool:
         """True if it needs the facts of level full."""
         return any(get_quantity(name).full for name in self.quantities)
+
+    def runs(self, preset: str, *sources: Store | Archive) -> list[RunSpec]:
+        """The grid, and what the finished runs of these stores and archives have chosen so far."""
+        specs = {spec.hash: spec for spec in self.specs(preset)}
+        while self.then:
+            found = {r.spec.hash: r for source in sources for r in records_of(source, specs.values())[0]}
+            more = {spec.hash: spec for spec in self.then(preset, list(found.values()))}
+            if more.keys() <= specs.keys():
+                break
+            specs |= more
+        return list(specs.values())
 
     def table(self, records: Sequence[Record]) -> Table:
         return self.build(self, records) if self.build else self.grouped(audit(records))

@@ -17,6 +17,7 @@ from creditscope.board.entry import Audit, Entry
 from creditscope.files import claim_directory, make_directory, write_atomic
 from creditscope.measure.facts import Paired
 from creditscope.protocol.thresholds import DiagnosticThresholds
+from creditscope.protocol.wording import null_name
 from creditscope.render.badge import badge
 from creditscope.render.certificate import certificate_section
 from creditscope.render.charts import Chart, Level, Series
@@ -25,7 +26,7 @@ from creditscope.render.evidence import CONVENTION, TITLE, evidence_figures
 from creditscope.render.html.overview import counted
 from creditscope.render.html.page import asset, environment, packs, whole_page
 from creditscope.render.html.section import figure_of
-from creditscope.render.numbers import accuracy, interval_of, mark, num, printable, signed, span_of
+from creditscope.render.numbers import accuracy, interval_of, mark, num, printable, share, signed, span_of
 from creditscope.render.profile import profile_section
 from creditscope.render.report import checks_section, layers_section, margin_lines
 from creditscope.render.section import Section
@@ -152,7 +153,7 @@ def _others(audit: Audit | None) -> str:
 
 
 def claims_plot(entries: Sequence[Entry]) -> Chart | None:
-    """Claimed accuracy against the margin over frozen blocks, one mark per entry, a series for each verdict."""
+    """Claimed accuracy against the margin over the null, one mark per entry, a series for each verdict."""
     series = []
     for status in STATUSES:
         found = [
@@ -169,8 +170,8 @@ def claims_plot(entries: Sequence[Entry]) -> Chart | None:
     xs = sorted(x for s in series for x in s.xs or ())
     return Chart(
         "claims",
-        "Claimed accuracy against the margin over frozen blocks",
-        "one mark per entry with both numbers; margin: accuracy minus that of the frozen-blocks null that D3 judges by",
+        "Claimed accuracy against the margin over the null",
+        "one mark per entry with both numbers; margin: accuracy minus that of the null (random-blocks baseline) of D3",
         "depth margin (pp)",
         xs,
         series,
@@ -251,9 +252,9 @@ def _seeds(audit: Audit) -> Section:
     kinds = list(audit.stated.nulls)
     bp = audit.stated.bp_accuracy
     columns = [audit.accuracies, *(audit.stated.nulls[k] for k in kinds), *([bp] if bp else [])]
-    header = ["seed", "accuracy", *(f"null: {k}" for k in kinds), *(["backpropagation"] if bp else [])]
+    header = ["seed", "accuracy", *(null_name(k) for k in kinds), *(["backpropagation"] if bp else [])]
     rows = [
-        [str(seed), *(f"{c[k]:.4f}" if k < len(c) else "–" for c in columns)]
+        [str(seed), *(share(c[k], 4) if k < len(c) else "–" for c in columns)]
         for k, seed in enumerate(audit.stated.seeds)
     ]
     return Section("Accuracy, seed by seed", header, rows)

@@ -12,6 +12,9 @@ from creditscope.render.numbers import num
 from creditscope.render.words import STATUSES
 from creditscope.runs.groups import AuditRow, Group
 
+FEW = 3
+"""Up to this many rows, the warnings of each stand on the overview; beyond, on the page of its network."""
+
 
 def summary(rows: Sequence[AuditRow]) -> list[dict[str, Any]]:
     """What is claimed and what holds, in numbers: (count, words, status)."""
@@ -59,6 +62,7 @@ def audit_row(group: AuditRow, shown: Sequence[Network], groups: Sequence[AuditR
         "status": status,
         "mark": verdict_mark(status, verdicts),
         "tone": tone(status, verdicts),
+        "warnings": list(dict.fromkeys(w for verdict in verdicts for w in verdict.warnings)),
         "explodes": any(r.checks["D1"].answer == "fail" for r in group.reports),
         "networks": [
             (name, by_run[r.run] if r.run in by_run else by_report[id(r)])

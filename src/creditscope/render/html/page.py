@@ -24,10 +24,10 @@ from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.render import audit as audit_table
 from creditscope.render.figures import audit_panels
 from creditscope.render.html.network import Network, apart, data_of
-from creditscope.render.html.overview import audit_row, summary
+from creditscope.render.html.overview import FEW, audit_row, summary
 from creditscope.render.html.section import figure_of, row, section
 from creditscope.render.html.studies import study_data, study_section
-from creditscope.render.numbers import num, printable, signed
+from creditscope.render.numbers import num, printable, share, signed
 from creditscope.runs.groups import AuditRow, reported
 from creditscope.tables import Table
 
@@ -66,6 +66,7 @@ def html_page(
         protocols=list(dict.fromkeys(n.report.protocol for n in judged)),
         summary=summary(groups or reported((n.report.method_name, n.report) for n in judged)),
         audit=[audit_row(g, shown, groups) for g in groups],
+        few=len(groups) <= FEW,
         caption=audit_table.caption(groups) if groups else "",
         panels=[figure_of(*panels, title="Accuracy, Γ and margin of every method")] if panels else [],
         networks=rows,
@@ -107,7 +108,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(num=num, signed=signed, code=_code, dash=or_dash)
+    environment.filters.update(num=num, share=share, signed=signed, code=_code, dash=or_dash)
     return environment
 
 

@@ -10,6 +10,7 @@ from creditscope.protocol.chain import S1_WORDS, s1
 from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.policies import Verdict
 from creditscope.protocol.thresholds import DiagnosticThresholds
+from creditscope.protocol.wording import null_name
 from creditscope.render.certificate import certificate_matrix, certificate_section
 from creditscope.render.charts import Panel
 from creditscope.render.figures import epoch_panels, layer_panels
@@ -102,7 +103,7 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
         **row(network),
         "run_name": run if len(run) <= 160 else run[:159] + "…",
         "path": network.path,
-        "verdict": "frozen-blocks null, not judged"
+        "verdict": "null (random-blocks baseline), not judged"
         if network.null
         else report.verdict.line.removeprefix("VERDICT: ").removeprefix(f"{report.status}: "),
         "sentences": _sentences(network),
@@ -154,7 +155,7 @@ def _margin(network: Network) -> dict[str, Any]:
     if own is not None and seeds > 1:
         told.append(f"this network {signed(own, 1)} pp")
     null = chosen_margin(network.report.facts)
-    kind = f" ({null.null})" if null and null.null != "matched" else ""
+    kind = f" ({null_name(null.null)})" if null and null.null != "matched" else ""
     alone = "" if d3 is None else f"mean over {seeds} seeds {signed(d3, 1)}"
     cell = alone if own is None else signed(own, 1) + kind
     return {"margin": own, "margin_cell": cell, "margin_told": ", ".join(told)}

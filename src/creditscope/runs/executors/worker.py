@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
+import threading
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -59,6 +61,7 @@ def _work(pipe: Connection, device: str | None) -> None:
     """Until the driver closes the pipe, or is gone."""
     global _device  # noqa: PLW0603  (a process of its own)
     _device = device
+    threading.Thread(target=_end_with_driver, daemon=True).start()
     with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
             fn, args = pipe.recv()
@@ -67,3 +70,11 @@ def _work(pipe: Connection, device: str | None) -> None:
             except Exception as error:
                 answer = f"{type(error).__name__}: {error}", traceback.format_exc()
             pipe.send(answer)
+
+
+def _end_with_driver() -> None:
+    """A driver that is killed cannot stop its workers: they would train on for hours. The run resumes at its last epoch."""
+    driver = multiprocessing.parent_process()
+    if driver is not None:
+        driver.join()
+        os._exit(1)
