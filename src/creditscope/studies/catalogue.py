@@ -36,7 +36,7 @@ RUNS = {
     "rescue": (9, 147, 147, 147),
     "ep-relaxation": (15, 10, 51, 10),
     "profile": (30, 10, 30, 30),
-    "field": (55, 55, 157, 157),
+    "field": (55, 55, 161, 161),
     "learning-rates": (81, 81, 81, 81),
 }
 """Every study, with the number of its runs at smoke, quick, paper and reduced. To count them takes torch; a test does."""
