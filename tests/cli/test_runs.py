@@ -97,7 +97,7 @@ def test_runs_that_are_compared_stand_together_and_say_their_rate(capsys):
 def test_an_archive_is_no_store_and_is_told_to_be_one(capsys):
     said = one_line_error(capsys, "study", "status", "--store", str(ROOT / "results"))
     assert f"{ROOT / 'results'} is an archive of results, where nothing is trained" in said
-    assert "creditscope study show NAME --store" in said
+    assert "creditscope study show NAME --preset paper --store" in said
 
 
 def test_the_nulls_of_a_rule_are_its_runs():

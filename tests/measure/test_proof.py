@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from creditscope import CreditscopeError, diagnose
@@ -128,3 +129,52 @@ def test_a_loss_that_cannot_change_proves_nothing_and_refuses_nothing():
     assert report.facts.proof.gradient == (None, None, None)
     assert any("could not be held against a finite difference" in w for w in report.verdict.warnings)
     assert any("exactly zero" in w for w in report.verdict.warnings)
+
+
+class TwoPercentMore(torch.autograd.Function):
+    """The identity, with a backward pass that is wrong by 2 %."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor) -> Tensor:
+        return h.clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        return 1.02 * g
+
+
+class Tabled(nn.Module):
+    """Adds a small constant that it keeps in half precision; the branch is right, or has a wrong backward pass."""
+
+    def __init__(self, wrong: bool) -> None:
+        super().__init__()
+        self.map, self.wrong, self.table = nn.Linear(8, 8), wrong, torch.linspace(0, 1e-3, 8)
+
+    def forward(self, h: Tensor) -> Tensor:
+        inside = TwoPercentMore.apply(h) if self.wrong else h
+        return h + torch.tanh(self.map(inside)) + self.table.to(torch.bfloat16)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_constant_in_half_precision_does_not_make_the_proof_coarse(wrong):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 8), nn.Sequential(*(Tabled(wrong) for _ in range(3))), nn.Linear(8, 3))
+    batches = [(torch.randn(16, 5), torch.randint(0, 3, (16,)))]
+    if wrong:
+        with pytest.raises(CreditscopeError, match="is not the gradient of the loss"):
+            diagnose(model, batches, blocks="1.*")
+    else:
+        proof = diagnose(model, batches, blocks="1.*").facts.proof
+        assert proof is not None
+        assert proof.gradient_dtype == "float64"
+
+
+def test_a_loss_in_half_precision_is_no_straight_through_estimator():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 8), nn.Sequential(*(Tabled(False) for _ in range(3))), nn.Linear(8, 3))
+    batches = [(torch.randn(16, 5), torch.randint(0, 3, (16,)))]
+    proof = diagnose(
+        model, batches, blocks="1.*", loss_fn=lambda z, y: F.cross_entropy(z.half(), y, reduction="none").float()
+    ).facts.proof
+    assert proof is not None
+    assert proof.gradient_dtype == "float16"

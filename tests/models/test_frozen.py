@@ -348,3 +348,22 @@ def test_a_constructor_that_draws_from_numpy_or_python_repeats_and_leaves_their_
     assert all(np.array_equal(a, b) for a, b in zip(before[1], after[1], strict=True))
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     assert not any(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+map = torch.randn(3)  # a global of the name of an attribute
+
+
+class Named(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(8, 8)
+
+    def forward(self, h: Tensor) -> Tensor:
+        out: Tensor = h + self.map(h)
+        return out
+
+
+def test_a_global_tensor_with_the_name_of_an_attribute_says_nothing():
+    model = nn.Sequential(nn.Linear(5, 8), nn.Sequential(Named(), Named()), nn.Linear(8, 3))
+    null: Any = frozen_blocks(model, "1.*")
+    assert not any(p.requires_grad for p in null[1].parameters())

@@ -321,3 +321,11 @@ def test_list_show_and_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pitfalls"]) == 0
     assert "scan" in capsys.readouterr().out
     assert main(["pitfalls", "frobnicate"]) == 2
+
+
+def test_notebooks_and_json_are_not_called_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "nb.ipynb").write_text('{"cells": ["F.cosine_similarity(credit, grad)"]}')
+    (tmp_path / "other.json").write_text("{}")
+    for name, said in (("nb.ipynb", "export its code first: jupyter nbconvert"), ("other.json", "is JSON")):
+        assert main(["pitfalls", "scan", str(tmp_path / name)]) == 2
+        assert said in capsys.readouterr().err

@@ -42,7 +42,7 @@ def test_chain_of_a_degenerate_network():
         "the gradient at the last block has all but vanished, so Γ compares with next to nothing",
         "random blocks do nearly as well as the trained ones, or better",
         f"warning, {MODE_2}: one layer carries most of Γ, so read the cosines layer by layer",
-        "no further evidence was given",
+        "no temporal, intervention or cross-architecture evidence was given",
     ]
 
 
@@ -74,7 +74,8 @@ def test_chain_of_an_inconsistent_network():
     step = walk_back_chain(facts, verdict)[3]
     assert step.answer == "D1 scale stability alone, which does not decide"
     assert step.sentence == (
-        "the stated accuracy does not fit the evaluation batches, so D3 was not judged; no further evidence was given"
+        "the stated accuracy does not fit the evaluation batches, so D3 was not judged; "
+        "no temporal, intervention or cross-architecture evidence was given"
     )
 
 
@@ -83,7 +84,10 @@ def test_chain_of_a_healthy_network():
     steps = walk_back_chain(facts, judge(facts, T))
     assert [step.answer for step in steps] == ["S1 accepts", "yes", "yes", "no audited failure found"]
     assert steps[1].sentence.endswith("; Γ can be read")
-    assert steps[3].sentence == "a minimum bar, not an endorsement; no further evidence was given"
+    assert (
+        steps[3].sentence
+        == "a minimum bar, not an endorsement; no temporal, intervention or cross-architecture evidence was given"
+    )
     assert steps[0].sentence.startswith("accuracy 0.4 and Γ = +0.900")  # accuracy of the depth margin
 
 
@@ -93,7 +97,10 @@ def test_chain_without_credit_null_or_decision():
     assert [step.answer for step in steps[:3]] == ["S1 cannot decide", "inconclusive", "not measured"]
     assert steps[1].sentence.endswith("; Γ needs care")
     assert steps[3].answer == "nothing so far"
-    assert steps[3].sentence == "the verdict says what is open; no further evidence was given"
+    assert (
+        steps[3].sentence
+        == "the verdict says what is open; no temporal, intervention or cross-architecture evidence was given"
+    )
     assert steps[0].sentence.startswith("accuracy 0.5 and Γ was not measured: ")
     nothing = make_facts(depth=None)
     assert walk_back_chain(nothing, judge(nothing, T))[0].sentence.startswith("Γ was not measured")
@@ -121,7 +128,7 @@ def test_s1_needs_an_accuracy_interval_above_chance():
 def test_evidence_is_rendered_in_order():
     evidence = {"intervention": "the penalty restores the reference", "temporal": "D2 fires at epoch 3"}
     step = walk_back_chain(DFA, judge(DFA, T), evidence=evidence)[3]
-    assert "no further evidence" not in step.sentence
+    assert "evidence was given" not in step.sentence
     assert step.sentence.endswith("; temporal: D2 fires at epoch 3; intervention: the penalty restores the reference")
 
 

@@ -417,7 +417,8 @@ def test_an_input_that_a_linear_readout_solves_is_told():
     assert raw > 0.8
     (told,) = (w for w in report.verdict.warnings if "raw input" in w)
     assert (
-        told == f"a linear readout of the raw input has {raw:.3g}, the network 0.5: this task shows no need for depth"
+        told
+        == f"a linear readout of the raw input has {raw:.3g}, the network 0.5: this network makes no use of its depth"
     )
     table = report.to_text().splitlines()
     (first,) = (line for line in table if line.startswith("input "))

@@ -415,14 +415,14 @@ def with_estimate(pp: float, low: float, high: float, depth: Depth) -> Facts:
         (
             0.41,
             (8.0, 12.0),
-            "this task shows no need for depth, and D3 shows only that trained blocks lose less than random ones",
+            "this network makes no use of its depth, and D3 shows only that trained blocks lose less than random ones",
         ),
-        (0.41, (1.0, 5.0), "this task shows no need for depth"),  # D3 inconclusive
-        (0.41, (-3.0, 0.0), "this task shows no need for depth"),  # D3 fails
+        (0.41, (1.0, 5.0), "this network makes no use of its depth"),  # D3 inconclusive
+        (0.41, (-3.0, 0.0), "this network makes no use of its depth"),  # D3 fails
         (
             0.39,
             (8.0, 12.0),
-            "it is not shown that this task needs depth",
+            "it is not shown that this network makes use of its depth",
         ),  # the interval of the readout reaches below the network's .40
     ],
 )
@@ -496,7 +496,8 @@ def test_credit_that_turns_out_to_be_the_gradient_is_named():
 
 
 def test_stability_warnings():
-    assert warned(judge(make_facts(stability=0.5), T), "C: Γ may measure")
+    assert warned(judge(make_facts(stability=0.5, cosines=(0.2,) * 5), T), "C: Γ may measure")
+    assert not warned(judge(make_facts(stability=0.5), T), "C: Γ")  # Γ was not measured
     assert warned(judge(make_facts(groups=3), T), "C rests on 3 groups, 8 advised")
 
 

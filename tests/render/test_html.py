@@ -394,7 +394,7 @@ def test_the_margin_of_a_network_is_its_own_and_the_mean_says_that_it_is_one(bun
     assert alone["margin"] is None
     assert alone["margin_cell"] == f"mean over 2 seeds {signed(mean, 1)}"
     text = html_page(made, networks(made, pool))
-    assert ">margin of this seed (pp)</th>" in text
+    assert ">margin (pp)</th>" in text
     assert ">-0.4</td>" in text
 
 

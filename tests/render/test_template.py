@@ -193,6 +193,13 @@ def test_the_artifact_of_reports_marks_what_only_the_author_knows(store, tmp_pat
     text = out(capsys, "template", tmp_path / "mine.json", "--artifact")
     assert "command: to be answered by the author" in text
     assert "the files do not hold it" in text
+    make_report(
+        make_facts(accuracy=0.4), headline_acc=[0.4, 0.5, 0.6], network_acc=0.4, n_test=1000, method_name="mine"
+    ).to_json(tmp_path / "mine.json")
+    text = out(capsys, "template", tmp_path / "mine.json", "--artifact")
+    assert "accuracy 0.500 ± 0.100 (n=3) (this network: 0.400)" in text  # what is claimed, not what one network has
+    assert "networks per claim: 3" in text
+    assert "Accuracy 0.500 ± 0.100 (n=3), mean" in out(capsys, "template", tmp_path / "mine.json")
     assert out(capsys, "template", store, "--artifact", "--latex").count(r"\begin{longtable}") == 5
     assert "--time belongs to --artifact" in one_line_error(capsys, "template", store, "--time")
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.studies.records import pool, record
 
+from creditscope.protocol.chain import s1
 from creditscope.render.words import finding_text
-from creditscope.runs.groups import Outcome, audit
+from creditscope.runs.groups import Outcome, audit, reported
 from creditscope.studies.grid import BP, DFA, FA, make
 
 
@@ -48,3 +51,25 @@ def test_a_bundle_whose_accuracy_was_changed_is_inconsistent():
     records = [record(make("paper", DFA, seed), acc, shown=0.30) for seed, acc in ((42, 0.30), (123, 0.60))]
     (group,) = audit(records)
     assert [r.status for r in group.reports] == ["incomplete", "inconsistent"]
+
+
+def test_s1_of_a_group_and_of_its_reports_know_the_same_chance():
+    """0.12 is above 1/10 and below the share of the largest class."""
+    spec = make("paper", DFA, 42)
+    (found,) = audit([record(spec, 0.12)])
+    (report,) = found.reports
+    assert report.facts.evaluation is not None
+    seen = report.facts.evaluation.model_copy(update={"largest_class": 0.2})
+    facts = report.facts.model_copy(update={"evaluation": seen})
+    group = replace(found, reports=(report.model_copy(update={"facts": facts}),))
+    assert (found.chance, found.s1, group.chance) == (0.1, "accept", 0.2)
+    assert group.s1 == s1(group.reports[0].facts, group.accuracies, group.n_test) == "reject"
+
+
+def test_reports_of_one_claim_are_one_row_in_one_file_or_in_several():
+    spec = make("paper", DFA, 42)
+    (group,) = audit([record(spec.changed(seed=seed), 0.3 + seed / 1e4) for seed in (1, 2, 3)])
+    loose = [r.model_copy(update={"run": ""}) for r in group.reports]
+    for names in (["a", "a", "a"], ["a", "b", "c"]):
+        (row,) = reported(zip(names, loose, strict=True))
+        assert (row.label, row.count, len(row.gammas)) == (group.label, 3, len(group.gammas))

@@ -629,3 +629,103 @@ def test_what_is_added_to_fresh_zeros_is_no_skip(how):
     model = nn.Sequential(nn.Linear(5, 8), nn.Sequential(*(Gated(how) for _ in range(3))), nn.Linear(8, 3))
     report = diagnose(model, [(torch.randn(6, 5), torch.arange(6) % 3)], blocks="1.*")
     assert report.facts.stream.kind == "plain"
+
+
+def overwritten(f: Tensor, h: Tensor) -> Tensor:
+    out = h.clone()
+    out[:, :] = f
+    out[:, :1] += f[:, 1:2]
+    return out
+
+
+def half_kept(f: Tensor, h: Tensor) -> Tensor:
+    out = torch.zeros_like(h)
+    out[:, :4] += h[:, :4]
+    out[:, 4:] += f[:, 4:]
+    return out
+
+
+def in_two_parts(f: Tensor, h: Tensor) -> Tensor:
+    out = h.clone()
+    out[:, :4] += f[:, :4]
+    out[:, 4:] += f[:, 4:]
+    return out
+
+
+class Joined(nn.Module):
+    def __init__(self, join: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.map, self.join = nn.Linear(8, 8), join
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.join(torch.tanh(self.map(h)), h)
+
+
+@pytest.mark.parametrize(("join", "kind"), [(overwritten, "plain"), (half_kept, "plain"), (in_two_parts, "residual")])
+def test_a_state_that_is_written_over_is_not_carried_on_by_a_later_addition(join, kind):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 8), nn.Sequential(*(Joined(join) for _ in range(3))), nn.Linear(8, 3))
+    report = diagnose(model, [(torch.randn(6, 5), torch.arange(6) % 3)], blocks="1.*")
+    assert report.facts.stream.kind == kind
+
+
+def test_a_buffer_that_is_given_other_memory_is_put_back_and_the_other_left_alone():
+    class Sharing(Keeping):
+        other: Tensor
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.tally.data = self.other.data
+            return super().forward(x)
+
+    model = Sharing(torch.ones(3))
+    model.other, model.empty = torch.tensor([7.0, 8.0, 9.0]), torch.ones(2, device="meta")
+    memory = model.tally.data_ptr()
+    diagnose(model, [(torch.randn(6, 5), torch.arange(6) % 3)], blocks="layers.*")
+    assert (model.tally.data_ptr(), model.tally.tolist()) == (memory, [0.0, 0.0])
+    assert model.other.tolist() == [7.0, 8.0, 9.0]
+
+
+def test_what_cannot_be_put_back_does_not_keep_the_rest_from_it(monkeypatch):
+    from creditscope.stream import untouched as module
+
+    model = Keeping(torch.ones(3))
+    monkeypatch.setattr(module, "_attributes", lambda model: lambda: 1 / 0)
+    state = torch.get_rng_state()
+    with pytest.raises(ZeroDivisionError), untouched(model):
+        model.tally.add_(torch.rand(2))
+    assert model.tally.tolist() == [0.0, 0.0]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+class Stored(nn.Module):
+    """Its first weight is stored in float8, and computed with in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.scale = nn.Parameter(torch.ones(8).to(torch.float8_e4m3fn), requires_grad=False)
+        self.stem, self.head = nn.Linear(5, 8), nn.Linear(8, 3)
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.stem(x) * self.scale.to(x.dtype)
+        for layer in self.layers:
+            h = h + torch.tanh(layer(h))
+        out: Tensor = self.head(h)
+        return out
+
+
+def test_a_float8_weight_does_not_say_what_a_network_computes_in():
+    report = diagnose(Stored(), [(torch.randn(6, 5), torch.arange(6) % 3)], blocks="layers.*")
+    assert report.facts.convention.dtype == "float32"
+
+
+def test_complex_logits_are_refused_in_one_line():
+    model = nn.Sequential(nn.Linear(5, 8), nn.Sequential(*(Gated("+=") for _ in range(3))), Complex())
+    with pytest.raises(CreditscopeError, match=r"logits of torch\.complex64; return real numbers"):
+        diagnose(model, [(torch.randn(6, 5), torch.arange(6) % 3)], blocks="1.*")
+
+
+class Complex(nn.Module):
+    def forward(self, h: Tensor) -> Tensor:
+        return torch.complex(h[:, :3], h[:, 3:6])

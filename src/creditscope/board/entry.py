@@ -250,7 +250,9 @@ def find_entries(root: Path) -> list[Path]:
     try:
         found = sorted(p for p in below.iterdir() if p.is_dir() and not p.name.startswith("."))
     except OSError as error:
-        raise CreditscopeError(f"cannot read {below}: {error.strerror or error}") from None
+        raise CreditscopeError(
+            f"cannot read {below}: {error.strerror or error}; give the directory of a board (it holds entries/)"
+        ) from None
     if not found:
         raise CreditscopeError(f"{root} holds no entry; `creditscope claim new` makes one")
     if len(found) > MOST_ENTRIES:

@@ -64,7 +64,9 @@ class Report:
 
         get_policy(self.protocol)
         if not self.dirs:
-            raise CreditscopeError("report needs at least one directory: a bundle, or a directory that holds bundles")
+            raise CreditscopeError(
+                "report needs a bundle, a directory that holds bundles, a store, or reports of `diagnose` (JSON)"
+            )
         sources = find_sources(self.dirs)
         sources.reports = [  # a report without a name has that of its file, in every table
             (name, r if r.method_name else r.model_copy(update={"method_name": name})) for name, r in sources.reports

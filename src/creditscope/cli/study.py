@@ -174,20 +174,19 @@ class Run:
             cluster=self.slurm_cluster,
             folder=str(store.root / "slurm"),
         )
-        while True:
-            try:
+        try:
+            while True:
                 failures = run_store(specs, store, executor, data_dir=self.data_dir, console=console, device=device)
-            except KeyboardInterrupt:
-                raise CreditscopeError(
-                    f"stopped; finished epochs are kept in {store.root}: run the same command again to resume"
-                ) from None
-            if failures:
-                break
-            before, specs = len(specs), self._planned(self._wanted())
-            if len(specs) == before:
-                break
-            console.print(f"{len(specs) - before} further runs, chosen from the results of these", soft_wrap=True)
-        executor.shutdown()
+                before = len(specs)
+                if failures or len(specs := self._planned(self._wanted())) == before:
+                    break
+                console.print(f"{len(specs) - before} further runs, chosen from the results of these", soft_wrap=True)
+        except KeyboardInterrupt:
+            raise CreditscopeError(
+                f"stopped; finished epochs are kept in {store.root}: run the same command again to resume"
+            ) from None
+        finally:
+            executor.shutdown()
         for failure in failures:
             print(f"creditscope: run {failure.spec.slug} failed: {failure.message}", file=sys.stderr)
         bad = {f.spec.hash for f in failures}

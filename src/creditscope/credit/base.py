@@ -360,7 +360,8 @@ def check(a: Any, layer: int, batch: CreditBatch, name: str) -> None:
     if a.shape != read and a.shape != batch.hiddens[layer].shape:
         native = list(batch.hiddens[layer].shape)
         raise CreditscopeError(
-            f"credit rule {name!r} returned shape {list(a.shape)} at layer {layer}; expected {list(read)} or {native}"
+            f"credit rule {name!r} returned shape {list(a.shape)} at layer {layer}; expected "
+            + " or ".join(dict.fromkeys((str(list(read)), str(native))))
         )
     if a.requires_grad:
         raise CreditscopeError(

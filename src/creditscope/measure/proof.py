@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils.weak import WeakIdKeyDictionary
 
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Proof
@@ -44,6 +45,7 @@ from creditscope.stream.batches import (
     tensors_of,
 )
 from creditscope.stream.blocks import Path, spelled, tensors_in
+from creditscope.stream.devices import dtype_in
 from creditscope.stream.eager import eagerly
 from creditscope.stream.hooks import HookedStream
 from creditscope.stream.interface import ROUNDING, InterfaceStream, Stream, difference
@@ -536,7 +538,7 @@ def _why(dtype: torch.dtype, reason: str) -> str:
 
 
 def _dtype(stream: Stream) -> torch.dtype:
-    return next((p.dtype for p in stream.model.parameters() if p.is_floating_point()), torch.float32)
+    return dtype_in(stream.model)
 
 
 def _gradient(
@@ -550,12 +552,12 @@ def _gradient(
     if own_dtype == torch.float64:
         return check.all_errors(stream, example, STEPS, GRADIENT, reference, own=stream), "float64", ""
     if _size(stream) <= LARGEST_COPY:
-        coarse = _Coarse()
-        doubled = _doubled(example)
+        doubled, start = _doubled(example), h.double()
+        coarse = _Coarse(_given(doubled), start)
         try:
             lifted = _lifted(stream)
             with eagerly(lifted.model), torch.no_grad(), coarse:
-                states, logits = _states(lifted, doubled, h.double())
+                states, logits = _states(lifted, doubled, start)
                 check.loss_fn(logits, check.y)
         except Exception as error:  # it cannot be copied, or has float32 written into its code
             reason = f"the network does not run as a float64 copy ({' '.join(str(error).split())[:120]})"
@@ -590,17 +592,31 @@ def _lifted(stream: Stream) -> Stream:
 
 
 class _Coarse(TorchFunctionMode):
-    """Sees whether a network lowers its states to a coarser dtype than float64 on its way."""
+    """Sees whether a network lowers what comes from its inputs to a coarser dtype on its way; constants do not count."""
 
     seen = ""
     """The coarsest."""
     _eps = 0.0
 
+    def __init__(self, *given: Any) -> None:
+        super().__init__()
+        self._followed = WeakIdKeyDictionary()
+        self._follow(given)
+
+    def _follow(self, tree: Any) -> None:
+        for t in tree_leaves(tree):
+            if isinstance(t, Tensor):
+                self._followed[t] = True
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if isinstance(out, Tensor) and out.is_floating_point() and (eps := torch.finfo(out.dtype).eps) > self._eps:
-            finer = (t for t in args if isinstance(t, Tensor) and t.is_floating_point())
-            if any(torch.finfo(t.dtype).eps < eps for t in finer):
+        mine = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t in self._followed]
+        if not mine:
+            return out
+        self._follow(out)
+        if isinstance(out, Tensor) and out.is_floating_point():
+            eps = torch.finfo(out.dtype).eps
+            if eps > self._eps and any(t.is_floating_point() and torch.finfo(t.dtype).eps < eps for t in mine):
                 self.seen, self._eps = str(out.dtype).removeprefix("torch."), eps
         return out
 
@@ -726,8 +742,9 @@ class GradientCheck:
         """Refused: a layer whose gradient agrees with a long step of the finite difference, roughly, and not with a short one.
 
         So it is where a network rounds its states and lets gradients pass as if it did not (fake quantisation, or any other
-        straight-through estimator): the loss is a staircase, and a long step passes over many stairs. Float32 cannot round
-        that much, and a kink is met by a long step as well. What is rounded to half precision is let pass.
+        straight-through estimator): the loss is a staircase, and a long step passes over many stairs. A kink is met by a long
+        step as well. What is seen to be rounded to half precision is let pass; where an operation hides that, or where digits
+        of float32 cancel, the gradient cannot be told from a wrong one, and is refused too.
         """
         rough = [k for k, error in enumerate(best) if error is not None and error > GRADIENT]
         if held.tolerance <= GRADIENT or not rough:
@@ -752,7 +769,7 @@ class GradientCheck:
                     beyond = float((off / resolution).median())
                     stairs[k] = max(stairs[k][0], error), max(stairs[k][1], beyond)
         found = {k: error for k, (error, beyond) in stairs.items() if beyond > 1}
-        if found and not _halves(held):
+        if found and not _halves(held, self):
             raise _rounded(held.stream, min(found), found[min(found)], best[min(found)])
 
     def bent(self, held: Held, layers: Collection[int]) -> set[int]:
@@ -998,15 +1015,16 @@ def _rounded(stream: Stream, layer: int, short: float | None, long: float | None
         f"g_{layer} is not the gradient of the loss ({_where(stream, layer)}): it agrees with a long finite difference to a "
         f"relative {long:.2g}, and differs from a short one by {short:.2g}. The network rounds its states and its backward pass "
         "does not (fake quantisation, a straight-through estimator): switch the rounding off, or make that backward pass the "
-        "credit (credit_from_grads)"
+        "credit (credit_from_grads). Or digits are lost: half precision inside a compiled or custom operation, or large numbers "
+        "that cancel in float32; diagnose model.double()"
     )
 
 
-def _halves(held: Held) -> bool:
-    """Does the network compute in half precision inside?"""
-    coarse = _Coarse()
+def _halves(held: Held, check: GradientCheck) -> bool:
+    """Does the network, or its loss, compute in half precision inside?"""
+    coarse = _Coarse(_given(held.example))
     with torch.no_grad(), coarse:
-        _states(held.stream, held.example)
+        check.loss_fn(_states(held.stream, held.example)[1], check.y)
     return coarse.seen in ("float16", "bfloat16")
 
 

@@ -25,6 +25,7 @@ from creditscope.measure.scale import scale
 from creditscope.measure.stability import GroupMeans, stability
 from creditscope.measure.weights import Weights
 from creditscope.stream.batches import SAMPLES, Batches, SampleHash, as_batches, cannot_run, device_of, tensors_of
+from creditscope.stream.devices import dtype_in
 from creditscope.stream.eager import original
 from creditscope.stream.interface import ROUNDING, OtherRead, Stream, difference, make_stream
 from creditscope.stream.labels import IGNORED
@@ -389,7 +390,7 @@ def _require_own_loss(loss_fn: LossFn, logits: Tensor, y: Tensor, losses: Tensor
                 f"loss_fn gives sample {k} a loss of {float(own):.4g} in its batch of {n} and of {float(found[0]):.4g} "
                 f"{where}; it must give each sample its own loss, without a mean over the batch, and the same every time"
             )
-    if len(slopes) == 2 and not _is_near(slopes[0].flatten(), slopes[1].flatten(), None):
+    if len(slopes) == 2 and not _is_near(slopes[0].flatten(), slopes[1].flatten(), torch.ones_like(one)):
         raise CreditscopeError(
             f"the gradient of loss_fn for sample {k} changes when another sample is in the batch; it must give each sample its "
             "own loss, without a mean over the batch"
@@ -485,11 +486,8 @@ def facts_from(
 
 
 def dtype_of(model: nn.Module) -> str:
-    """Name of the dtype of the model's (first floating-point) parameters."""
-    for p in model.parameters():
-        if p.is_floating_point():
-            return str(p.dtype).removeprefix("torch.")
-    return "float32"
+    """Name of the dtype that the model computes in."""
+    return str(dtype_in(model)).removeprefix("torch.")
 
 
 def sweep(

@@ -18,6 +18,11 @@ from creditscope.pitfalls.source import Source
 MAX_BYTES = 2 * 2**20
 """A larger file is data or generated code, not somebody's experiment."""
 LEFT_OUT = {".git", ".hg", ".svn", ".venv", "venv", ".tox", ".nox", "__pycache__", "node_modules"}
+NOT_PYTHON = {
+    ".ipynb": "is a notebook, not a Python file; export its code first: jupyter nbconvert --to script",
+    ".json": "is JSON, not a Python file",
+}
+"""Files that parse as Python and hold no code of it."""
 IGNORE = re.compile(r"#\s*creditscope:\s*ignore(?:\[(?P<ids>[^\]]*)\])?", re.IGNORECASE)
 
 
@@ -49,6 +54,9 @@ def scan(paths: Sequence[str | Path]) -> Scan:
     """Look at the given files and at every .py file under the given directories; in the order of their names."""
     result = Scan()
     for path in _files([Path(p) for p in paths], result):
+        if other := NOT_PYTHON.get(path.suffix):
+            result.skipped.append((str(path), other))
+            continue
         try:
             data = path.read_bytes()
             with warnings.catch_warnings():

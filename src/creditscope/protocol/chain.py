@@ -41,7 +41,7 @@ NOTHING_FAILED: Mapping[Status, str] = {
     "inconsistent": "the stated accuracy does not fit the evaluation batches, so D3 was not judged",
 }
 """What stands beside a verdict without a failure; of other statuses, that the verdict names what is open."""
-NO_EVIDENCE = "no further evidence was given"
+NO_EVIDENCE = "no temporal, intervention or cross-architecture evidence was given"
 
 S1_WORDS: Mapping[Decision, str] = {
     "accept": "S1 accepts",

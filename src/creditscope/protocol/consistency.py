@@ -109,8 +109,8 @@ def null_at_chance(facts: Facts, margin: DepthMargin) -> str:
     if low > chance:
         return ""
     return (
-        f"the null has {number(margin.null_accuracy)} {between((low, high), 0.0, 1.0)}, which reaches chance {chance:.3g}: make "
-        "sure that it was trained (`frozen_blocks` gives it untrained, `run_null` trains it), or D3 shows nothing about depth"
+        f"the null has {number(margin.null_accuracy)} {between((low, high), 0.0, 1.0)}, which is not above chance {chance:.3g}: "
+        "make sure that it was trained (`frozen_blocks` gives it untrained, `run_null` trains it), or D3 says nothing about depth"
     )
 
 

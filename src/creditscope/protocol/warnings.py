@@ -239,15 +239,15 @@ def _input(facts: Facts, check: Check) -> Iterator[str]:
     if raw is None or raw.accuracy is None or raw.low is None or own is None or raw.accuracy < own:
         return
     if chance is None or raw.low > chance:
-        said = "it is not shown that this task needs depth"
+        said = "it is not shown that this network makes use of its depth"
         if raw.low >= own:  # its whole interval
             passed = ", and D3 shows only that trained blocks lose less than random ones"
-            said = f"this task shows no need for depth{passed if check.answer == 'pass' else ''}"
+            said = f"this network makes no use of its depth{passed if check.answer == 'pass' else ''}"
         yield f"a linear readout of the raw input has {number(raw.accuracy)}, the network {number(own)}: {said}"
 
 
 def _stability(facts: Facts, check: Check) -> Iterator[str]:
-    if check.answer == "fail":
+    if check.answer == "fail" and facts.aggregate is not None:
         yield "C: Γ may measure alignment to a drift that all samples share"
     if check.answer in ("pass", "fail") and facts.stability.groups < GROUPS_ADVISED:
         yield f"C rests on {facts.stability.groups} groups, {GROUPS_ADVISED} advised"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from creditscope.protocol.checks import chosen_margin
 from creditscope.render.document import Block, Heading, Items, Paragraph, Table, clip
-from creditscope.render.numbers import accuracy, interval_of, num, signed
+from creditscope.render.numbers import accuracy, interval_of, num, share, signed
 from creditscope.render.template_facts import Entry, key, short
 from creditscope.runs.archive import command
 from creditscope.runs.groups import network
@@ -64,8 +64,8 @@ def _found(entry: Entry) -> str:
 
 
 def _accuracy(entry: Entry) -> str:
-    known = tuple(a for a in entry.accuracies if a is not None) or entry.reports[0].headline_acc
-    return f"accuracy {accuracy(known)}" if known else "accuracy not stated"
+    this = "" if entry.alone is None else f" (this network: {share(entry.alone)})"
+    return f"accuracy {accuracy(entry.stated)}{this}" if entry.stated else "accuracy not stated"
 
 
 def _needs(entries: Sequence[Entry], versions: Mapping[str, Sequence[str]]) -> list[Block]:
@@ -171,7 +171,7 @@ def _span(values: Sequence[float]) -> str:
 
 
 def _questions(entries: Sequence[Entry]) -> list[Block]:
-    counts = sorted({len(e.reports) for e in entries})
+    counts = sorted({max(len(e.reports), len(e.stated)) for e in entries})
     seeds = " to ".join(dict.fromkeys((str(counts[0]), str(counts[-1]))))
     rows = [
         ["Do the main claims match what was measured? (NeurIPS: claims; ACM: results reproduced)", "What is claimed"],
@@ -185,7 +185,7 @@ def _questions(entries: Sequence[Entry]) -> list[Block]:
         ],
         [
             "Are there error bars, over what? (NeurIPS: significance)",
-            f"What to expect; networks per claim: {seeds}, every finished seed in the files",
+            f"What to expect; networks per claim: {seeds}",
         ],
         ["What resources does it need? (NeurIPS: compute; ACM: exercisable)", "How long it takes"],
         ["Where is it archived, under which licence? (ACM: available, reusable)", AUTHOR],

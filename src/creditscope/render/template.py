@@ -125,9 +125,9 @@ def _networks(entry: Entry) -> list[Block]:
         sizes = [num(f.scale.growth), num(f.reference.batch_mean_128[-1]), signed(f.stability.deepest)]
         rows.append([*whose, *sizes, r.status])
     header = ["run", "seed", "accuracy", "headline Γ", "growth", "‖g_L‖/128", "stability", "status"]
-    known = [a for a in entry.accuracies if a is not None]
+    known, several = entry.stated, ", mean ± sample standard deviation" if len(entry.stated) > 1 else ""
     seeds = [str(s) for s in entry.seeds if s is not None]
-    told = f"Accuracy {accuracy(tuple(known))}, mean ± sample standard deviation. " if known else ""
+    told = f"Accuracy {accuracy(known)}{several}. " if known else ""
     if seeds:
         told += f"Seeds {', '.join(seeds)}: every finished run of this recipe in the files, none selected."
     else:

@@ -45,6 +45,16 @@ class Entry:
     paths: Sequence[str] = field(default_factory=tuple)
     """Where each network lies."""
 
+    @property
+    def stated(self) -> tuple[float, ...]:
+        """The accuracies that are claimed, one per seed; where none are, those of the networks."""
+        return self.reports[0].headline_acc or tuple(a for a in self.accuracies if a is not None)
+
+    @property
+    def alone(self) -> float | None:
+        """The accuracy of the only network that is here, where the claim is of several seeds."""
+        return self.accuracies[0] if len(self.accuracies) == 1 < len(self.stated) else None
+
 
 def key(report: DiagnosticReport) -> str:
     """Hash of the run, or of the report where the network comes from no bundle."""

@@ -22,12 +22,13 @@ from creditscope.tables import Cell, Statement, Value
 SENTENCES = {
     "no runs": "The finished runs do not answer this yet.",
     # what is said of audited groups
-    "reported": "Protocol {protocols}. {seeds:given}In brackets: credit_norm; credit_site is input where no site is named. "
+    "reported": "Protocol {protocols}. {seeds:given}{settings}"
     "Accuracy: mean ± sample standard deviation over seeds, final checkpoint. Γ: per-sample cosine ({cosine}), averaged "
     "over samples, over the layers whose credit trains something, and over seeds. S1 accepts where accuracy is above "
     "chance and Γ > 0, however small. Growth and ‖g_L‖: smallest to largest over seeds. ‖g_L‖ is the mean per-sample norm "
     "divided by 128 (batch-mean convention). {samples:,} evaluation samples, {dtype}. Margins: percentage points with 95 % "
     "interval ({intervals:or=no null}).",
+    "settings": "In brackets: credit_norm; credit_site is input where no site is named. ",
     "judged by": "{policy}",
     "judged by another": "{policy} ({labels:list}, as it was given)",
     "seeds of": "{label}: {seeds:list}",
@@ -92,9 +93,9 @@ SENTENCES = {
     "cifar100": "{failed:count} of {groups} methods fail on {dataset} ({failed:names}{partly}). Highest accuracy: {best}.",
     "bp over depth": "{method} {gain:+1} pp from L={shallow} to L={deep}",
     "over depth": "{method} {gain:+1} pp from L={shallow} to L={deep}, deep cosine {before:+2} → {after:+2}",
-    "field": "{passed:count} of {groups} rules pass the protocol ({passed:names}). Failing: {failed:count} "
+    "field": "{passed:count} of {groups} settings of rules pass the protocol ({passed:names}). Failing: {failed:count} "
     "({failed:names}).",
-    "field against bp": "{reached:count} of {others} rules reach the accuracy of BP{reached:in=()}: a mean of at least its "
+    "field against bp": "{reached:count} of {others} reach the accuracy of BP{reached:in=()}: a mean of at least its "
     "lowest seed. BP and the random credit are not counted.",
     "best rate": "{lr:g} for {methods:names}",
     "best rates": "Best learning rate of those tried: {best}.",

@@ -184,7 +184,8 @@ class Group(AuditRow):
 
     @property
     def chance(self) -> float:
-        return 1 / n_classes(self.spec)
+        # that of the reports, which know the largest class
+        return super().chance or 1 / n_classes(self.spec)
 
     @property
     def n_test(self) -> int | None:
@@ -199,14 +200,14 @@ class Group(AuditRow):
 def reported(reports: Iterable[tuple[str, DiagnosticReport]], known: Iterable[str] = ()) -> list[AuditRow]:
     """A row for every report (name of its file, report) that is of none of the `known` runs.
 
-    The reports of one file that share a method and its accuracies over seeds are one row: they are the seeds.
+    Reports that share a method and its accuracies over seeds are one row, in one file or several: they are the seeds.
     """
     rows: dict[tuple[object, ...], list[DiagnosticReport]] = {}
     left = set(known)
     for k, (name, r) in enumerate(reports):
         if not r.run or r.run not in left:
             several = len(r.headline_acc) > 1
-            rows.setdefault((name, r.method_name, r.headline_acc) if several else (name, k), []).append(r)
+            rows.setdefault((r.method_name or name, r.headline_acc) if several else (name, k), []).append(r)
     return [AuditRow(label=r[0].method_name or str(key[0]), reports=tuple(r)) for key, r in rows.items()]
 
 

@@ -67,8 +67,8 @@ class Store:
             )
         if not meta.exists() and (self.root / "index.json").is_file():
             raise CreditscopeError(
-                f"{self.root} is an archive of results, where nothing is trained; `creditscope study show NAME --store "
-                f"{self.root}` and `creditscope runs list --store {self.root}` read it"
+                f"{self.root} is an archive of results, where nothing is trained; `creditscope study show NAME --preset "
+                f"paper --store {self.root}` and `creditscope runs list --store {self.root}` read it"
             )
         if not meta.exists():
             raise CreditscopeError(

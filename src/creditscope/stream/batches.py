@@ -221,10 +221,14 @@ def run(model: nn.Module, inputs: Any) -> Any:
 
 def require_logits(model: nn.Module, inputs: Any, batch_size: int) -> torch.Size:
     """Run a few samples and give the shape of their logits: one line where the model does not take them, or gives none back."""
-    shape = logits_of(few_run(model, inputs, batch_size)[2]).shape
-    if not shape:
+    logits = logits_of(few_run(model, inputs, batch_size)[2])
+    if not logits.shape:
         raise CreditscopeError("the model returned a single number; return logits, one row per sample")
-    return shape
+    if logits.is_complex():
+        raise CreditscopeError(
+            f"the model returned logits of {logits.dtype}; return real numbers, such as logits.abs()"
+        )
+    return logits.shape
 
 
 def _split(eval_batches: Iterable[Any]) -> Iterator[tuple[Any, Tensor]]:

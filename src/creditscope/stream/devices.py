@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from creditscope.errors import CreditscopeError
 
@@ -108,6 +108,12 @@ def has_float64(device: torch.device) -> bool:
         return torch.ones(1, dtype=torch.float64, device=device).sum().dtype == torch.float64
     except (RuntimeError, TypeError):
         return False
+
+
+def dtype_in(model: nn.Module) -> torch.dtype:
+    """What a model computes in: the dtype of its first floating-point parameter (float8 only stores, if there is another)."""
+    found = [p.dtype for p in model.parameters() if p.is_floating_point()]
+    return next((dtype for dtype in found if dtype.itemsize > 1), found[0] if found else torch.float32)
 
 
 def wide(t: Tensor) -> Tensor:

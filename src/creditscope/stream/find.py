@@ -44,7 +44,14 @@ def find_blocks(model: nn.Module, example: Any = None) -> list[str]:
     if isinstance(example, np.ndarray):
         if not np.issubdtype(example.dtype, np.number):
             raise CreditscopeError(f"the example is an array of {example.dtype}; give a batch of numbers")
-        example = torch.from_numpy(example)
+        try:
+            example = torch.from_numpy(np.ascontiguousarray(example))
+        except (TypeError, ValueError) as error:  # a dtype or byte order that torch does not have
+            raise CreditscopeError(
+                f"the example is an array of {example.dtype}, which torch cannot read: {error}"
+            ) from None
+    if isinstance(example, Tensor) and not example.dim():
+        raise CreditscopeError("the example is a single number; give a batch, one row per sample")
     if isinstance(example, Mapping) and not tensors_of(dict(example)):
         raise CreditscopeError(f"the example has the keys {sorted(map(str, example))} and no tensor; give a batch")
     with untouched(model):

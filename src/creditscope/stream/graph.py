@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -35,6 +35,8 @@ ADDED_INTO = ("indexadd", "scatteradd")
 """Autograd nodes that add to a part of their first input: a join where that comes from the network, not where it is zeros."""
 ADDED_TO = ("addmm", "addmv", "addr", "addbmm", "baddbmm")
 """Autograd nodes that add a product to their first input; what is multiplied is mixed."""
+
+NO_JOINS: Mapping[Any, bool] = {}
 
 Edge = tuple[Any, int]
 """(node, number of its output): a tensor as the graph knows it."""
@@ -72,10 +74,10 @@ def reaches(start: Edge, targets: Iterable[Edge], avoid: Iterable[Edge] = ()) ->
     return False
 
 
-def has_skip(out: Edge, state: Edge, joins: Collection[Any] = ()) -> bool:
+def has_skip(out: Edge, state: Edge, joins: Mapping[Any, bool] = NO_JOINS) -> bool:
     """Does a path lead from `out` back to `state` that passes an addition and no map that mixes features?
 
-    joins: further nodes that are additions, whatever they are called.
+    joins: nodes that write to a part of a tensor and keep what was there: do they add to it?
     """
     return _unmixed(out, state, (), added=False, joins=joins)
 
@@ -94,12 +96,12 @@ def _unmixed(
     avoid: Iterable[Edge],
     added: bool,
     blocking: tuple[str, ...] = LINEAR_MAPS,
-    joins: Collection[Any] = (),
+    joins: Mapping[Any, bool] = NO_JOINS,
 ) -> bool:
     closed = set(avoid)
-    stack, seen = [(out, added)], {(out, added)}
+    stack, seen = [(out, added, False)], {(out, added, False)}
     while stack:
-        edge, added = stack.pop()
+        edge, added, held = stack.pop()  # held: the path goes on in the tensor to a part of which something was added
         if edge == state:
             if added:
                 return True
@@ -108,10 +110,15 @@ def _unmixed(
         product = name in ADDED_TO
         if edge in closed or name in REDUCTIONS or (not product and any(word in name for word in blocking)):
             continue
-        into = (name in ADDED_INTO or edge[0] in joins) and edge[0].next_functions[0][0] is not None
+        into = (name in ADDED_INTO or joins.get(edge[0], False)) and edge[0].next_functions[0][0] is not None
         joined = added or product or name in ADDITIONS or into
-        for parent, k in edge[0].next_functions[: 1 if product else None]:
-            item = ((parent, k), joined)
+        written = name.endswith("copyslices")
+        if written and held and edge[0] not in joins:
+            continue  # what was written over it may be all of it
+        for i, (parent, k) in enumerate(edge[0].next_functions[: 1 if product or (written and held) else None]):
+            if i == 0 and name.endswith("copybackwards") and len(edge[0].next_functions) > 1:
+                continue  # the old value of a tensor that is written over
+            item = ((parent, k), joined, held or (i == 0 and edge[0] in joins))
             if parent is not None and item not in seen:
                 seen.add(item)
                 stack.append(item)

@@ -119,7 +119,7 @@ def _setters(function: FunctionType, cls: type[nn.Module], tied: bool, seen: set
             if name in SETTERS or in_place:
                 yield name
             elif name not in RESETS:
-                called = known or _method(cls, name)
+                called = known if isinstance(known, FunctionType) else _method(cls, name)
                 if (
                     isinstance(called, FunctionType)
                     and called not in seen

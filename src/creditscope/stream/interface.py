@@ -449,7 +449,11 @@ def difference(a: Tensor, b: Tensor) -> float:
     seen; infinite where shapes differ."""
     if a.shape != b.shape:
         return float("inf")
-    a, b = a.detach(), b.detach()
+    a, b = (
+        torch.view_as_real(t) if t.is_complex() else t for t in (a.detach().resolve_conj(), b.detach().resolve_conj())
+    )
+    if a.shape != b.shape:
+        return float("inf")
     if a.dtype == b.dtype and torch.equal(a, b):
         return 0.0
     error = largest = 0.0

@@ -79,14 +79,18 @@ class Watch(TorchFunctionMode):
         self.inside = False
         self.segment = 0
         self.index = 0
-        self.joins: set[Any] = set()
-        """Nodes of the graph that are additions to a part of a tensor in place, which do not tell what they are."""
+        self.joins: dict[Any, bool] = {}
+        """Nodes of the graph that write to a part of a tensor and keep what was there, which do not tell what they are: do they
+        add to it?"""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", str(func))
         if name in ADDS_IN_PLACE and isinstance(out, Tensor) and out._is_view() and out._base is not None:
-            self.joins.add(out._base.grad_fn)
+            self.joins[out._base.grad_fn] = True
+        if name == "__setitem__" and _writes_itself(*args):  # the second half of `h[:, :4] += f`
+            whole = args[0] if args[0]._base is None else args[0]._base
+            self.joins.setdefault(whole.grad_fn, False)
         if self.inside or in_sharding():
             return out
         if name == "__set__":
@@ -108,6 +112,16 @@ class Watch(TorchFunctionMode):
         self.inside = False
         self.segment += 1
         self.index = 0
+
+
+def _writes_itself(target: Any, index: Any, value: Any) -> bool:
+    """Is this part of a tensor written to where it already stands?"""
+    if not (isinstance(target, Tensor) and isinstance(value, Tensor) and value._is_view()):
+        return False
+    if value._base is not (target if target._base is None else target._base):
+        return False
+    part = target.detach()[index]
+    return (part.data_ptr(), part.shape, part.stride()) == (value.data_ptr(), value.shape, value.stride())
 
 
 @contextmanager

@@ -11,14 +11,14 @@ import os
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_flatten
 
 from creditscope.errors import CreditscopeError
@@ -58,13 +58,12 @@ def untouched(model: nn.Module, train: bool = False, reads: Any = None) -> Itera
             for module, mode in modes:  # parents come first: what they set in their children is set right after them
                 if module.training != mode:
                     module.train(mode)
-        for p, requires_grad, grad in params:
-            p.requires_grad_(requires_grad)
-            p.grad = grad
-        restore_own()
-        written.restore()
-        restore_buffers()
-        restore_generators()
+        with ExitStack() as steps:  # the last first, each of them even where one before it raises
+            for restore in (restore_generators, restore_buffers, written.restore, restore_own):
+                steps.callback(restore)
+            for p, requires_grad, grad in params:
+                p.requires_grad_(requires_grad)
+                p.grad = grad
     if before:
         _require_same(before, fingerprint(model, reads))
 
@@ -116,8 +115,8 @@ def _attributes(model: nn.Module) -> Callable[[], None]:
             for name in [k for k in now if k not in own and k not in KEPT_ELSEWHERE]:
                 del now[name]
             now.update({k: v for k, v in own.items() if k not in now or now[k] is not v})
-            for value, (inside, version) in containers.values():
-                _put_back(value, inside, version)
+            for value, held in containers.values():
+                _put_back(value, *held)
 
     return restore
 
@@ -126,10 +125,11 @@ KEPT_ELSEWHERE = ("training",)
 CONTAINERS = (list, dict, set, deque, Tensor)
 
 
-def _inside(value: Any) -> tuple[Any, int]:
+def _inside(value: Any) -> tuple[Any, ...]:
+    """What `_put_back` takes: of a tensor its numbers, its version and, where it has bytes, the memory in which they lie."""
     if isinstance(value, Tensor):
-        return value.detach().clone(), _version(value)
-    return (dict(value) if isinstance(value, dict) else list(value)), 0
+        return value.detach().clone(), _version(value), value.detach() if _has_bytes(value) else None
+    return (dict(value) if isinstance(value, dict) else list(value), 0, None)
 
 
 def _version(t: Tensor) -> int:
@@ -137,13 +137,16 @@ def _version(t: Tensor) -> int:
     return 0 if t.is_inference() else t._version
 
 
-def _put_back(value: Any, inside: Any, version: int) -> None:
+def _put_back(value: Any, inside: Any, version: int, memory: Tensor | None) -> None:
     if isinstance(value, Tensor):
-        # by its bytes: observers of fake quantisation, .data and numpy write without counting it as a new version
-        if _version(value) != version or (_has_bytes(value) and not _equal(value, inside)):
-            with torch.no_grad():
-                if value.shape != inside.shape:
-                    value.resize_(inside.shape)
+        with torch.no_grad():
+            if memory is not None:
+                if value.dtype != memory.dtype or _place(value) != _place(memory):  # it was given other data, or turned
+                    value.data = memory
+                # by its bytes: observers of fake quantisation, .data and numpy write without counting it as a new version
+                if not _equal(value, inside):
+                    value.copy_(inside)
+            elif _version(value) != version:
                 value.copy_(inside)
     elif not value and not inside:
         return  # as most are
@@ -259,7 +262,9 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 
 def _has_bytes(t: Tensor) -> bool:
     """Not where numbers lie in several tensors (sparse, nested), or as only their own operations know (quantised, mkldnn)."""
-    return t.layout is torch.strided and not t.is_quantized and not t.is_nested
+    t = own_part(t)
+    plain = t.layout is torch.strided and not t.is_quantized and not t.is_nested
+    return plain and not t.is_meta and not is_traceable_wrapper_subclass(t)
 
 
 def _bytes(t: Tensor) -> Tensor:

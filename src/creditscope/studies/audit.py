@@ -69,6 +69,7 @@ def _convention(rows: Sequence[AuditRow]) -> tuple[Statement, ...]:
                 state("judged by", policy=first),
                 *(state("judged by another", policy=p, labels=[row.label for row in by[p]]) for p in others),
             ),
+            settings=(state("settings"),) if any(isinstance(row, Group) for row in rows) else (),
             seeds=sorted({seed for row in rows if isinstance(row, Group) for seed in row.seeds}),
             cosine=convention.cosine_dtype,
             samples=convention.n_samples,

@@ -146,7 +146,7 @@ def is_bundle(path: Path) -> bool:
 
 
 def _read_spec_file(path: Path) -> dict[str, Any]:
-    content = read_json(path / SPEC, "the spec of a bundle")
+    content = read_json(path / SPEC, "a bundle, the directory that was --out of `creditscope train`")
     if not isinstance(content, dict) or not isinstance(content.get("spec"), dict):
         raise CreditscopeError(f"{path / SPEC} is not the spec of a bundle; it has no 'spec' entry")
     return content

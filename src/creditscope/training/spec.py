@@ -83,9 +83,9 @@ class RunSpec(BaseModel):
     """Length of the cosine schedule, in epochs."""
     batch_size: int = Field(128, ge=1, le=1_000_000)
     """Training batch size."""
-    lr: float | None = Field(None, gt=0, le=1e3)
+    lr: float | None = Field(None, gt=0, le=1e3, allow_inf_nan=False)
     """Peak learning rate of AdamW."""
-    head_lr: float | None = Field(None, gt=0, le=1e3)
+    head_lr: float | None = Field(None, gt=0, le=1e3, allow_inf_nan=False)
     """Peak learning rate of head and terminal norm, if it differs from lr."""
     weight_decay: float = Field(0.01, ge=0, le=1e3)
     """Weight decay of AdamW."""
