@@ -32,10 +32,10 @@ def test_the_field_counts_what_passes_and_what_reaches_bp():
     broken = {"growth": 2000.0, "g_128": 4e-9}
     records = pool((BP, 0.615, 0.35, {}), (FA, 0.401, 0.35, {}), (DFA, 0.306, 0.35, broken))
     conclusion = paragraph(get_study("field").table(records).conclusion)
-    assert conclusion.startswith("1 of 2 rules pass the protocol (fa(none)). Failing: 1 (dfa(rms)).")
-    assert "0 of 2 rules reach the accuracy of BP:" in conclusion
+    assert conclusion.startswith("1 of 2 settings of rules pass the protocol (fa(none)). Failing: 1 (dfa(rms)).")
+    assert "0 of 2 reach the accuracy of BP:" in conclusion
     better = pool((BP, 0.615, 0.35, {}), (FA, 0.7, 0.35, {}))
-    assert "1 of 1 rules reach the accuracy of BP (fa(none)):" in paragraph(get_study("field").table(better).conclusion)
+    assert "1 of 1 reach the accuracy of BP (fa(none)):" in paragraph(get_study("field").table(better).conclusion)
 
 
 def test_all_three_rates_are_shown_and_the_best_is_named():

@@ -69,7 +69,7 @@ MODE_1_NETS = [
         g_128=1e-6 * G1, null=GOOD, cosines=[1.0], checks="fail fail pass pass", three="fail", four="fail",
         mode=MODE_1, four_mode=f"{MODE_1}: measurement degenerate (noise", withheld=True, warns=["clamp:"]),
     Network("the same, drift-dominated", factors=(1.0, 1e3, 1e3, 1.0), growth=1e3, terminal_norm=True, y="drift",
-        g_128=1e-6 * G1, null=GOOD, checks="fail fail pass fail", three="fail", four="fail", mode=MODE_1,
+        g_128=1e-6 * G1, null=GOOD, cosines=[1.0], checks="fail fail pass fail", three="fail", four="fail", mode=MODE_1,
         four_mode=f"{MODE_1}: measurement degenerate (drift", withheld=True, warns=["C:"]),
     Network("the same, and depth unused", factors=(1.0, 1e3, 1e3, 1.0), growth=1e3, terminal_norm=True,
         g_128=1e-6 * G1, null={"matched": (0.60, 0.615, 0.615)}, checks="fail fail fail pass", three="fail",
