@@ -638,6 +638,14 @@ def overwritten(f: Tensor, h: Tensor) -> Tensor:
     return out
 
 
+def overwritten_by_parts(f: Tensor, h: Tensor) -> Tensor:
+    out = h.clone()
+    out[:, :4] = f[:, :4]
+    out[:, 4:] = f[:, 4:]
+    out[:, :1] += f[:, 1:2]
+    return out
+
+
 def half_kept(f: Tensor, h: Tensor) -> Tensor:
     out = torch.zeros_like(h)
     out[:, :4] += h[:, :4]
@@ -661,7 +669,10 @@ class Joined(nn.Module):
         return self.join(torch.tanh(self.map(h)), h)
 
 
-@pytest.mark.parametrize(("join", "kind"), [(overwritten, "plain"), (half_kept, "plain"), (in_two_parts, "residual")])
+@pytest.mark.parametrize(
+    ("join", "kind"),
+    [(overwritten, "plain"), (overwritten_by_parts, "plain"), (half_kept, "plain"), (in_two_parts, "residual")],
+)
 def test_a_state_that_is_written_over_is_not_carried_on_by_a_later_addition(join, kind):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 8), nn.Sequential(*(Joined(join) for _ in range(3))), nn.Linear(8, 3))
