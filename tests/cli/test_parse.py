@@ -1,8 +1,22 @@
 """Arguments: every mistake is one line that says what was probably meant."""
 
+from collections.abc import Iterator
+
 import pytest
 
+from creditscope.cli import main
+from creditscope.cli.commands import ROOT, Group
+
 from .calls import one_line_error
+
+
+def every_command(group: Group = ROOT, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of every command."""
+    for name, node in group.commands.items():
+        if isinstance(node, Group):
+            yield from every_command(node, (*words, name))
+        else:
+            yield (*words, name)
 
 
 @pytest.mark.parametrize(
@@ -25,8 +39,13 @@ from .calls import one_line_error
         (["train", "--epochs", "-3"], "epochs: must be 1 or more (got -3)\n"),
         (
             ["diagnose"],
-            "diagnose: missing bundle PATH (Directory of the bundle, a record",
+            "diagnose: missing PATH (Directory of the bundle, a record",
         ),
+        (
+            ["study", "show"],
+            "study show: missing STUDY (Name of the study, or the path of a file that defines STUDY), --store",
+        ),
+        (["study", "plan", "rescue", "--seeds", "9"], "it chooses further runs from its results"),
         (["study", "run", "audit"], "study run: missing --store PATH (Directory of the store"),
         (["runs", "lst"], "unknown command 'runs lst'; did you mean 'list'? commands are list, show"),
         (["train", "--dataset", "cifar11"], "--dataset is 'cifar11'; did you mean 'cifar10'? choose one of"),
@@ -50,3 +69,10 @@ def test_a_users_mistake_is_one_line_with_code_2(args, says, capsys, tmp_path, m
     monkeypatch.chdir(tmp_path)
     assert says in one_line_error(capsys, *args)
     assert list(tmp_path.iterdir()) == []  # nothing half-written
+
+
+@pytest.mark.parametrize("words", list(every_command()), ids=" ".join)
+def test_help_names_what_an_argument_is_and_not_its_type(words, capsys):
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    assert " STR" not in capsys.readouterr().out

@@ -124,7 +124,8 @@ def test_a_report_of_bundles_shows_the_gamma_that_was_measured(store, tmp_path):
 
 def test_report_prints_one_row_per_method_and_writes_markdown(store, capsys, tmp_path):
     assert main(["report", str(store), "--markdown", str(tmp_path / "t.md")]) == 0
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert err == f"creditscope: written: {tmp_path / 't.md'}\n"
     assert "dfa(rms)" in out
     assert "three-check/1.1" in out
     rows = [line for line in (tmp_path / "t.md").read_text().splitlines() if line.startswith("| ")]

@@ -11,7 +11,7 @@ def test_a_second_train_of_the_same_run_does_nothing_and_of_another_is_refused(s
     before = {p: p.stat().st_mtime_ns for p in (store / "bp").iterdir()}
     assert main(["train", *TINY, "--method", "bp", "--out", str(store / "bp")]) == 0
     assert {p: p.stat().st_mtime_ns for p in (store / "bp").iterdir()} == before
-    capsys.readouterr()
+    assert "holds this run already, finished; nothing was trained" in capsys.readouterr().err
     assert "holds another run" in one_line_error(capsys, "train", *TINY, "--seed", "1", "--out", str(store / "bp"))
 
 

@@ -83,7 +83,12 @@ def test_random_credit_is_no_finding_and_repeats():
 
 
 @pytest.mark.parametrize(
-    ("credit", "reason"), [(BP(), "the reference itself"), (lambda h, z, y: [s + 1 for s in h], "nothing to redraw")]
+    ("credit", "reason"),
+    [
+        (BP(), "the reference itself"),
+        (lambda h, z, y: [s + 1 for s in h], "a function does not say what is random in it"),
+        (make_rule("ep"), "no random feedback to draw anew"),
+    ],
 )
 def test_not_applicable(credit, reason):
     got = diagnose(tanh_net(), [samples()], credit=credit, level="full")

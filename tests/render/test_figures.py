@@ -22,7 +22,7 @@ from creditscope.measure.facts import DepthProfile, Paired, Readout
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.report import make_report
 from creditscope.render import figures
-from creditscope.render.charts import Chart, Dots, Panel, Row, summary
+from creditscope.render.charts import Chart, Dots, Level, Panel, Row, summary
 from creditscope.render.draw import table_panels
 from creditscope.render.plots import SETTINGS, Drawing, figure, tick_text
 from creditscope.runs.groups import audit
@@ -236,3 +236,12 @@ def test_the_values_of_one_network_do_not_fill_an_axis(values, least, limits):
         for size in (0.0, least)
     )
     assert wide == pytest.approx(limits or narrow)
+
+
+def test_a_threshold_and_its_unit_stand_on_one_line():
+    row = Row("mine", [("seed 1", 3.0)])
+    dots = [
+        Dots("a", "margin", "", "margin (pp)", [row], levels=[Level(2.0, "the D3 threshold 2 pp")]) for _ in range(4)
+    ]
+    for axes in figure(dots).axes:
+        assert "2\N{NO-BREAK SPACE}pp" in axes.get_xlabel()

@@ -54,3 +54,18 @@ def test_columns_are_no_narrower_than_their_longest_word_and_take_the_room_there
     assert sum(sheet._widths(18) or []) < 18
     assert (sheet._widths(18) or [0, 0])[1] >= len("longer")
     assert sheet._widths(8) is None
+
+
+@pytest.mark.parametrize(("rows", "width", "tables"), [(9, 60, 2), (9, 40, 3), (9, 18, 0), (3, 60, 0), (9, 200, 1)])
+def test_a_long_table_that_is_too_wide_is_cut_between_columns(rows, width, tables):
+    header = ["rule", *(f"quantity{k}" for k in range(6))]
+    cells: list[list[Cell]] = [[f"r{n}", *(f"{n}.{k}" for k in range(6))] for n in range(rows)]
+    text = to_text(Sheet(header, cells, show_lines=True, padding=(0, 1), title="what it shows"), width)
+    lines = text.splitlines()
+    assert sum(re.search(r"\brule\b", line) is not None for line in lines) == tables
+    assert max(map(len, lines)) <= width
+    for n, k in ((n, k) for n in range(rows) for k in range(6)):
+        assert len(re.findall(rf"(?<!\d){n}\.{k}(?!\d)", text)) == 1
+    assert text.count("what it shows") == 1
+    if tables > 1:
+        assert len(lines) < tables * (rows + 6)  # no line between rows of one line each

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import tyro
 
+from creditscope.cli.written import tell_written
 from creditscope.errors import CreditscopeError
 
 
@@ -55,4 +56,5 @@ class Audit:
         if self.html:
             write_atomic(self.html, tables_page([*shown, every], paper.paper.paper).encode())
         print("\n".join((table_markdown(t) if self.markdown else table_text(t, t.title)).rstrip("\n") for t in shown))
+        tell_written(self.csv, self.html)
         return 0

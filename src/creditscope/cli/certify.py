@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from creditscope.cli.written import tell_written
 from creditscope.errors import CreditscopeError
 
 
@@ -55,4 +56,5 @@ class Certify:
         about = f"{bundle.spec.label}, {found.conditions['samples']} samples, {found.conditions['dtype']}"
         first, *rest = certificate_lines(found)
         print("\n".join([first, f"  {about}", *rest]))
+        tell_written(self.json, self.figure)
         return 0

@@ -47,7 +47,7 @@ class Checklist:
 
     def execute(self) -> int:
         from creditscope.cli.sources import find_sources
-        from creditscope.cli.template import put
+        from creditscope.cli.written import put
         from creditscope.files import dump_json
         from creditscope.render.checklist import checklist, checklist_document
         from creditscope.render.document import to_latex, to_markdown

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from creditscope.cli.verdict import annotation, exit_code, told
+from creditscope.cli.written import tell_written
 from creditscope.errors import CreditscopeError
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Diagnose:
         if beside:
             print(beside)
         print(told(report, null, long=self.long or self.full))
+        tell_written(self.json, self.markdown)
         return exit_code([report]) if self.strict and not null else 0
 
     def of_report(self) -> DiagnosticReport:

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import tyro
 
+from creditscope.cli.written import tell_written
+
 
 @dataclass
 class Diff:
@@ -38,4 +40,5 @@ class Diff:
         for letter, path, report in zip("ab", (self.a, self.b), given, strict=True):
             print(f"{letter}: {printable(report.method_name or path.stem)} ({path}): {printable(report.verdict.line)}")
         print(changes_text(table, self.all))
+        tell_written(self.json)
         return 0

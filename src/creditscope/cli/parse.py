@@ -19,6 +19,21 @@ events: Any = None
 with contextlib.suppress(ImportError):  # private in tyro; a version without it explains mistakes itself, in a box
     from tyro import _errors as events
 
+METAVARS = {
+    "name": "STUDY",
+    "names": "STUDY",
+    "run": "RUN",
+    "runs": "RUN",
+    "pitfalls": "PITFALL",
+    "method": "METHOD",
+    "device": "DEVICE",
+    "devices": "0,1,...",
+    "protocol": "POLICY",
+    "slurm": "NAME=VALUE",
+    "address": "ADDRESS",
+}
+"""What stands for the words of an argument in the help; others are TEXT."""
+
 
 class Runnable(Protocol):
     def execute(self) -> int:
@@ -74,14 +89,25 @@ def _subcommands(group: Group, words: Sequence[str], kind: Any) -> Any:
 def _load(command: Command) -> Any:
     module, _, name = command.place.rpartition(".")
     kind = getattr(import_module(f"creditscope.cli.{module}"), name)
-    # not "(default: None)": the help says what happens without the option
-    silent = tyro.conf.arg(help_behavior_hint="")
     hints = get_type_hints(kind, include_extras=True)
     for field in fields(kind):
-        told = any(hasattr(extra, "help_behavior_hint") for extra in getattr(hints[field.name], "__metadata__", ()))
-        if not told and (field.default in (None, False, True, "", ()) or _many(hints[field.name])):
-            kind.__annotations__[field.name] = Annotated[hints[field.name], silent]
+        hint = hints[field.name]
+        if any(hasattr(extra, "help_behavior_hint") for extra in getattr(hint, "__metadata__", ())):
+            continue
+        given: dict[str, Any] = {}
+        if field.default in (None, False, True, "", ()) or _many(hint):
+            given["help_behavior_hint"] = ""  # not "(default: None)": the help says what happens without the option
+        if form := _words(hint):
+            given["metavar"] = form.format(METAVARS.get(field.name, "TEXT"))
+        kind.__annotations__[field.name] = Annotated[hint, tyro.conf.arg(**given)]
     return kind
+
+
+def _words(hint: Any) -> str:
+    """How an argument of words stands in the help; empty for other arguments."""
+    kind, positional = (hint.__origin__, True) if hasattr(hint, "__metadata__") else (hint, False)
+    forms = {str: "{}", str | None: "[{}]" if positional else "{}", tuple[str, ...]: "[{} ...]"}
+    return forms.get(kind, "")
 
 
 def _many(hint: Any) -> bool:
@@ -147,7 +173,9 @@ def _required(argument: Any) -> str:
     """A required argument with what it is: "--store PATH (Directory of the store.)"."""
     explained = argument.field.helptext
     text = " ".join(str(explained() if callable(explained) else explained).split())
-    return f"{argument.display_name()} {argument.lowered.metavar} ({text.rstrip('.')})"
+    name = argument.display_name()
+    shown = f"{name} {argument.lowered.metavar}" if name.startswith("-") else argument.lowered.metavar
+    return f"{shown} ({text.rstrip('.')})"
 
 
 def _values(args: Sequence[str], option: str) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from creditscope.cli.verdict import annotation, exit_code
+from creditscope.cli.written import tell_written
 from creditscope.errors import CreditscopeError
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class Report:
         if self.github:
             print("\n".join(map(annotation, judged)))
         print(table_text(table, TITLE))
+        tell_written(self.json, self.markdown, self.latex, self.html, self.figures)
         return exit_code(judged) if self.strict else 0
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from creditscope.cli.written import put, tell_written
 from creditscope.errors import CreditscopeError, meant
 
 if TYPE_CHECKING:
@@ -157,7 +158,6 @@ class Export:
     per run (everything but the weights), which `study show` reads like a store."""
 
     def execute(self) -> int:
-        from creditscope.cli.template import put
         from creditscope.files import plain, write_atomic
         from creditscope.render.tables import csv_text
         from creditscope.runs.archive import open_source, write_archive
@@ -182,6 +182,7 @@ class Export:
             buffer = io.BytesIO()
             pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), buffer)
             write_atomic(self.out, buffer.getvalue())
+            tell_written(self.out)
             return 0
         if self.format == "json":
             text = json.dumps(plain(rows), indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -301,7 +301,10 @@ def _chosen(name: str, preset: str, seeds: tuple[int, ...], store: Path | None, 
     specs = study.runs(preset, *(_finished(store, archive) if study.then else ()))
     if unknown := sorted(set(seeds) - {spec.seed for spec in specs}):
         there = ", ".join(map(str, sorted({spec.seed for spec in specs})))
-        raise CreditscopeError(f"seed {unknown[0]} is not in the grid of {name} ({preset}); its seeds are {there}")
+        later = "; it chooses further runs from its results, with other seeds among them: leave --seeds out"
+        raise CreditscopeError(
+            f"seed {unknown[0]} is not in the grid of {name} ({preset}); its seeds are {there}{later if study.then else ''}"
+        )
     return [spec for spec in specs if not seeds or spec.seed in seeds]
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from creditscope.cli.written import put
 from creditscope.errors import CreditscopeError
 
 if TYPE_CHECKING:
@@ -80,16 +80,6 @@ def artifact(found: list[Entry], sources: Sources, timed: bool) -> list[Block]:
         specs = [used[run].spec for run in runs if run in used]
         hours.append(plan(specs, None, 1, None).hours if specs else None)
     return artifact_description(found, versions, hours)
-
-
-def put(text: str, out: Path | None) -> None:
-    """Write to the file, or to standard output."""
-    from creditscope.files import write_atomic
-
-    if out is None:
-        sys.stdout.write(text)
-    else:
-        write_atomic(out, text.encode())
 
 
 def entries(sources: Sources, protocol: str) -> list[Entry]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import tyro
 
+from creditscope.cli.parse import METAVARS
 from creditscope.errors import CreditscopeError
 from creditscope.training.spec import ARCHITECTURES, RECIPES, RunSpec, make_spec
 
@@ -54,7 +55,8 @@ def _flag(name: str) -> Any:
     field = RunSpec.model_fields[name]
     kinds = [k for k in (get_args(field.annotation) or (field.annotation,)) if k is not NoneType]
     values = get_args(field.annotation) if get_origin(field.annotation) is Literal else get_args(kinds[0])
-    metavar = "{" + ",".join(map(str, values)) + "}" if values else str(getattr(kinds[0], "__name__", "value")).upper()
+    kind = METAVARS.get(name) or getattr(kinds[0], "__name__", "value").upper()
+    metavar = "{" + ",".join(map(str, values)) + "}" if values else kind
     hint = f"(default: {_default(name)})"
     optional: Any = field.annotation | None  # type: ignore[operator]
     text = tyro.conf.arg(metavar=metavar, help_behavior_hint=hint, help=field.description)
@@ -76,7 +78,7 @@ Settings: Any = make_dataclass(
             "option",
             Annotated[
                 tuple[str, ...],
-                tyro.conf.arg(help="Settings of the credit rule, as NAME=VALUE.", help_behavior_hint=""),
+                tyro.conf.arg(metavar="[NAME=VALUE ...]", help="Settings of the credit rule.", help_behavior_hint=""),
             ],
             (),
         ),
@@ -107,13 +109,17 @@ class Train(Settings):  # type: ignore[misc]
         from creditscope.cli.place import chosen
         from creditscope.cli.verdict import told
         from creditscope.protocol.report import DiagnosticReport
+        from creditscope.training.bundle import is_bundle
         from creditscope.training.loop import train
 
         out, device = self.out or Path("runs") / spec.slug, chosen(self.device)
+        there = is_bundle(out)
         with epoch_bar(spec.label, spec.epochs, Console(stderr=True)) as progress:
             bundle = train(spec, out, data_dir=self.data_dir, progress=progress, device=device)
         report = DiagnosticReport.from_dict(bundle.report)
         print(told(report, spec.frozen))
+        if there:
+            print(f"\n{bundle.path} holds this run already, finished; nothing was trained", file=sys.stderr)
         follows = judged_by(bundle) if spec.frozen else f"creditscope diagnose {bundle.path}"
         print(f"\nbundle: {bundle.path}   run {spec.hash[:10]}   next: {follows}", file=sys.stderr)
         return 0

@@ -26,7 +26,7 @@ from typing import TypeAlias
 
 from creditscope.errors import CreditscopeError
 from creditscope.measure.binomial import newcombe
-from creditscope.measure.facts import Depth, DepthMargin
+from creditscope.measure.facts import PAIRED, Depth, DepthMargin
 from creditscope.measure.student_t import t_975
 
 Accuracy: TypeAlias = float | Sequence[float]
@@ -35,7 +35,6 @@ Accuracy: TypeAlias = float | Sequence[float]
 DECIMALS = range(2, 12)
 """Decimals to which a stated accuracy may have been rounded: .5 is read as .50, and one with more was not rounded."""
 
-PAIRED = "paired t over"
 MOST_SEEDS = 1000
 
 MATCHED, BP, UNSTATED = "matched", "bp", "kind unstated"
@@ -156,7 +155,7 @@ def seeds_text(more: int | None, what: str) -> str:
 
 def seeds_to_decide(margin: DepthMargin, needed_pp: float) -> int | None:
     """How many more seeds would put the interval of a paired margin on one side of `needed_pp`; None: not known."""
-    if margin.low_pp is None or margin.high_pp is None or not margin.interval.startswith(PAIRED):
+    if not margin.paired or margin.low_pp is None or margin.high_pp is None:
         return None
     spread = (margin.high_pp - margin.low_pp) / 2 * math.sqrt(margin.n) / t_975(margin.n - 1)
     return more_seeds(margin.margin_pp - needed_pp, spread, margin.n)

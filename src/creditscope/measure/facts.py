@@ -17,6 +17,9 @@ from creditscope.display import Shown
 GROUP = 128
 """Samples per group wherever a fact needs batches (stability, intervals): the batch size that papers quote."""
 
+PAIRED = "paired t over"
+"""How the name of an interval over pairs begins."""
+
 COSINE_ROUNDING = 1e-8
 """A mean cosine this close to 1 is 1 to round-off: vectors that differ by 1e-4 of their length in float32 reach it."""
 
@@ -272,6 +275,11 @@ class DepthMargin(Fact):
     """Several nulls were given, and all of them have the same accuracy."""
     binomial_se_pp: float | None = None
     """Binomial standard error of the difference from the size of the test set; printed, not added."""
+
+    @property
+    def paired(self) -> bool:
+        """Is the interval one over pairs of a network and its null? Old files say it by the name of the interval alone."""
+        return self.low_pp is not None and self.high_pp is not None and self.interval.startswith(PAIRED)
 
 
 class Depth(Fact):

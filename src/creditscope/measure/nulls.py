@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from creditscope.credit.base import CreditBatch, CreditRule
+from creditscope.credit.base import CallableRule, CreditBatch, CreditRule
 from creditscope.measure.facts import FreshB
 
 DRAWS = 20
@@ -62,11 +62,16 @@ class FreshNull:
         for _ in range(self.draws):
             rule = self.rule.redraw(batch.stream, batch.logits.shape[-1], rng)
             if rule is None:
-                self.reason = f"not applicable: rule {self.rule.name!r} has nothing to redraw"
+                self.reason = f"not applicable: {self._not_redrawn()}"
                 return []
             rule.to(batch.logits.device).attach(batch.stream)
             fresh.append(rule)
         return fresh
+
+    def _not_redrawn(self) -> str:
+        if isinstance(self.rule, CallableRule):
+            return "a function does not say what is random in it; a CreditRule with has_feedback and setup() does"
+        return f"rule {self.rule.name!r} has no random feedback to draw anew"
 
     def fact(self) -> FreshB:
         if self.reason:

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from creditscope.measure.depth import BP, MATCHED, PAIRED, UNSTATED, seeds_text, seeds_to_decide
+from creditscope.measure.depth import BP, MATCHED, UNSTATED, seeds_text, seeds_to_decide
 from creditscope.measure.facts import GROUP, DepthMargin, Facts, batch_mean
 from creditscope.protocol.consistency import above_chance, inconsistent, reaches_chance
 from creditscope.protocol.estimate import estimate
@@ -259,7 +259,7 @@ def what_decides(facts: Facts, check: Check) -> str:
 def _decides(margin: DepthMargin, needed: float) -> str:
     if margin.n == 1:
         return "to decide, train more seeds and give one accuracy for each"
-    if not margin.interval.startswith(PAIRED):
+    if not margin.paired:
         return "to decide, give network and null the same seeds"
     return seeds_text(seeds_to_decide(margin, needed), "decide")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import textwrap
 from collections.abc import Sequence
 from itertools import count, groupby
@@ -40,6 +41,8 @@ WIDTH = 7.2
 """Inches: the text width of a page."""
 MOST_MARKS = 14
 """Marks per series: a longer one is a line with a mark every few points."""
+BEFORE_UNIT, NO_BREAK = re.compile(r"(?<=\d) (?=\D)"), "\N{NO-BREAK SPACE}"
+"""A number and its unit stand on one line."""
 FORMATS = ("svg", "pdf", "png")
 UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 SETTINGS: Any = {
@@ -337,7 +340,7 @@ def dots_frame(axes: Axes, dots: Dots, first: bool, letters: int) -> None:
         _widen(axes, "x", dots.least)
     axes.set_yticks(range(len(dots.rows)), [short(r.name, 48) if first else "" for r in dots.rows])
     axes.set_ylim(len(dots.rows) - 0.5, -0.5)
-    rules = "; ".join(f"dashed: {short(level.label, 44)}" for level in dots.levels)
+    rules = "; ".join(f"dashed: {BEFORE_UNIT.sub(NO_BREAK, short(level.label, 44))}" for level in dots.levels)
     name = [] if dots.x in dots.title else [short(dots.x, letters)]
     axes.set_xlabel("\n".join([*name, *textwrap.wrap(rules, letters)]))
 

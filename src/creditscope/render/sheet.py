@@ -1,4 +1,8 @@
-"""Tables for a terminal: no word is broken, however narrow it is. Where the columns do not fit, each row becomes a few lines."""
+"""Tables for a terminal: no word is broken, however narrow it is.
+
+Columns that do not fit beside each other go into further tables below, each with the first column; where these would be many or
+the rows are few, each row becomes a few lines.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 Cell = str | Text
+FEW_ROWS, MOST_PARTS = 6, 3
+"""A table is cut into at most this many parts, and only if it has more rows than this."""
 
 
 class Sheet:
@@ -37,7 +43,9 @@ class Sheet:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         widths = self._widths(options.max_width)
         if widths is None:
-            yield from self._stacked()
+            room = options.max_width
+            parts = (self._parts(room, True) or self._parts(room, False)) if len(self.rows) > FEW_ROWS else None
+            yield from parts or self._stacked()
             return
         table = Table(**self.style)
         for k, (name, width) in enumerate(zip(self.header, widths, strict=True)):
@@ -46,8 +54,40 @@ class Sheet:
             table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
         yield table
 
-    def _widths(self, room: int) -> list[int] | None:
-        """One per column, none under its longest word; None where that is too much."""
+    def _parts(self, room: int, wide: bool) -> list[Sheet] | None:
+        """The table cut between columns, each part with the first column; None where that takes too many parts.
+
+        wide: no column is narrower than it would be by itself.
+        """
+        parts: list[list[int]] = []
+        for k in range(1, len(self.header)):
+            if parts and self._of([*parts[-1], k])._widths(room, wide):
+                parts[-1].append(k)
+            elif self._of([0, k])._widths(room, wide):
+                parts.append([0, k])
+            else:
+                return None
+        if len(parts) > MOST_PARTS:
+            return None
+        made = [self._of(columns) for columns in parts]
+        for n, part in enumerate(made):
+            part.style |= {"show_lines": part.style.get("show_lines") and part._breaks(room)}
+            part.style |= {"title": None} if n else {}
+        return made
+
+    def _of(self, columns: Sequence[int]) -> Sheet:
+        """These columns alone."""
+        right = [n for n, k in enumerate(columns) if k in self.right]
+        header, rows = [self.header[k] for k in columns], [[row[k] for k in columns] for row in self.rows]
+        return Sheet(header, rows, widest=self.widest, right=right, **self.style)
+
+    def _breaks(self, room: int) -> bool:
+        """Whether a cell takes several lines."""
+        widths = self._widths(room) or []
+        return any(cell_len(str(cell)) > width for row in self.rows for cell, width in zip(row, widths, strict=True))
+
+    def _widths(self, room: int, wide: bool = False) -> list[int] | None:
+        """One per column, none under its longest word (wide: under its longest line); None where that is too much."""
         empty = Table(**self.style)
         for name in self.header:
             empty.add_column(name, width=0)
@@ -61,6 +101,8 @@ class Sheet:
             return list(self.preferred)
         limit = self.widest or max(wanted, default=0)
         widths = [max(a, min(b, limit)) for a, b in zip(least, wanted, strict=True)]
+        if wide and sum(widths) > room:
+            return None
         while sum(widths) > room:
             longest = max((k for k in range(len(widths)) if widths[k] > least[k]), key=lambda k: widths[k])
             widths[longest] -= 1
