@@ -80,6 +80,7 @@ def row(network: Network) -> dict[str, Any]:
         "tone": "null" if network.null else tone(report.status, [report.verdict]),
         "accuracy": network.accuracy,
         "chance": facts.evaluation.chance if facts.evaluation else None,
+        "evaluated": facts.evaluation.accuracy if facts.evaluation else None,
         "headline": accuracy(report.headline_acc),
         "gamma": facts.aggregate.headline if facts.aggregate else None,
         "gamma_raw": headline_text(facts),
