@@ -187,3 +187,11 @@ def test_a_margin_is_printed_no_further_than_100_points():
     found = NullRun(metric="accuracy", seeds=(1, 2), values=(0.1, 0.2), needed=2.0, margin=60.0, low=-20.0, high=140.0)
     assert "better by 60 pp [-20, 100], cut at the possible range (needed 2)" in str(found)
     assert "[-20, 140] (needed 2)" in str(found.model_copy(update={"metric": "score"}))
+
+
+def test_a_constructor_that_sets_the_seed_itself_gives_no_nulls_of_several_seeds():
+    net = model()  # `model` sets the seed
+    with pytest.raises(CreditscopeError, match="the random blocks of seed 3 and of seed 5 are the same"):
+        run_null(lambda *_: 0.5, net, SEEDS, build=model)
+    assert run_null(lambda *_: 0.5, net, SEEDS, build=lambda: ResMLP(6, 2, 8, 2)).values == (0.5, 0.5, 0.5)
+    assert run_null(lambda *_: 0.5, net, [3], build=model).values == (0.5,)

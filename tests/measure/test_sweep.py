@@ -16,6 +16,7 @@ from creditscope import diagnose
 from creditscope.credit import DFA, FA
 from creditscope.measure.alignment import aggregate, alignment, concentration, cosine
 from creditscope.measure.facts import Facts
+from creditscope.measure.loss import of_any_number
 from creditscope.measure.reference import reference
 from creditscope.measure.scale import growth_of, scale
 from creditscope.measure.stability import GroupMeans, mean_pairwise_cosine, stability
@@ -342,7 +343,40 @@ def test_a_loss_that_depends_on_the_batch_is_refused(name, dtype, n):
     batches = [(x[:n].to(dtype), y[:n]), (x[n:].to(dtype), y[n:])]
     if name.startswith("of labels") and n == 1:
         return  # there is no other label
+    torch.manual_seed(0)  # dropout may leave the same logits twice
     assert "loss_fn" in refusal(lambda: diagnose(model, batches, loss_fn=BATCH_LOSSES[name]))
+
+
+def test_a_random_loss_is_refused_where_the_drawn_sample_does_not_show_it():
+    """The noise is on a sample with a small loss; the one with the largest is compared with itself alone."""
+
+    def noisy(logits: Tensor, y: Tensor) -> Tensor:
+        each = F.cross_entropy(logits, y, reduction="none")
+        return torch.where(each < each.max(), each * torch.rand(()), each)
+
+    model: Any = shaken(ResMLP(D_IN, C, width=D, depth=2))
+    x, y = batch((D_IN,), n=16)[0], torch.arange(16) % C
+    assert "it must not draw random numbers" in refusal(lambda: diagnose(model, [(x, y)], loss_fn=noisy))
+
+
+@pytest.mark.parametrize("n", [2, 3, 16])
+def test_a_loss_that_takes_no_single_sample_is_measured_and_its_mean_refused(n):
+    """A batch of two does not show a share of the batch where a sample cannot stand by itself."""
+
+    def of_several(logits: Tensor, y: Tensor) -> Tensor:
+        if len(y) < 2:
+            raise ValueError("expected several rows")
+        return F.cross_entropy(logits, y, reduction="none")
+
+    model: Any = shaken(ResMLP(D_IN, C, width=D, depth=2))
+    x, y = batch((D_IN,), n=48)[0], torch.arange(48) % C
+    batches = [(x[k : k + n], y[k : k + n]) for k in range(0, 48, n)]
+    want, found = diagnose(model, batches).facts, diagnose(model, batches, loss_fn=of_several).facts
+    assert found.reference == want.reference
+    shared = refusal(lambda: diagnose(model, batches, loss_fn=lambda logits, y: of_several(logits, y) / len(y)))
+    assert shared.startswith("loss_fn gives sample ")
+    with pytest.raises(ValueError, match="expected several rows"):
+        of_any_number(lambda logits, y: of_several(logits, y[:1]))(x[:1], y[:1])
 
 
 def test_a_share_of_the_batch_is_seen_where_the_first_sample_has_no_loss():

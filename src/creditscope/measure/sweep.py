@@ -18,7 +18,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.measure.alignment import aggregate, alignment, clamped_cosine, concentration, inner_products
 from creditscope.measure.binomial import evaluation
 from creditscope.measure.facts import Convention, Evaluation, Facts, Proof, StreamInfo
-from creditscope.measure.loss import SURE, LossFn, cross_entropy
+from creditscope.measure.loss import SURE, LossFn, cross_entropy, of_any_number
 from creditscope.measure.proof import Record, Seen, prove
 from creditscope.measure.reference import reference
 from creditscope.measure.scale import scale
@@ -366,10 +366,21 @@ def _require_own_loss(loss_fn: LossFn, logits: Tensor, y: Tensor, losses: Tensor
 
     A mean over the batch would make g_l smaller the more samples there are.
     """
+    for _ in range(1 if len(y) > SAMPLES else 4):  # noise on few samples may be the same twice
+        with torch.no_grad():
+            again = loss_fn(logits.detach().clone(), y).reshape(len(y))
+        if not _is_near(losses, again, None):
+            raise CreditscopeError(
+                "loss_fn gives other losses when it is called again for the same logits and labels; it must not draw random "
+                "numbers"
+            )
     n, k = len(y), int(losses.abs().nan_to_num(0.0).argmax())  # a loss of 0 has no share to lose
     one, label, own = logits[k : k + 1], y[k : k + 1], losses[k : k + 1]
     other = one.flip(-1) if one.dim() > 1 and one.shape[-1] > 1 else 1 - one
-    runs = {"by itself": (one, label), "beside another sample": (torch.cat([one, other]), torch.cat([label, y[-1:]]))}
+    runs = {
+        where: (torch.cat([one] + [other] * more), torch.cat([label] + [y[-1:]] * more))
+        for where, more in (("by itself", 0), ("beside another sample", 1), ("beside two others", 2))
+    }
     slopes = []
     for where, (given, labels) in runs.items():
         given = given.clone().requires_grad_()
@@ -378,8 +389,6 @@ def _require_own_loss(loss_fn: LossFn, logits: Tensor, y: Tensor, losses: Tensor
             found = each.detach().reshape(len(labels))[:1]
             slopes.append(torch.autograd.grad(each.sum(), given)[0][:1])
         except Exception as error:  # it is the user's code: anything may come, and it is told as it is
-            if len(labels) == 1 and n > 1:
-                continue  # a squeeze; it must take two
             why = " ".join((str(error) or type(error).__name__).split())[:160]
             raise CreditscopeError(
                 f"loss_fn takes a batch of {n} samples and not {len(labels)} of them ({why}); it must give the loss of any "
@@ -390,7 +399,7 @@ def _require_own_loss(loss_fn: LossFn, logits: Tensor, y: Tensor, losses: Tensor
                 f"loss_fn gives sample {k} a loss of {float(own):.4g} in its batch of {n} and of {float(found[0]):.4g} "
                 f"{where}; it must give each sample its own loss, without a mean over the batch, and the same every time"
             )
-    if len(slopes) == 2 and not _is_near(slopes[0].flatten(), slopes[1].flatten(), torch.ones_like(one)):
+    if not all(_is_near(slopes[0].flatten(), each.flatten(), torch.ones_like(one)) for each in slopes[1:]):
         raise CreditscopeError(
             f"the gradient of loss_fn for sample {k} changes when another sample is in the batch; it must give each sample its "
             "own loss, without a mean over the batch"
@@ -529,6 +538,7 @@ def measured(
 ) -> tuple[Stream, Collected, Proof]:
     """See the model as a stream, run the batches through it, and prove it. Call inside `untouched(model)`."""
     inputs, y = batches[0]
+    loss_fn = of_any_number(loss_fn)
     alone = batches.alone()
     stream = make_stream(model, inputs, len(y), blocks, read, measured=True)
     for attempt in (1, 2):
