@@ -285,7 +285,7 @@ TOLD = {**OK, "labels": [0, 1, 0, 1]}
         (TOLD, {"fit_batches": [OK]}, "no entry 'labels'"),
         (OK, {"fit_batches": [TOLD]}, "batches have no labels"),
         (TOLD, {"fit_batches": [{**TOLD, "x": Z}]}, "'x' is given for the fit data or the test data alone"),
-        (TOLD, {"fit_batches": [TOLD]}, "hold the same samples"),
+        (TOLD, {"fit_batches": [TOLD]}, "holds the samples that the readouts are tested on"),
         ([], {}, "batches is empty"),
         (3, {}, "batches is an int"),
         ([Z], {}, "batch 0 of batches is a ndarray"),

@@ -396,7 +396,8 @@ def test_a_batch_that_fills_the_space_is_cut_or_refused() -> None:
         ({"update": lambda model: None}, "does not take 2 arguments; give a callable update"),
         ({"update": lambda model, batch: None}, "the update left no gradient in any block"),
         ({"model": 3}, "model is an int; give a torch.nn.Module"),
-        ({"batch": 3}, "a batch is an int"),
+        ({"batch": 3}, "batch is an int; certify takes one batch"),
+        ({"batch": [(torch.zeros(2), torch.zeros(2))] * 3}, "batch is a list; certify takes one batch"),
         ({"blocks": "nothing.*"}, "no module is named 'nothing.*'"),
         (
             {"optimizer": lambda m: torch.optim.SGD(m.parameters(), lr=1)},

@@ -190,8 +190,19 @@ def test_a_margin_is_printed_no_further_than_100_points():
 
 
 def test_a_constructor_that_sets_the_seed_itself_gives_no_nulls_of_several_seeds():
-    net = model()  # `model` sets the seed
-    with pytest.raises(CreditscopeError, match="the random blocks of seed 3 and of seed 5 are the same"):
-        run_null(lambda *_: 0.5, net, SEEDS, build=model)
+    def apart() -> ResMLP:
+        with torch.random.fork_rng():
+            return model()  # which sets the seed
+
+    net = model()
+    for build, words in (
+        (model, r"build\(\) sets torch's seed itself \(to 0\)"),
+        (apart, "of seed 3 and of seed 5 are the same"),
+    ):
+        with pytest.raises(CreditscopeError, match=words):
+            run_null(lambda *_: 0.5, net, SEEDS, build=build)
+    with pytest.raises(CreditscopeError, match=r"build\(\) sets torch's seed itself"):
+        frozen_blocks(net, seed=1, build=model)
     assert run_null(lambda *_: 0.5, net, SEEDS, build=lambda: ResMLP(6, 2, 8, 2)).values == (0.5, 0.5, 0.5)
-    assert run_null(lambda *_: 0.5, net, [3], build=model).values == (0.5,)
+    with pytest.raises(CreditscopeError, match="seeds is 3; give a list"):
+        run_null(lambda *_: 0.5, net, 3)  # type: ignore[arg-type]

@@ -481,7 +481,7 @@ def test_the_model_is_left_as_found_also_after_an_error(fails):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"test_batches": data(400)}, "hold the same samples"),
+        ({"test_batches": data(400)}, "holds the samples that the readouts are tested on"),
         ({"fit_batches": []}, "fit_batches is empty"),
         ({"test_batches": 3}, "test_batches is an int"),
         ({"fit_batches": [(torch.randn(8, 12), torch.randn(8))]}, "needs integer class indices"),
@@ -489,7 +489,7 @@ def test_the_model_is_left_as_found_also_after_an_error(fails):
         ({"fit_batches": [(torch.randn(8, 12), torch.zeros(8, 2, dtype=torch.long))]}, r"labels have shape \[8, 2\]"),
         (
             {"test_batches": [(torch.randn(8, 12), torch.full((8,), 7))]},
-            "test_batches and fit_batches have no label in common",
+            "fit_batches has no label in common with the samples",
         ),
         ({"max_width": 0}, "max_width is 0"),
         ({"tokens": True}, "tokens is True"),

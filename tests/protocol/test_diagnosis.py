@@ -266,7 +266,10 @@ def test_call_of_the_papers_readme_works_unchanged():
         protocol="three-check",
     )
     assert isinstance(report, DiagnosticReport)
-    assert (report.status, report.checks["D3"].reason) == ("inconclusive", "accuracy reaches chance")  # of 4 classes
+    assert (report.status, report.checks["D3"].reason) == (
+        "inconclusive",
+        "interval of the accuracy reaches chance",
+    )  # of 4 classes
     assert report.checks["D3"].value == pytest.approx(-3.9)
 
 
@@ -632,3 +635,38 @@ def test_a_diverged_network_with_data_to_fit_is_told_as_diverged():
     report = diagnose(model, batches(), fit_batches=[batch((D_IN,), n=128, seed=50 + k) for k in range(3)])
     assert report.status == "fail"
     assert "profile margin not measurable" in report.to_text(long=True)
+
+
+def test_blocks_that_are_left_out_of_a_list_are_named():
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.head = nn.Linear(D_IN, D), nn.Linear(D, C)
+            self.layers = nn.ModuleList(nn.Linear(D, D) for _ in range(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.stem(x)
+            for layer in self.layers:
+                h = h + torch.tanh(layer(h))
+            return torch.as_tensor(self.head(h))
+
+    torch.manual_seed(0)
+    model = Deep()
+    report = diagnose(model, batches(), blocks=["layers.2", "layers.3"])
+    assert report.facts.stream.left_out == ("layers.0", "layers.1")
+    assert any(
+        line
+        == "layers.0, layers.1 are of the same class as the blocks, in the same list, and not among them: every number is of "
+        "the 2 blocks that were named, and h_0 is the input of layers.2"
+        for line in report.verdict.warnings
+    )
+    whole = diagnose(model, batches(), blocks="layers.*")
+    assert whole.facts.stream.left_out == ()
+    assert not any("not among them" in line for line in whole.verdict.warnings)
+
+
+@pytest.mark.parametrize(("n", "told"), [(1, "1 evaluation sample:"), (31, "31 evaluation samples:"), (32, "")])
+def test_few_samples_are_told(n, told):
+    (x, y), *_ = batches(1)
+    found = [w for w in diagnose(resmlp(), [(x[:n], y[:n])]).verdict.warnings if "are advised" in w]
+    assert found == ([f"{told} every number is a mean over them; 1,024 are advised"] if told else [])

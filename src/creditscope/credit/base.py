@@ -267,7 +267,7 @@ class CallableRule(CreditRule):
         return self.function(batch.hiddens, batch.logits, batch.y)
 
     def counting_note(self, depth: int, kind: str) -> str:
-        return "credit is a callable: every layer that it returns counts"
+        return "credit is a callable: every layer for which it returns a tensor counts"
 
 
 def as_rule(credit: Any) -> CreditRule | None:

@@ -70,6 +70,8 @@ class StreamInfo(Fact):
     """Length of the vector that is read at each layer."""
     blocks: tuple[str, ...] = ()
     """Names of the blocks in the model, where it was seen through hooks."""
+    left_out: tuple[str, ...] = ()
+    """Modules of the same class that stand beside the blocks in a list and are not among them."""
     notes: tuple[str, ...] = ()
 
     @property

@@ -200,7 +200,10 @@ def _check_given(train_fn: Any, model: Any) -> None:
 
 
 def _checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
-    found = tuple(seeds)
+    try:
+        found = tuple(seeds)
+    except TypeError:
+        raise CreditscopeError(f"seeds is {seeds!r}; give a list of whole numbers, one for each null") from None
     if not found or any(type(seed) is not int or seed < 0 for seed in found) or len(set(found)) < len(found):
         raise CreditscopeError(f"seeds are {list(found)!r}; give at least one whole number from 0, each once")
     return found

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from statistics import NormalDist
@@ -566,9 +566,11 @@ class _Known:
 
 def _require_apart(fit: _Source | _Recorded, test: _Source | _Recorded, classes: _Classes) -> None:
     if fit.samples == test.samples:
-        raise CreditscopeError("fit_batches and test_batches hold the same samples; test the readouts on held-out ones")
+        raise CreditscopeError("fit_batches holds the samples that the readouts are tested on; give other ones")
     if not classes.met:
-        raise CreditscopeError("test_batches and fit_batches have no label in common; give data of one task")
+        raise CreditscopeError(
+            "fit_batches has no label in common with the samples that the readouts are tested on; give data of one task"
+        )
 
 
 def _profile(
@@ -602,8 +604,18 @@ def _profile(
         test_samples=test.samples,
         seed=seed,
         rest=rest,
-        notes=tuple(reader.notes),
+        notes=(*reader.notes, *_at_the_edge(own)),
     )
+
+
+def _at_the_edge(layers: Sequence[_Layer]) -> list[str]:
+    """A readout that would be fitted more closely if the grid of strengths went on."""
+    found = [f"h_{k}" for k, layer in enumerate(layers) if layer.solution and layer.solution.strength == STRENGTHS[0]]
+    if not found:
+        return []
+    return [
+        f"{', '.join(found)} took the least strength of the grid, {STRENGTHS[0]:g}: a smaller one may read out more"
+    ]
 
 
 def _readout(layer: _Layer, n: int) -> Readout:

@@ -25,6 +25,7 @@ from creditscope.measure.scale import scale
 from creditscope.measure.stability import GroupMeans, stability
 from creditscope.measure.weights import Weights
 from creditscope.stream.batches import SAMPLES, Batches, SampleHash, as_batches, cannot_run, device_of, tensors_of
+from creditscope.stream.blocks import left_out
 from creditscope.stream.devices import dtype_in
 from creditscope.stream.eager import original
 from creditscope.stream.interface import ROUNDING, OtherRead, Stream, difference, make_stream
@@ -478,6 +479,7 @@ def facts_from(
             read=stream.read,
             widths=stream.widths,
             blocks=stream.names,
+            left_out=left_out(stream.model, stream.names),
             notes=stream.notes,
         ),
         proof=proof,

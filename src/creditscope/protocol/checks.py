@@ -24,7 +24,7 @@ CheckId: TypeAlias = Literal["D1", "D2", "D3", "C"]
 Answer: TypeAlias = Literal["pass", "fail", "inconclusive", "not measurable", "not measured"]
 
 DIVERGED = "diverged"
-CHANCE = "accuracy reaches chance"
+CHANCE = "interval of the accuracy reaches chance"
 NULL_ORDER = (MATCHED, UNSTATED, BP)
 """Which null D3 uses: the first of these that was given."""
 

@@ -134,9 +134,13 @@ def reaches_chance(facts: Facts, passing: bool = False) -> str:
             f"{between((seen.low, seen.high))}), which reaches chance {chance:.3g} (1/{seen.n_classes}{share}): this network "
             "may have learned nothing"
         )
+    spread = claim.accuracy > chance and seen.low > chance  # this network is above it, and the seeds lie far apart
+    so = (
+        "the seeds differ too much to tell their mean from chance" if spread else "the network may have learned nothing"
+    )
     return (
         f"the accuracy {number(claim.accuracy)} {between((claim.low, claim.high), 0.0, 1.0)} ({claim.interval}) reaches chance "
-        f"{chance:.3g} (1/{seen.n_classes}{share}): the network may have learned nothing"
+        f"{chance:.3g} (1/{seen.n_classes}{share}): {so}"
     )
 
 

@@ -257,7 +257,8 @@ def _conclude_earned(
         unknown = f" ({', '.join(missing)})" if missing else ""
         return "inconclusive", f"inconclusive: {', '.join(findings.open)}{unknown}", tuple(warned)
     if missing:
-        return "incomplete", f"incomplete: {', '.join(missing)} (no failure found so far)", tuple(warned)
+        so_far = "no failure that decides" if warned else "no failure found"
+        return "incomplete", f"incomplete: {', '.join(missing)} ({so_far} so far)", tuple(warned)
     if claim is not None and claim.other_data:
         warned.append("the stated accuracy is of other data")
     margin = chosen_margin(facts)

@@ -117,7 +117,8 @@ def _validated(kind: type[Model], data: Any, source: str) -> Model:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        what = " ".join(f"{where}: {first['msg']}".split())
+        told = "is no part of one" if first["type"] == "extra_forbidden" else first["msg"]
+        what = " ".join(f"{where}: {told}".split())
         raise CreditscopeError(f"{source} is not a creditscope report: {what}") from None
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from creditscope.measure.alignment import concentrated, near_zero
-from creditscope.measure.facts import Facts
+from creditscope.measure.facts import GROUP, Facts
 from creditscope.measure.loss import SURE
 from creditscope.protocol.checks import Check, chosen_margin
 from creditscope.protocol.consistency import no_accuracy, null_at_chance
@@ -18,6 +18,8 @@ LARGEST_QUOTED_BATCH = 1024
 """Papers quote ‖g‖ and Γ at batch sizes from 128 to about 1,024."""
 
 GROUPS_ADVISED = 8
+FEW_SAMPLES, ADVISED = 32, GROUPS_ADVISED * GROUP
+"""Evaluation samples: under the first number a warning names the second."""
 
 COARSE_GRADIENT = 1e-3
 """Relative error of g_l above which it is told: a coarse finite difference may miss a part of that size, and the network's own
@@ -40,6 +42,7 @@ def warnings_for(
     """
     return (
         *_proof(facts),
+        *_sample(facts),
         *_lone_checks(checks, decided),
         *_tokens(facts, thresholds),
         *_concentration(facts, thresholds, earned),
@@ -98,12 +101,26 @@ def _proof(facts: Facts) -> Iterator[str]:
         yield f"the reference is exactly zero in some of {total:,} samples ({counts}): their loss does not depend on that state"
 
 
+def _sample(facts: Facts) -> Iterator[str]:
+    """What the numbers are not of: blocks that were left out, and samples beyond a few."""
+    stream, n = facts.stream, facts.convention.n_samples
+    if stream.left_out:
+        several, first = len(stream.left_out) > 1, stream.blocks[0]
+        names = ", ".join(stream.left_out[:4]) + (", ..." if len(stream.left_out) > 4 else "")
+        yield (
+            f"{names} {'are' if several else 'is'} of the same class as the blocks, in the same list, and not among them: every "
+            f"number is of the {stream.depth} blocks that were named, and h_0 is the input of {first}"
+        )
+    if n < FEW_SAMPLES:
+        yield f"{n:,} evaluation sample{'s' * (n != 1)}: every number is a mean over them; {ADVISED:,} are advised"
+
+
 def _lone_checks(checks: Mapping[str, Check], decided: tuple[str, ...]) -> Iterator[str]:
     d1, d2 = checks["D1"], checks["D2"]
     if d1.answer == "fail" and "D1" not in decided:
         if d2.answer == "pass":
             times = f"{number(d1.value)}-fold" if d1.value is not None and math.isfinite(d1.value) else "without bound"
-            yield f"D1 alone: D2 passes, so Γ can be read, but the stream grows {times} within one block"
+            yield f"D1 alone: D2 passes, so the reference can be used, but the stream grows {times} within one block"
         else:
             yield "D1 fails and D2 is open: whether Γ can be read is not decided"
     if d2.answer == "fail" and "D2" not in decided:

@@ -68,7 +68,9 @@ def _why(certificate: Certificate) -> list[str]:
 
 
 def _notes(certificate: Certificate) -> list[str]:
-    return [f"note: {note}" for note in certificate.notes]
+    mode = certificate.conditions.get("mode")
+    tested = [f"tested in {mode} mode, as the model was given"] if mode else []
+    return [f"note: {note}" for note in (*tested, *certificate.notes)]
 
 
 def certificate_section(certificate: Certificate) -> Section:

@@ -56,6 +56,19 @@ def resolve_blocks(model: nn.Module, blocks: Any) -> list[tuple[str, nn.Module]]
     return list(unique.values())
 
 
+def left_out(model: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
+    """Modules that stand in one list (ModuleList, Sequential, ModuleDict) with blocks of their own class and are no blocks."""
+    found: list[str] = []
+    for parent in dict.fromkeys(name.rpartition(".")[0] for name in names):
+        module = model.get_submodule(parent)
+        if not isinstance(module, nn.ModuleList | nn.Sequential | nn.ModuleDict):
+            continue
+        children = {f"{parent}.{name}".lstrip("."): child for name, child in module.named_children()}
+        kinds = {type(children[name]) for name in names if name in children}
+        found += [name for name, child in children.items() if type(child) in kinds and name not in names]
+    return tuple(found)
+
+
 def tensors_in(tree: Any, path: Path = (), every: bool = False) -> Iterator[tuple[Path, Tensor]]:
     """The floating-point tensors (or every tensor) in the arguments or the output of a call, each with its path."""
     if isinstance(tree, Tensor):

@@ -33,7 +33,7 @@ def frozen_blocks(
     init: Callable[[nn.Module], None] | None = None,
     build: Callable[[], nn.Module] | None = None,
 ) -> nn.Module:
-    """A copy of `model` whose blocks are re-initialised and frozen; everything else is trainable.
+    """A re-initialised copy of `model` with frozen blocks: the null (random-blocks baseline), untrained. The rest is trainable.
 
     Train the copy with the recipe of the audited method and give its accuracy to `diagnose(frozen_baseline_acc=...)`.
 
@@ -81,6 +81,7 @@ def twin_of(
         np.random.seed(seed % 2**32)  # noqa: NPY002  (what a constructor of the user may draw from)
         if build is not None:
             _take(twin, _built(build, model), names if rest == KEEP else None)
+            _require_own_draw("build", seed)
         else:
             if init is None:
                 _require_known_blocks(twin, names, bool(shared))
@@ -92,6 +93,7 @@ def twin_of(
                     start_again(twin.get_submodule(name))
                 else:
                     _called("init", init, twin.get_submodule(name))
+                    _require_own_draw("init", seed)
             if init is None:
                 _as_copies(twin, names)
     if len(devices) == 1:
@@ -188,6 +190,14 @@ def _called(name: str, function: Callable[..., Any], *given: Any) -> Any:
         ) from error
 
 
+def _require_own_draw(name: str, seed: int) -> None:
+    if torch.initial_seed() != seed:
+        raise CreditscopeError(
+            f"{name}() sets torch's seed itself (to {torch.initial_seed()}): every null would have the same random blocks; let "
+            "it draw from torch's generator, which has the seed that you give"
+        )
+
+
 def _built(build: Callable[[], nn.Module], model: nn.Module) -> dict[str, torch.Tensor]:
     new = _called("build", build)
     if not isinstance(new, nn.Module):
@@ -199,7 +209,12 @@ def _built(build: Callable[[], nn.Module], model: nn.Module) -> dict[str, torch.
     other = {name: tuple(t.shape) for name, t in state.items()}
     if shapes != other:
         wrong = sorted(k for k in shapes.keys() | other.keys() if shapes.get(k) != other.get(k))[0]
-        raise CreditscopeError(f"build() makes a model of another architecture: they differ at {wrong!r}")
+        here, there = (
+            f"has {wrong!r} of shape {k[wrong]}" if wrong in k else f"has no {wrong!r}" for k in (shapes, other)
+        )
+        raise CreditscopeError(
+            f"build() makes a model of another architecture: the model {here}, that of build() {there}"
+        )
     return state
 
 

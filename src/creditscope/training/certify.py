@@ -83,6 +83,11 @@ def certify(
     if not isinstance(model, nn.Module):
         raise CreditscopeError(f"model is {with_article(model)}; give a torch.nn.Module")
     model = original(model)
+    if not isinstance(batch, Mapping | tuple | list) or (isinstance(batch, list) and len(batch) != 2):
+        raise CreditscopeError(
+            f"batch is {with_article(batch)}; certify takes one batch, (x, y) or a mapping with labels: for example the first of "
+            "your batches"
+        )
     inputs, y = split_batch(batch)
     if y.dim() == 0 or not len(y):
         raise CreditscopeError("the batch has no samples; give one label per sample")
@@ -362,7 +367,8 @@ def _certificate(e: Experiment, halves: Experiment, one: Callable[[], Experiment
     if missing := [n for n in e.names if n not in e.trained]:
         notes.append(f"the update does not train {missing[0]}{_more(missing)}")
     if idle := sorted(n for n in e.idle if n in e.base):
-        notes.append(f"{idle[0]}{_more(idle)} takes no part in the forward pass of the model: not tested")
+        take = "take" if len(idle) > 1 else "takes"
+        notes.append(f"{idle[0]}{_more(idle)} {take} no part in the forward pass of the model: not tested")
     gains = [n for n, p in e.parameters.items() if p.dim() < 2 and n in e.base and "norm" in n.lower()]
     if gains:
         notes.append("gains and biases have no null space: whether they are transported is not tested")
