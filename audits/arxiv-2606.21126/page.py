@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ import jinja2
 import plan
 
 from creditscope.files import write_atomic
+from creditscope.measure.depth import depth_margin
 from creditscope.protocol import DiagnosticThresholds, get_policy
 from creditscope.quantities import Compare, Quantity, Scale, get_quantity
 from creditscope.render.draw import draw
@@ -110,6 +112,27 @@ class Page:
             "networks_written": str(self.distances.row(method="dfa", reading=WRITTEN).value("networks")),
         }  # fmt: skip
 
+    def course(self) -> dict[str, str]:
+        """DFA's ‖g_L‖ over its first epochs against the published one, which is of one seed: our network of that seed alone."""
+        read, seed = get_quantity("reference_norm_128"), 42
+        published = {
+            c.epoch: (c.published.value, c.batch_size or 128)
+            for c in self.paper.claims
+            if isinstance(c, Number) and c.table == "Course of DFA" and c.quantity == read.name and c.epoch in range(4)
+        }
+        (start, batch), made = published[0], {}
+        for name, reading in (("written", WRITTEN), ("fitted", CLIPPED)):
+            (run,) = self.among(reading, method="dfa", seed=seed)
+            logs = [math.log10(read.of(run, e).value * 128 / b / v) for e, (v, b) in published.items() if e]
+            made[name] = num(10 ** math.sqrt(mean([x * x for x in logs])), 2)
+            at_start = read.of(run, 0).value
+        sizes = {
+            "start": num(at_start * 128 / batch, 2),
+            "start_128": num(at_start, 2),
+            "published_start": num(start, 2),
+        }
+        return made | sizes
+
     def contrast(self) -> dict[str, Any]:
         """FA minus DFA, published and with the same norm, over the seeds that both have."""
         published = {line.claim.method: line.published.value for line in self._accuracies()}
@@ -118,7 +141,8 @@ class Page:
         for reading, name in ((WRITTEN, "none"), (RMS, "rms")):
             by = {m: {r.spec.seed: r for r in self.among(reading, method=m)} for m in ("fa", "dfa")}
             shared = sorted(by["fa"].keys() & by["dfa"].keys())
-            made[name] = f"{100 * mean([by['fa'][s].accuracy - by['dfa'][s].accuracy for s in shared]):.1f}"
+            gap = depth_margin(*([by[m][s].accuracy for s in shared] for m in ("fa", "dfa")), null_kind="dfa")
+            made |= {name: f"{gap.margin_pp:.1f}", f"{name}_interval": f"{gap.low_pp:+.1f} to {gap.high_pp:+.1f}"}
             behind |= {by[m][s].spec.hash for m in by for s in shared}
         return made | {"networks": len(behind)}
 
@@ -141,7 +165,8 @@ class Page:
         assert found is not None, "the ten seeds of d = 512 are not in results/"
         below = {s.fields["label"]: s.fields["k"] for s in found.fields["below"]}
         (fa,) = (k for label, k in below.items() if label.startswith("fa(none)"))
-        return {"epochs": epochs, "choices": found.fields["choices"], "below": fa}
+        (fail,) = (s.fields["k"] for s in found.fields["fail"] if s.fields["label"].startswith("fa(none)"))
+        return {"epochs": epochs, "choices": found.fields["choices"], "below": fa, "fail": fail}
 
     # ---- further findings ---------------------------------------------------------------------------------------------
 
@@ -318,7 +343,8 @@ class Page:
         template = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
         used = list(dict.fromkeys(line.reading for line in self.lines if line.reading and line.compared))
         return template.from_string((HERE / "page.md").read_text(encoding="utf-8")).render(
-            n=self.counts(), sound=self.sound(), recipe=self.recipe(), contrast=self.contrast(), nulls=self.nulls(),
+            n=self.counts(), sound=self.sound(), recipe=self.recipe(), course=self.course(),
+            contrast=self.contrast(), nulls=self.nulls(),
             seeds=self.seeds(), batch=self.batch(), exact=self.exact(), nudging=self.nudging(),
             headline=self.headline(), measured=self.measured(), summary=self.summary(),
             distances=self.far(), missing=self.missing(), gap=self.gap(), pairing=self.pairing(), readings="; ".join(used),

@@ -191,7 +191,7 @@ class Page:
             for name, who, unknown in self.deeds()
         ]  # fmt: skip
         columns = (
-            Column("what", "a rule that ..."), Column("rules", "did, of those known"), Column("which"),
+            Column("what", "a rule that ..."), Column("rules", "rules that did (of those measured)"), Column("which"),
             Column("unknown", "not known"),
         )  # fmt: skip
         return pipe(Table("did", "", columns, tuple(rows)))
@@ -257,7 +257,7 @@ class Page:
             rows.append(Row({"method": Cell(entry.label), **cells}))
         columns = (
             Column("method"), Column("networks", "networks run"), Column("nulls", "nulls run"),
-            Column("left", "not run, epochs of BP"),
+            Column("left", "cost of missing runs (BP epochs)"),
         )  # fmt: skip
         return pipe(Table("runs", "", columns, tuple(rows)))
 

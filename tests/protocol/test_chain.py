@@ -4,10 +4,10 @@ import pytest
 
 from creditscope.errors import CreditscopeError
 from creditscope.measure.binomial import evaluation
-from creditscope.measure.facts import Depth, Facts
+from creditscope.measure.facts import Claim, Depth, Facts
 from creditscope.protocol import DiagnosticThresholds, judge, walk_back_chain
 from creditscope.protocol.chain import MEANINGS, s1
-from creditscope.protocol.consistency import SAME_DATA, make_claim
+from creditscope.protocol.consistency import SAME_DATA, make_claim, reaches_chance
 from creditscope.protocol.policies import MODE_2
 
 from .factory import make_aggregate, make_facts, margin
@@ -146,3 +146,13 @@ def test_every_mode_of_a_verdict_is_explained():
 def test_unknown_evidence():
     with pytest.raises(CreditscopeError, match="unknown kind of evidence 'anecdotal': use temporal"):
         walk_back_chain(DFA, judge(DFA, T), evidence={"anecdotal": "x"})
+
+
+def test_seeds_that_lie_far_apart_have_not_learned_nothing():
+    claim = Claim(accuracy=0.67, low=0.006, high=1.0, interval="t over 3 seeds", own_low=0.4, own_high=1.0, own="range")
+    facts = make_facts().model_copy(update={"claim": claim})
+    for seen, words in (
+        (0.52, "the seeds differ too much to tell their mean"),
+        (0.1, "the network may have learned nothing"),
+    ):
+        assert words in reaches_chance(facts.model_copy(update={"evaluation": evaluation(seen, 1024, 10, None)}))
