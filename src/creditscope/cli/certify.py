@@ -47,6 +47,10 @@ class Certify:
         if self.figure and self.figure.suffix not in (".svg", ".pdf", ".png"):
             raise CreditscopeError(f"--figure {self.figure} has no known format; end it with .svg, .pdf or .png")
         bundle = load_bundle(self.bundle)
+        if bundle.spec.frozen:
+            raise CreditscopeError(
+                f"{self.bundle} is a null: its blocks are not trained, so there is no update to certify; give the trained network"
+            )
         dataset = on_device(load_dataset(bundle.spec.dataset, self.data_dir), measuring(self.device))
         found = certify_bundle(bundle, dataset, self.samples)
         if self.json:

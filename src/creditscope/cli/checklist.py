@@ -34,8 +34,8 @@ class Checklist:
     Example: creditscope checklist runs/dfa --out checklist.md
     """
 
-    sources: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Bundles, stores, directories that hold bundles, or reports as JSON."""
+    sources: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
+    """Bundles, stores, directories that hold bundles, or reports as JSON. Without any: the questions alone, to be filled in."""
     latex: bool = False
     """LaTeX (booktabs, longtable) instead of Markdown."""
     standalone: bool = False
@@ -52,10 +52,10 @@ class Checklist:
         from creditscope.render.checklist import checklist, checklist_document
         from creditscope.render.document import to_latex, to_markdown
 
-        if not self.sources:
-            raise CreditscopeError("checklist needs a bundle, a store or a report (JSON)")
         if self.json and (self.latex or self.standalone):
             raise CreditscopeError("choose one of --json and --latex")
+        if not self.sources:
+            return self._blank()
         sources = find_sources(self.sources)
         if light := [str(b.path.parent.parent) for b in sources.bundles if b.path.is_file()]:
             raise CreditscopeError(
@@ -71,6 +71,20 @@ class Checklist:
             return 0
         blocks = checklist_document(lines, audited)
         put(to_latex(blocks, self.standalone) if self.latex or self.standalone else to_markdown(blocks), self.out)
+        return 0
+
+    def _blank(self) -> int:
+        """The questions alone, for a paper that comes without files."""
+        from creditscope.cli.written import put
+        from creditscope.files import dump_json
+        from creditscope.render.checklist import blank_form, questions
+        from creditscope.render.document import to_latex, to_markdown
+
+        if self.json:
+            put(dump_json({"networks": [], "questions": questions()}).decode(), self.out)
+        else:
+            form = blank_form()
+            put(to_latex(form, self.standalone) if self.latex or self.standalone else to_markdown(form), self.out)
         return 0
 
 

@@ -95,6 +95,8 @@ class Show:
     """Hash of the run, or its beginning."""
     store: Path
     """Directory of the store, or of an archive."""
+    long: bool = False
+    """Print the whole report."""
 
     def execute(self) -> int:
         from creditscope.cli.verdict import told
@@ -115,7 +117,7 @@ class Show:
             where = f"file {run.path}\ntrained by {command(run.spec)}"
         else:
             where = f"bundle {run.path}\nspec {json.dumps(run.spec.model_dump(), sort_keys=True)}"
-        print(f"run {key}\n{where}\n{judgement}\n\n{told(report, run.spec.frozen)}")
+        print(f"run {key}\n{where}\n{judgement}\n\n{told(report, run.spec.frozen, self.long)}")
         return 0
 
 
@@ -170,7 +172,7 @@ class Export:
             written = write_archive(store, [r["hash"] for r in store.rows() if not r["problem"]], self.out)
             print(f"{len(written)} run{'s' * (len(written) != 1)} in {self.out}")
             return 0
-        rows: list[dict[str, Any]] = [{c: r[c] for c in SHOWN} for r in open_source(self.store).rows()]
+        rows = [{c: r[c] for c in SHOWN} | _more_of(r["spec"]) for r in open_source(self.store).rows()]
         if self.format == "parquet":
             try:
                 import pyarrow
@@ -187,7 +189,7 @@ class Export:
         if self.format == "json":
             text = json.dumps(plain(rows), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         else:
-            text = csv_text(SHOWN, rows)
+            text = csv_text((*SHOWN, *_more_of(None)), rows)
         put(text, self.out)
         return 0
 
@@ -275,6 +277,8 @@ class Verify:
         for name, (then, now) in other.items():
             print(f"recorded with {name} {then}, here {now}")
         expected = "same device: to the bit" if found.same_device else "other device: within the tolerance"
+        if other and found.same_device:
+            expected = "same device, other versions: within the tolerance"
         print(f"recorded on {told(run.device)}, here {told(found.device)}; {expected}")
         if not found.differences:
             report = ", and so is the report" if found.epochs == run.spec.epochs else ""
@@ -293,6 +297,16 @@ class Verify:
             return 3
         print(f"REPRODUCED within the tolerance ({TOLERANCE})")
         return 0
+
+
+def _more_of(spec: str | None) -> dict[str, Any]:
+    """The settings of a run that are no columns of a store's index; of a damaged run none."""
+    from creditscope.runs.store import COLUMNS
+    from creditscope.training.spec import RunSpec
+
+    known = json.loads(spec) if spec else {}
+    names = [name for name in RunSpec.model_fields if name not in COLUMNS]
+    return {name: json.dumps(v) if isinstance(v := known.get(name), dict | list) else v for name in names}
 
 
 def _by(rows: list[Row], wanted: tuple[str, ...], store: Path) -> list[Row]:

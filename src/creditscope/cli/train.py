@@ -39,7 +39,7 @@ def _default(name: str) -> str:
         return "by architecture: " + ", ".join(f"{k} {v}" for k, v in by_arch.items()) + special
     words = {
         "arch": "student for the student dataset, else resmlp",
-        "credit_norm": "none; must be given where it applies",
+        "credit_norm": "must be given where it applies",
         "credit_site": "input; output for small-cnn",
         "grad_clip": "no clipping",
         "clip_over": "module where grad_clip is given",
@@ -71,7 +71,13 @@ Settings: Any = make_dataclass(
     "Settings",
     [
         ("out", _path("Directory of the bundle.", "runs/<name of the run>"), None),
-        ("config", _path("YAML file with any of the settings below; flags win over it.", "none"), None),
+        (
+            "config",
+            _path(
+                "YAML file with settings of the run (dataset, method, options, ... seed); flags win over it.", "none"
+            ),
+            None,
+        ),
         ("data_dir", _path("Where the CIFAR files are.", "the cache, else download"), None),
         ("device", Annotated[str, tyro.conf.arg(metavar="DEVICE", help=DEVICE)], "cpu"),
         (

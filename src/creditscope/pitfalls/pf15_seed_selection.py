@@ -13,6 +13,19 @@ RESULT = {
     "acc", "accs", "accuracy", "accuracies", "score", "scores", "result", "results", "loss", "losses", "err", "error",
     "errors", "gamma", "gammas", "margin", "margins",
 }  # fmt: skip
+COMPARED = (
+    "dataset",
+    "arch",
+    "width",
+    "depth",
+    "epochs",
+    "schedule_epochs",
+    "batch_size",
+    "lr",
+    "targets",
+    "train_last",
+)
+"""Runs that agree in these stand in one table; others may have other seeds."""
 PICKED = {"best", "good", "top", "selected", "chosen", "picked", "lucky"}
 DROPPED = {"bad", "excluded", "exclude", "dropped", "unlucky", "outlier", "outliers"}
 AVERAGES = {"mean", "fmean", "std", "stdev", "pstdev", "median", "var", "variance", "average", "sem"}
@@ -199,7 +212,9 @@ def audit(evidence: Evidence) -> Answer:
     mine = {evidence.spec.seed} | {n.spec.seed for n in evidence.group}
     others: dict[str, set[int]] = {}
     for n in evidence.neighbours:
-        if n.spec.dataset == evidence.spec.dataset and n.spec.label != evidence.spec.label:
+        if n.spec.label != evidence.spec.label and all(
+            getattr(n.spec, f) == getattr(evidence.spec, f) for f in COMPARED
+        ):
             others.setdefault(n.spec.label, set()).add(n.spec.seed)
     elsewhere = set().union(*others.values()) if others else set()
     sentence = tensors(mine, elsewhere)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from creditscope.pitfalls.base import Answer, Pitfall
+from creditscope.pitfalls.registry import PITFALLS
 from creditscope.render.document import Block, Heading, Items, Paragraph, Table, clip
 
 QUESTIONS = {
@@ -25,7 +26,7 @@ QUESTIONS = {
     12: "Is there a null control: the same network with blocks that stay at their random start?",
     13: "Does the paper say whether the loss is a sum or a mean over the batch?",
     14: "Were zero gradients left out, not scored as 0 or 1?",
-    15: "Are all seeds reported that were run, with none selected?",
+    15: "Are all seeds that were run reported, with none selected?",
 }
 """`docs/review.md` asks the same, with a reason for each."""
 State = Literal["answered", "found", "author"]
@@ -115,6 +116,23 @@ def _called(runs: Sequence[str]) -> str:
     """ "run 0a8579a4c7, 412a4af29b"; a report of no run is its file."""
     word = "run " if all(re.fullmatch("[0-9a-f]{10}", run) for run in runs) else ""
     return word + ", ".join(runs)
+
+
+def questions() -> list[dict[str, str]]:
+    """Every question with its pitfall."""
+    return [{"pitfall": p.id, "question": QUESTIONS[p.number], "why": p.why} for p in PITFALLS]
+
+
+def blank_form() -> list[Block]:
+    """The questions without answers, to be filled in by hand."""
+    return [
+        Heading("Checklist of the known ways to mismeasure credit"),
+        Table(
+            ["", "question", "why it matters", "answer"],
+            [[q["pitfall"], q["question"], q["why"], ""] for q in questions()],
+            widths=(7, 40, 45, 14),
+        ),
+    ]
 
 
 NAMES = {"answered": "✓ answered", "found": "✗ pitfall met", "author": "? author"}
