@@ -69,3 +69,14 @@ def test_a_long_table_that_is_too_wide_is_cut_between_columns(rows, width, table
     assert text.count("what it shows") == 1
     if tables > 1:
         assert len(lines) < tables * (rows + 6)  # no line between rows of one line each
+
+
+def test_rows_are_numbered_where_the_first_column_does_not_tell_them_apart():
+    header = ["data", "rule", *(f"quantity{k}" for k in range(6))]
+    cells: list[list[Cell]] = [["c10" if n % 2 else "c100", f"r{n}", *("0.5",) * 6] for n in range(8)]
+    text = to_text(Sheet(header, cells, padding=(0, 1)), 60)
+    assert text.count("#") == 2
+    assert text.count("data") == 1
+    assert [line.split("│")[1].strip() for line in text.splitlines() if line.count("0.5")] == [
+        *map(str, range(1, 9))
+    ] * 2

@@ -1,7 +1,7 @@
 """Tables for a terminal: no word is broken, however narrow it is.
 
-Columns that do not fit beside each other go into further tables below, each with the first column; where these would be many or
-the rows are few, each row becomes a few lines.
+Columns that do not fit beside each other go into further tables below, each with the first column (or a number, where
+that does not tell the rows apart); where these would be many or the rows are few, each row becomes a few lines.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class Sheet:
 
         wide: no column is narrower than it would be by itself.
         """
+        if len({str(row[0]) for row in self.rows}) < len(self.rows):  # the first column does not tell the rows apart
+            return self._numbered()._parts(room, wide)
         parts: list[list[int]] = []
         for k in range(1, len(self.header)):
             if parts and self._of([*parts[-1], k])._widths(room, wide):
@@ -74,6 +76,13 @@ class Sheet:
             part.style |= {"show_lines": part.style.get("show_lines") and part._breaks(room)}
             part.style |= {"title": None} if n else {}
         return made
+
+    def _numbered(self) -> Sheet:
+        """With the number of each row in front."""
+        rows = [[str(n), *row] for n, row in enumerate(self.rows, 1)]
+        return Sheet(
+            ["#", *self.header], rows, widest=self.widest, right=[0, *(k + 1 for k in self.right)], **self.style
+        )
 
     def _of(self, columns: Sequence[int]) -> Sheet:
         """These columns alone."""
