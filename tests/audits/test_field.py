@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from creditscope.board.entry import find_entries, read_entry
 from creditscope.credit.registry import all_rules
 from creditscope.files import dump_json
 from creditscope.runs.archive import Archive, write_archive
@@ -155,3 +156,11 @@ def test_what_no_rule_did_is_claimed_only_where_it_is_known(tiny):
     for name in made.none_did():
         assert facts[name] == ([], 2)
     assert "has a margin to the matched null whose interval lies above 2 pp" not in made.none_did()
+
+
+def test_the_board_has_every_run_of_the_field():
+    """`python board/recipes/field.py` was called again when results/ grew."""
+    entries = [read_entry(path) for path in find_entries(ROOT / "board" / "entries")]
+    there = {report.run for entry in entries for audit in entry.audits for report in audit.reports}
+    records, _ = Archive(ROOT / "results").runs_of(field.specs("paper"))
+    assert not [r.spec.slug for r in records if not r.spec.frozen and r.spec.hash not in there]
