@@ -17,6 +17,7 @@ from tests.cli.calls import one_line_error, out
 
 from creditscope.cli import main
 from creditscope.cli.sources import find_sources
+from creditscope.cli.template import _told_apart
 from creditscope.cli.train import Train
 from creditscope.measure.facts import LayerMeans
 from creditscope.pitfalls.base import unknown
@@ -32,6 +33,7 @@ from creditscope.studies.catalogue import get_study
 from creditscope.studies.shown import Stored, full_reports, stored_studies
 from creditscope.tables import Cell
 from creditscope.training.loop import train
+from creditscope.training.spec import make_spec
 
 from ..protocol.factory import make_facts
 from ..training.small import DFA_RMS, small_quadratic, spec, use
@@ -404,3 +406,17 @@ def test_a_report_without_feedback_is_not_asked_for_the_null_of_feedback(tmp_pat
         asked = next(q for q in made["questions"] if q["id"] == "PF04")
         assert asked["state"] == state
         assert ("not applicable" in asked["answer"]) == (state == "answered")
+
+
+def test_entries_of_one_name_are_told_apart_by_the_settings_in_which_they_differ():
+    specs = [make_spec({"method": "bp", "lr": lr}) for lr in (0.001, 0.002)] + [make_spec({"method": "ep"})]
+    found = _told_apart([Entry(s.label, [], [], [], s) for s in specs] + [Entry("mine", [], [], [])])
+    assert [e.label for e in found] == ["bp, lr 0.001", "bp, lr 0.002", specs[2].label, "mine"]
+
+
+def test_the_blank_form_asks_every_question(capsys):
+    form = out(capsys, "checklist")
+    assert all(question in form for question in QUESTIONS.values())
+    asked = json.loads(out(capsys, "checklist", "--json"))
+    assert [q["question"] for q in asked["questions"]] == [QUESTIONS[p.number] for p in PITFALLS]
+    assert "\\begin{document}" in out(capsys, "checklist", "--standalone")

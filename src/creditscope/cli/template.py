@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -120,11 +120,28 @@ def entries(sources: Sources, protocol: str) -> list[Entry]:
                 [str(b.path) for b in group.records],
             )
         )
+    made = _told_apart(made)
     for name, report in sources.reports:
         if report.run not in runs or not report.run:
             alone = report.headline_acc[0] if len(report.headline_acc) == 1 else report.network_acc
             made.append(Entry(report.method_name or name, [report], [alone], [None], paths=[name]))
     return made
+
+
+def _told_apart(entries: list[Entry]) -> list[Entry]:
+    """Entries of one label and network, with the settings in which they differ behind the label."""
+    from creditscope.runs.groups import shape
+    from creditscope.tables import grouped_by
+    from creditscope.training.spec import RunSpec
+
+    told: dict[int, str] = {}
+    known = [(k, e.label, e.spec) for k, e in enumerate(entries) if e.spec is not None]
+    for alike in grouped_by(known, lambda item: (item[1], item[2].dataset, shape(item[2]))).values():
+        specs = [spec for _, _, spec in alike]
+        names = [n for n in RunSpec.model_fields if n != "seed" and len({str(getattr(s, n)) for s in specs}) > 1]
+        for k, label, spec in alike:
+            told[k] = ", ".join([label, *(f"{n.replace('_', ' ')} {getattr(spec, n)}" for n in names)])
+    return [replace(entry, label=told.get(k, entry.label)) for k, entry in enumerate(entries)]
 
 
 def _remarks(sources: Sources, wanted: str) -> list[str]:
