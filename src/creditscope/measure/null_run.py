@@ -110,10 +110,7 @@ def run_null(
         return twin_of(model, blocks, FRESH, example, seed, init, build, advice="")  # rest= is not for callers
 
     with generators_kept(model):
-        first = start(seeds[0])
-        if len(seeds) > 1:
-            _require_other_blocks(first, start(seeds[1]), seeds)
-        kept = _Kept(None if path is None else Path(path), _identity(first, metric))
+        kept = _Kept(None if path is None else Path(path), _identity(start(seeds[0]), metric))
         for seed in _told(seeds, progress):
             if seed not in kept.values:
                 null = start(seed)
@@ -161,20 +158,6 @@ def _compared(
         high=high,
         more_seeds=more,
     )
-
-
-def _require_other_blocks(one: nn.Module, other: nn.Module, seeds: Sequence[int]) -> None:
-    """Blocks that are the same for every seed are one null, counted as often as there are seeds."""
-    pairs = [
-        (p.detach(), q.detach())
-        for p, q in zip(one.parameters(), other.parameters(), strict=True)
-        if not p.requires_grad and p.numel() > 1 and not torch.equal(p, p.flatten()[:1].expand(p.numel()).view(p.shape))
-    ]
-    if pairs and all(torch.equal(p, q) for p, q in pairs):
-        raise CreditscopeError(
-            f"the random blocks of seed {seeds[0]} and of seed {seeds[1]} are the same: the network's constructor (or init) sets "
-            "the seed itself; let it draw from torch's generator"
-        )
 
 
 def _check_given(train_fn: Any, model: Any) -> None:

@@ -14,7 +14,7 @@ from enum import Enum
 from string import Formatter
 from typing import Any
 
-from creditscope.protocol.report import DiagnosticReport
+from creditscope.protocol.policies import get_policy
 from creditscope.protocol.wording import null_name
 from creditscope.render.numbers import interval_of, num, percent, signed
 from creditscope.runs.groups import Finding, Group, Outcome
@@ -207,12 +207,6 @@ def finding_text(found: Finding) -> str:
     )
 
 
-def _deciding(report: DiagnosticReport) -> set[str]:
-    """The checks that fail a verdict: D1 and D2 together (either alone is a warning), and D3."""
-    failing: set[str] = {check.id for check in report.verdict.checks if check.answer == "fail" and check.id != "C"}
-    return failing if {"D1", "D2"} <= failing else failing & {"D3"}
-
-
 def verdict_text(group: Group) -> str:
     """The verdict over seeds in a few words: the field's, and the checks behind it."""
 
@@ -220,7 +214,7 @@ def verdict_text(group: Group) -> str:
         return ", ".join(c for c in ("D1", "D2", "D3") if group.answer(c) == answer)
 
     if group.outcome is Outcome.FAIL:
-        failing = [_deciding(report) for report in group.reports]
+        failing = [set(get_policy(report.protocol).find(report.checks).deciding) for report in group.reports]
         found = set.intersection(*failing) or set.union(*failing)
         return f"not supported: {', '.join(sorted(found))}"
     if group.outcome is Outcome.INCONCLUSIVE:

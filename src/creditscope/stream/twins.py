@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -76,12 +76,12 @@ def twin_of(
         twin.cpu()
     inside = [module for name in names for module in twin.get_submodule(name).modules()]
     with generators_kept(model), torch.no_grad():
-        torch.manual_seed(seed)
-        random.seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002  (what a constructor of the user may draw from)
+        _seeded(seed)
         if build is not None:
-            _take(twin, _built(build, model), names if rest == KEEP else None)
-            _require_own_draw("build", seed)
+            state = _built(build, model)
+            _take(twin, state, names if rest == KEEP else None)
+            _seeded(seed + 1)
+            _require_drawn("build", {k: t for k, t in state.items() if _within(k, names)}, _built(build, model))
         else:
             if init is None:
                 _require_known_blocks(twin, names, bool(shared))
@@ -93,9 +93,14 @@ def twin_of(
                     start_again(twin.get_submodule(name))
                 else:
                     _called("init", init, twin.get_submodule(name))
-                    _require_own_draw("init", seed)
             if init is None:
                 _as_copies(twin, names)
+            else:
+                first = twin.get_submodule(names[0])
+                again = copied(first)
+                _seeded(seed + 1)
+                _called("init", init, again)
+                _require_drawn("init", first.state_dict(), again.state_dict())
     if len(devices) == 1:
         twin.to(devices.pop())
     for p in twin.parameters():
@@ -190,11 +195,19 @@ def _called(name: str, function: Callable[..., Any], *given: Any) -> Any:
         ) from error
 
 
-def _require_own_draw(name: str, seed: int) -> None:
-    if torch.initial_seed() != seed:
+def _seeded(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002  (what a constructor of the user may draw from)
+
+
+def _require_drawn(name: str, blocks: Mapping[str, torch.Tensor], again: Mapping[str, torch.Tensor]) -> None:
+    """Blocks that are the same under another seed would be one null, counted as often as there are seeds."""
+    drawn = {k: t for k, t in blocks.items() if t.numel() > 1 and bool((t != t.flatten()[0]).any())}
+    if drawn and all(torch.equal(t, again[k]) for k, t in drawn.items()):
         raise CreditscopeError(
-            f"{name}() sets torch's seed itself (to {torch.initial_seed()}): every null would have the same random blocks; let "
-            "it draw from torch's generator, which has the seed that you give"
+            f"{name}() gives the same random blocks under another seed: it sets the seed itself, or draws nothing; let it draw "
+            "from torch's generator, which has the seed that you give"
         )
 
 
