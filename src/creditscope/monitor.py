@@ -109,7 +109,6 @@ class Monitor:
         eval_batches, forward_kwargs, own_loss, shift_labels = self._given
         with untouched(self.model, reads=eval_batches):
             self._batches = as_batches(self.model, eval_batches, forward_kwargs, own_loss, shift_labels)
-            self._batches.alone()  # logits of these weights, which will be others when they are measured
         with untouched(self.model):
             inputs, y = self._batches[0]
             stream = make_stream(self.model, inputs, len(y), self._blocks, self._read)

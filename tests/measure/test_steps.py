@@ -6,14 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from creditscope import CreditscopeError, diagnose
 from creditscope.measure import proof as proofs
 from creditscope.measure import steps
-from creditscope.measure.sweep import sweep
-from creditscope.stream.batches import as_batches
 
 C, D, D_IN, DEPTH = 4, 8, 6, 5
 
@@ -37,6 +34,10 @@ class Block(nn.Module):
             out = out + 0.3 * h[:1]
         if self.does == "last":
             out = out + 0.3 * h[-1:]
+        if self.does == "first sees last":
+            out = torch.cat([out[:1] + 0.3 * h[-1:], out[1:]])
+        if self.does == "last sees first":
+            out = torch.cat([out[:-1], out[-1:] + 0.3 * h[:1]])
         return out
 
 
@@ -50,6 +51,7 @@ class Net(nn.Module):
         kept = {"kept": {1: "keeps", 3: "takes"}, "copied": {3: "keeps", 4: "copies"}}
         does = {**kept, "batch": {2: "mixes"}, "first": {0: "first"}}.get(side, {})
         does = dict.fromkeys(range(DEPTH), "last") if side == "last" else does
+        does = {0: side} if " sees " in side else does
         self.side = side
         self.stem, self.head = nn.Linear(D_IN, D), nn.Linear(D, C)
         self.layers = nn.ModuleList(Block(store, does.get(k, "")) for k in range(DEPTH))
@@ -66,14 +68,14 @@ class Net(nn.Module):
         return out + self.across(early) if self.side == "early" else out
 
 
-def few(n: int = 2) -> list[tuple[Tensor, Tensor]]:
+def few(n: int = 2, batches: int = 1) -> list[tuple[Tensor, Tensor]]:
     """So few samples that the proof layer by layer would be larger than the batch."""
     gen = torch.Generator().manual_seed(4)
-    return [(torch.randn(n, D_IN, generator=gen), torch.randint(C, (n,), generator=gen))]
+    return [(torch.randn(n, D_IN, generator=gen), torch.randint(C, (n,), generator=gen)) for _ in range(batches)]
 
 
-def told(model: nn.Module, n: int = 2, **options: Any) -> Any:
-    proof = diagnose(model, few(n), blocks="layers.*", **options).facts.proof
+def told(model: nn.Module, n: int = 2, batches: int = 1, **options: Any) -> Any:
+    proof = diagnose(model, few(n, batches), blocks="layers.*", **options).facts.proof
     assert proof is not None
     return proof
 
@@ -132,12 +134,30 @@ def test_a_large_network_is_proved_by_the_runs_of_the_measurement(large, n):
     assert "a float64 copy is made up to 10" in proof.gradient_reason
 
 
+@pytest.mark.parametrize("n", [2, 3, 7])
+def test_a_later_batch_saves_the_runs_of_single_samples(large, n):
+    """One sample is run by itself, the first; one behind it is by itself in the check of the last batch."""
+    model, rows = Net(), []
+    model.stem.register_forward_hook(lambda module, given, out: rows.append(len(out)))
+    proof = told(model, n, 2)
+    few, pair = min(n, 3), (DEPTH + 2).bit_length()
+    watched = few if n > 3 else 0
+    before_and_after, alone, later = 2, 1, 1
+    assert sum(rows) == few + watched + 2 * n + before_and_after + alone + (few - 1) * pair + later
+    assert (proof.n_samples, proof.independent, proof.later) == (few, True, 1)
+    assert max(proof.logits, *proof.swap) <= 1e-5
+
+
+SIDES = ["early", "kept", "input", "batch", "first", "last", "first sees last", "last sees first"]
+
+
+@pytest.mark.parametrize("batches", [1, 2])
 @pytest.mark.parametrize("n", [2, 3])
-@pytest.mark.parametrize("side", ["early", "kept", "input", "batch", "first", "last"])
-def test_a_large_network_is_marked_as_a_small_one_is(side, n, monkeypatch):
-    small = told(Net(side), n)
+@pytest.mark.parametrize("side", SIDES)
+def test_a_large_network_is_marked_as_a_small_one_is(side, n, batches, monkeypatch):
+    small = told(Net(side), n, batches)
     monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
-    proof = told(Net(side), n)
+    proof = told(Net(side), n, batches)
     assert proof.independent == small.independent
     assert [e and e > 1e-3 for e in proof.swap] == [e and e > 1e-3 for e in small.swap]
 
@@ -170,28 +190,6 @@ def test_coarse_numbers_have_no_slope(large):
     assert proof.independent is True
     assert proof.gradient == (None,) * (DEPTH + 1)
     assert "too coarse" in proof.gradient_reason
-
-
-class Scored(Net):
-    """A language model of one token per sample, with a loss of its own."""
-
-    def forward(self, x: Tensor, labels: Tensor | None = None) -> Any:
-        logits = super().forward(x)
-        return logits if labels is None else (F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits)
-
-
-def test_logits_of_other_weights_prove_nothing(large):
-    """The samples were run by themselves for their labels; then the weights changed."""
-    gen, model = torch.Generator().manual_seed(5), Scored().eval()
-    data = [(torch.randn(2, 3, D_IN, generator=gen), torch.randint(C, (2, 3), generator=gen))]
-    batches = as_batches(model, data)
-    with torch.no_grad():
-        model.head.weight.mul_(-2)
-    facts = sweep(model, batches, blocks="layers.*")
-    assert facts.proof is not None
-    assert facts.proof.logits == 0
-    assert facts.proof.independent is True
-    assert batches.alone() == {}
 
 
 @pytest.mark.parametrize(("side", "layers"), [("early", (3, 4, 5)), ("kept", (2, 3))])

@@ -313,6 +313,29 @@ def test_an_untrained_language_model_is_shifted_although_both_losses_are_alike()
     assert monitor.history[0]["eval_loss"] == pytest.approx(wanted, rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("how", "lengths"),
+    [("plain", {16}), ("takes no fewer than 20 tokens", {16, 30}), ("its first tokens are not scored", {30})],
+)
+def test_a_few_tokens_tell_how_labels_are_read_and_else_the_whole_samples(how, lengths):
+    class Asked(UntiedLM):
+        def forward(self, tokens: Tensor, labels: Tensor | None = None) -> Any:
+            if labels is not None:
+                seen.add(tokens.shape[1])
+            if "20 tokens" in how and tokens.shape[1] < 20:
+                raise ValueError("too few tokens")
+            return super().forward(tokens, labels)
+
+    seen: set[int] = set()
+    torch.manual_seed(0)
+    model, tokens = Asked().eval(), ids()
+    labels = tokens.clone()
+    if "not scored" in how:
+        labels[:, :17] = -100
+    assert "label t + 1, as in" in diagnose(model, [{"tokens": tokens, "labels": labels}]).facts.convention.loss
+    assert seen == lengths
+
+
 def test_samples_without_labels_do_not_decide_how_labels_are_read():
     model = shaken(gpt2())
     tokens = torch.randint(0, 11, (6, 7), generator=torch.Generator().manual_seed(0))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -39,6 +40,7 @@ from creditscope.stream.batches import (
     Batches,
     call_model,
     few_run,
+    first_tokens,
     logits_of,
     map_samples,
     run,
@@ -70,8 +72,6 @@ IN_PASSING = {
     torch.float64: (1e-6, STEPS[0][1], GRADIENT / 10),
 }
 """Of the check one step at a time on the network itself: step to one side, step to both sides, largest error."""
-TOKENS = 16
-"""Of a language model, on which it is seen whether the model has changed."""
 LATER = 8
 """Batches of which a sample is looked at that the proof does not see otherwise, at the most."""
 LONGEST = 1e-2
@@ -115,18 +115,15 @@ class Record:
     """What the measurement sees of some samples of one batch: native states and gradients of l = 0..L (not deep: of
     0), logits."""
 
-    def __init__(self, stream: Stream, inputs: Any, y: Tensor, samples: Sequence[int], deep: bool) -> None:
-        """samples: their numbers in the batch."""
-        self.samples, self.deep, self.batch_size, self.dim = list(samples), deep, len(y), stream.batch_dim
+    def __init__(self, stream: Stream, number: int, inputs: Any, y: Tensor, samples: Sequence[int], deep: bool) -> None:
+        """number: of the batch; samples: their numbers in it."""
+        self.number, self.samples, self.deep = number, list(samples), deep
+        self.batch_size, self.dim = len(y), stream.batch_dim
         self.example = map_samples(inputs, len(y), lambda t: self._few(t, 0))
         self.y = self._few(y, 0)
         self.states: list[Tensor] = []
         self.grads: dict[int, Tensor] = {}
         self.logits: Tensor = y
-        self.alone: dict[int, Tensor] = {}
-        """Logits of samples that were run by themselves, by their number in the batch; gone when the batch has its own."""
-        self.errors: dict[int, float] = {}
-        """The relative difference between the two."""
 
     def add_state(self, layer: int, h: Tensor) -> None:
         if self.deep or not layer:
@@ -138,13 +135,6 @@ class Record:
 
     def add_logits(self, logits: Tensor) -> None:
         self.logits = self._few(logits, 0)
-
-    def compare(self, logits: Tensor) -> None:
-        """As soon as the logits are there: those of single samples need not be kept."""
-        while self.alone:
-            k, alone = self.alone.popitem()
-            if k in self.samples:
-                self.errors[k] = difference(alone, logits[k : k + 1])
 
     def _few(self, t: Tensor, dim: int) -> Tensor:
         return torch.cat([t.narrow(dim, k, 1) for k in self.samples], dim)
@@ -158,7 +148,7 @@ class Record:
 
     def slope(self, stream: Stream, sample: int, loss_fn: LossFn, step: float) -> Slope:
         assert isinstance(stream, HookedStream)
-        return Slope(stream, sample, self.y, loss_fn, self.states, self._ascending(), step)
+        return Slope(stream, sample, self.y, loss_fn, self.states, self._ascending(), step, draw=self.number)
 
     def _ascending(self) -> list[Tensor]:
         return [self.grads[layer] for layer in sorted(self.grads)]
@@ -181,35 +171,43 @@ class Seen:
     and of others that are drawn: of one sample that is drawn, behind the first ones where there are more.
     """
 
-    def __init__(self, stream: Stream, batches: Batches, alone: dict[int, Tensor], loss_fn: LossFn) -> None:
-        """alone: logits of samples of the first batch that were run by themselves, without hooks."""
-        self._stream, self._loss_fn, self._alone = stream, loss_fn, alone
-        n, later = len(batches[0][1]), len(batches) - 1
+    def __init__(self, stream: Stream, batches: Batches, loss_fn: LossFn) -> None:
+        self._stream, self._loss_fn = stream, loss_fn
+        n, self._last = len(batches[0][1]), len(batches) - 1
         self.quick = n > 1 and _size(stream) > LARGEST_COPY and isinstance(stream, HookedStream) and stream.apart
-        order = torch.randperm(max(0, later - 1), generator=torch.Generator().manual_seed(SEED)) + 1
-        self._drawn = {*order.tolist()[: LATER - 1], later} - {0} if _dtype(stream) in IN_PASSING else set()
+        order = torch.randperm(max(0, self._last - 1), generator=torch.Generator().manual_seed(SEED)) + 1
+        self._drawn = {*order.tolist()[: LATER - 1], self._last} - {0} if _dtype(stream) in IN_PASSING else set()
         if not self.quick and n > SAMPLES and _dtype(stream) in IN_PASSING:
             self._drawn.add(0)
         self._first: Record | None = None
         self._found: Proof | None = None
-        self._short = _short(*batches[0]) if self.quick and later else None
-        self._before = None if self._short is None else run(stream.model, self._short)
+        self._later_alone = self.quick and bool(self._drawn) and len(batches[-1][1]) > 1
+        """A sample of the last batch, which is not its first one, is run by itself."""
+        self._short: tuple[Any, Tensor] | None = self._shortest(*batches[0]) if self.quick and self._last else None
         self._later: list[list[float | None]] = []
         self._kinks: set[int] = set()
         self.open: list[Record] = []
         """Of one sample each: what is not proved yet."""
 
+    def _shortest(self, inputs: Any, y: Tensor) -> tuple[Any, Tensor]:
+        """A run that is cheap to repeat, with its logits: the first sample; of a language model the first few tokens of it."""
+        one, label = map_samples(inputs, len(y), lambda t: t[:1]), y[:1]
+        few = first_tokens(one, label)
+        if few is not None:
+            with suppress(CreditscopeError):  # too few for the model
+                return few, logits_of(run(self._stream.model, few)).clone()
+        return one, logits_of(run(self._stream.model, one)).clone()
+
     def record(self, number: int, inputs: Any, y: Tensor) -> Record | None:
         """To be shown the batch of that number; None: nothing of it is looked at."""
         n = len(y)
-        low = SAMPLES if n > SAMPLES else 0
+        low = SAMPLES if n > SAMPLES else int(self._later_alone and n > 1)
         sample = int(torch.randint(low, n, (1,), generator=torch.Generator().manual_seed(SEED + number)))
         if self.quick and not number:
             samples = [*range(SAMPLES - 1), sample] if n > SAMPLES else range(n)
-            self._first = Record(self._stream, inputs, y, samples, True)
-            self._first.alone, self._alone = self._alone, {}
+            self._first = Record(self._stream, number, inputs, y, samples, True)
             return self._first
-        return Record(self._stream, inputs, y, [sample], self.quick) if number in self._drawn else None
+        return Record(self._stream, number, inputs, y, [sample], self.quick) if number in self._drawn else None
 
     @torch.no_grad()
     def look(self, record: Record) -> None:
@@ -219,25 +217,28 @@ class Seen:
             if self._found is None and _dtype(self._stream) in IN_PASSING:
                 self.open.append(record.last())
             return
-        errors = _slope(self._stream, record, self._loss_fn) if self.quick else None
+        errors, alone = self._slope(record) if self.quick else (None, False)
         if errors is not None:
             self._later.append([*errors])
         else:
             self.open.append(record)
+        if self._later_alone and record.number == self._last and not alone:
+            self._found = self._found if self._error_alone(record, 0) <= _rounding(record.logits) else None
 
     @torch.no_grad()
     def proof(self) -> Proof | None:
         """The proof with the runs that the measurement has made already. None: something does not come out; the proof with runs
         of its own decides."""
-        if self._found is None:
-            return None
         if self._short is not None:
-            again = difference(logits_of(run(self._stream.model, self._short)), logits_of(self._before))
-            if again > _rounding(logits_of(self._before)):
+            inputs, before = self._short
+            again = difference(logits_of(run(self._stream.model, inputs)), before)
+            if again > _rounding(before):
                 raise CreditscopeError(
                     f"the model gives other logits for a sample after the last batch than before the first (relative difference "
                     f"{again:.2g}): it changes from call to call; keep its state fixed in eval mode"
                 )
+        if self._found is None:
+            return None
         later = [*self._later, *(_decided(self._stream, record, self._loss_fn, self._kinks) for record in self.open)]
         found = {"gradient": _worst(self._found.gradient, *later), "later": len(later)}
         return self._found.model_copy(update=found | {"kinks": tuple(sorted(self._kinks))})
@@ -248,12 +249,13 @@ class Seen:
         return self._found is not None
 
     def _seen_right(self, first: Record) -> Proof | None:
-        """Each sample is run by itself, without hooks: the logits are the model's own, and no sample influences another, if they
-        are those of the measurement."""
+        """Samples are run by themselves, without hooks: the logits are the model's own, and no sample influences another, if they
+        are those of the measurement. The first sample is, and one behind it: of this batch or, so that nothing is run twice,
+        of a later one."""
         stream, n = self._stream, len(first.samples)
         if not first.finite:
             return None
-        errors = [self._error_alone(first, k) for k in range(n)]
+        errors = [self._error_alone(first, k) for k in (range(1) if self._later_alone else range(n))]
         if max(errors) > _rounding(first.logits):
             return None
         dtype, slope = _dtype(stream), None
@@ -280,33 +282,26 @@ class Seen:
             gradient_reason=_why(dtype, _too_large(stream)),
         )
 
-    def _error_alone(self, first: Record, k: int) -> float:
+    def _error_alone(self, record: Record, k: int) -> float:
         """Relative difference of the logits of a sample, run by itself without hooks, to those of the measurement."""
-        if first.samples[k] in first.errors:
-            return first.errors[first.samples[k]]
         try:
-            example = map_samples(first.example, len(first.samples), lambda t: t[k : k + 1])
+            example = map_samples(record.example, len(record.samples), lambda t: t[k : k + 1])
             alone = logits_of(call_model(self._stream.model, example))
         except Exception:  # it is the user's code: it may take no sample by itself
             recover(self._stream.model)
             return float("inf")
-        return difference(alone, first.logits[k : k + 1])
+        return difference(alone, record.logits[k : k + 1])
 
-
-def _short(inputs: Any, y: Tensor) -> Any:
-    """The first sample; of a language model, whose inputs all have one number for each token, the first few tokens of it."""
-    one = map_samples(inputs, len(y), lambda t: t[:1])
-    tokens = y.dim() == 2 and all(t.shape[:2] == y.shape for t in tensors_of(_given(inputs)))
-    return map_samples(one, 1, lambda t: t[:, :TOKENS]) if tokens else one
-
-
-def _slope(stream: Stream, record: Record, loss_fn: LossFn) -> list[float] | None:
-    """The error of each step of one sample, to one side, else to both; None where it is not small."""
-    step, longer, most = IN_PASSING[_dtype(stream)]
-    found = slope_errors_ahead(record.slope(stream, 0, loss_fn, step), record.example, record.logits)
-    if not _within(found, most):
-        found = slope_errors(record.slope(stream, 0, loss_fn, longer), record.example, 1)
-    return found if _within(found, most) else None
+    def _slope(self, record: Record) -> tuple[list[float] | None, bool]:
+        """The error of each step of one sample, to one side, else to both, None where it is not small; and whether it tells that
+        the sample has the states of the measurement by itself as well (from both sides, that cancels)."""
+        step, longer, most = IN_PASSING[_dtype(self._stream)]
+        slope = record.slope(self._stream, 0, self._loss_fn, step)
+        found = slope_errors_ahead(slope, record.example, record.logits)
+        if _within(found, most):
+            return found, True
+        found = slope_errors(record.slope(self._stream, 0, self._loss_fn, longer), record.example, 1)
+        return (found if _within(found, most) else None), False
 
 
 def _decided(stream: Stream, record: Record, loss_fn: LossFn, kinks: set[int]) -> list[float | None]:
@@ -314,7 +309,9 @@ def _decided(stream: Stream, record: Record, loss_fn: LossFn, kinks: set[int]) -
     none. Layers on a kink are added to `kinks`."""
     steps, tolerance = (STEPS, GRADIENT) if _dtype(stream) == torch.float64 else (STEPS_FLOAT32, GRADIENT_FLOAT32)
     at_once = min(AT_ONCE, record.batch_size)
-    check = GradientCheck(record.y, loss_fn, coupled=False, at_once=at_once, apart=True, kinks=kinks)
+    check = GradientCheck(
+        record.y, loss_fn, coupled=False, at_once=at_once, apart=True, kinks=kinks, draw=record.number
+    )
     return check.errors(stream, record.example, steps, tolerance, record.reference(loss_fn))
 
 
@@ -672,6 +669,8 @@ class GradientCheck:
     """How many of them were."""
     kinks: set[int] = field(default_factory=set)
     """Layers whose state was found to lie on a kink of the loss."""
+    draw: int = 0
+    """Which direction is drawn first: that in which something did not come out is looked at again."""
 
     def all_errors(
         self,
@@ -819,7 +818,7 @@ class GradientCheck:
         close: list[float] | None = None
 
         def tried(sample: int, length: float, draw: int = 0) -> tuple[Slope, list[float] | None]:
-            slope = Slope(stream, sample, self.y, self.loss_fn, held.states, held.grads, length, draw)
+            slope = Slope(stream, sample, self.y, self.loss_fn, held.states, held.grads, length, self.draw + draw)
             return slope, slope_errors(slope, held.example, len(self.y))
 
         for k, length in enumerate(lengths):  # a kink is met by one sample, at some lengths

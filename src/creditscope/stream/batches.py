@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,20 +47,6 @@ class Batches(list[tuple[Any, Tensor]]):
 
     label_note: str = ""
     """What was done to the labels; part of the convention."""
-
-    def __init__(self, items: Iterable[tuple[Any, Tensor]] = ()) -> None:
-        super().__init__(items)
-        self._alone: dict[int, Tensor] = {}
-
-    def alone(self) -> dict[int, Tensor]:
-        """Logits of samples of the first batch that were run by themselves, by their number, to be taken once: they are those
-        of the weights of that time."""
-        found, self._alone = self._alone, {}
-        return found
-
-    def ran_alone(self, y: Tensor, k: int, logits: Tensor) -> None:
-        if y is self[0][1] and k < SAMPLES:
-            self._alone[k] = logits
 
 
 class SampleHash:
@@ -182,6 +169,8 @@ def _first(batches: Batches) -> tuple[Any, int]:
 
 SAMPLES = 3
 """Samples on which a model is looked at and its stream proved."""
+TOKENS = 16
+"""Of a language model, on which it is asked how it reads its labels, and seen whether it has changed."""
 
 
 def few_samples(model: nn.Module, inputs: Any, batch_size: int) -> tuple[Any, int]:
@@ -357,44 +346,62 @@ def _asked(model: nn.Module, batches: Batches, logits: torch.Size | None) -> tup
 
     logits: their shape; None: the model has not run yet.
     """
-    if logits is not None and not _are_tokens(batches, logits):
+    y = batches[0][1]
+    if logits is not None and not _are_tokens(y, logits):
         return None, ""
     if not _takes_labels(model):
         return False, "as given (the model has no loss of its own)"
-    if logits is not None and not _are_classes(batches, logits):
+    if logits is not None and not _are_classes(batches, y, logits):
         return None, ""
+    why = "as in the model's own loss"
+    short = [(few, y[:, :TOKENS]) for x, y in batches if (few := first_tokens(x, y)) is not None]
+    if short:
+        with suppress(CreditscopeError):  # they may not tell, or be too few for the model: the whole samples do
+            asked = _losses(model, batches, short)
+            if asked is not None:
+                return is_shifted(asked), why
     try:
-        asked = _losses(model, batches)
+        asked = _losses(model, batches, batches)
     except CreditscopeError:
-        if logits is None and not _are_classes(batches, require_logits(model, *_first(batches))):
+        if logits is None and not _are_classes(batches, y, require_logits(model, *_first(batches))):
             return None, ""
         raise
-    return (None, "") if asked is None else (is_shifted(asked), "as in the model's own loss")
+    return (None, "") if asked is None else (is_shifted(asked), why)
 
 
-def _are_tokens(batches: Batches, logits: torch.Size) -> bool:
-    return len(logits) == 3 and logits[1] == batches[0][1].shape[1]
+def first_tokens(inputs: Any, y: Tensor) -> Any | None:
+    """The inputs of a language model, cut to a few tokens; None where they are no more, or not one for each label."""
+    if y.dim() != 2 or y.shape[1] <= TOKENS or any(t.shape[:2] != y.shape for t in tensors_of(inputs)):
+        return None
+    return map_samples(inputs, len(y), lambda t: t[:, :TOKENS])
 
 
-def _are_classes(batches: Batches, logits: torch.Size) -> bool:
-    """Are the labels those of tokens, and classes all of them? A label that is none is told where it is met."""
-    if not _are_tokens(batches, logits):
+def _are_tokens(y: Tensor, logits: torch.Size) -> bool:
+    return len(logits) == 3 and logits[1] == y.shape[1]
+
+
+def _are_classes(batches: Batches, y: Tensor, logits: torch.Size) -> bool:
+    """Are the labels those of tokens, and classes all of them? A label that is none is told where it is met.
+
+    y: labels of samples with logits of this shape.
+    """
+    if not _are_tokens(y, logits):
         return False
     return not any(bool(((y != IGNORED) & ((y < 0) | (y >= logits[2]))).any()) for _, y in batches)
 
 
 @torch.no_grad()
-def _losses(model: nn.Module, batches: Batches) -> list[Losses] | None:
-    """Of the samples to ask, each run by itself; None: the labels are not classes of tokens."""
-    inputs, y = max(batches, key=lambda item: _most_scored(item[1]))
+def _losses(model: nn.Module, batches: Batches, given: list[tuple[Any, Tensor]]) -> list[Losses] | None:
+    """Of the samples to ask of what is given (the batches, or parts of them), each run by itself; None: the labels are not
+    classes of tokens."""
+    inputs, y = max(given, key=lambda item: _most_scored(item[1]))
     asked = []
     for k in samples_to_ask(y):
         example, labels = map_samples(inputs, len(y), lambda t, k=k: t[k : k + 1]), y[k : k + 1]
         own, logits = _own(model, example, labels)
-        if not _are_classes(batches, logits.shape):
+        if not _are_classes(batches, labels, logits.shape):
             return None
         asked.append(losses(own, logits, labels))
-        batches.ran_alone(y, k, logits)
     return asked
 
 
@@ -403,6 +410,7 @@ def _own(model: nn.Module, example: Any, labels: Tensor) -> tuple[Tensor, Tensor
     try:
         output = call_model(model, example, labels=labels)
     except Exception as error:  # it is the user's code, as in `require_logits`
+        recover(model)
         why = " ".join((str(error) or type(error).__name__).split())[:240]
         raise CreditscopeError(
             f"the model takes labels and cannot run with those of the batch: {why}; {SAY}"
