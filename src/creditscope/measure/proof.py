@@ -148,7 +148,7 @@ class Record:
 
     def slope(self, stream: Stream, sample: int, loss_fn: LossFn, step: float) -> Slope:
         assert isinstance(stream, HookedStream)
-        return Slope(stream, sample, self.y, loss_fn, self.states, self._ascending(), step, draw=self.number)
+        return Slope(stream, sample, self.y, loss_fn, self.states, self._ascending(), step)
 
     def _ascending(self) -> list[Tensor]:
         return [self.grads[layer] for layer in sorted(self.grads)]
@@ -309,9 +309,7 @@ def _decided(stream: Stream, record: Record, loss_fn: LossFn, kinks: set[int]) -
     none. Layers on a kink are added to `kinks`."""
     steps, tolerance = (STEPS, GRADIENT) if _dtype(stream) == torch.float64 else (STEPS_FLOAT32, GRADIENT_FLOAT32)
     at_once = min(AT_ONCE, record.batch_size)
-    check = GradientCheck(
-        record.y, loss_fn, coupled=False, at_once=at_once, apart=True, kinks=kinks, draw=record.number
-    )
+    check = GradientCheck(record.y, loss_fn, coupled=False, at_once=at_once, apart=True, kinks=kinks)
     return check.errors(stream, record.example, steps, tolerance, record.reference(loss_fn))
 
 
@@ -669,8 +667,6 @@ class GradientCheck:
     """How many of them were."""
     kinks: set[int] = field(default_factory=set)
     """Layers whose state was found to lie on a kink of the loss."""
-    draw: int = 0
-    """Which direction is drawn first: that in which something did not come out is looked at again."""
 
     def all_errors(
         self,
@@ -818,7 +814,7 @@ class GradientCheck:
         close: list[float] | None = None
 
         def tried(sample: int, length: float, draw: int = 0) -> tuple[Slope, list[float] | None]:
-            slope = Slope(stream, sample, self.y, self.loss_fn, held.states, held.grads, length, self.draw + draw)
+            slope = Slope(stream, sample, self.y, self.loss_fn, held.states, held.grads, length, draw)
             return slope, slope_errors(slope, held.example, len(self.y))
 
         for k, length in enumerate(lengths):  # a kink is met by one sample, at some lengths
