@@ -23,7 +23,7 @@ from creditscope.measure.certificate import (
     UNDETERMINED,
     Certificate,
 )
-from creditscope.measure.facts import GROUP, DepthProfile, Facts, LayerMeans, Paired, Readout
+from creditscope.measure.facts import GROUP, Facts, LayerMeans
 from creditscope.measure.reference import COSINE_EPS
 
 CLOSE = 1e-6
@@ -210,7 +210,8 @@ def _profile(facts: Facts) -> Iterator[Pair]:
         return
     last, twin = profile.curve[-1].accuracy, profile.twin[-1].accuracy
     yield "profile margin", profile.margin.pp if profile.margin else None, _difference(last, twin)
-    for k, (paired, name) in enumerate([(profile.margin, "the profile margin"), *_named_steps(profile)]):
+    steps = [(step, f"step {k} of the profile") for k, step in enumerate(profile.steps)]
+    for k, (paired, name) in enumerate([(profile.margin, "the profile margin"), *steps]):
         if paired is None:
             continue
         if paired.low_pp > -100 and paired.high_pp < 100:
@@ -225,19 +226,11 @@ def _profile(facts: Facts) -> Iterator[Pair]:
     raw = () if profile.raw is None else (profile.raw,)
     for name, readouts in (("readout", profile.curve), ("twin's readout", profile.twin), ("readout of the input", raw)):
         for layer, readout in enumerate(readouts):
-            yield from _readout(f"{name} {layer}", readout, profile.n_test)
-
-
-def _named_steps(profile: DepthProfile) -> list[tuple[Paired | None, str]]:
-    return [(step, f"step {k} of the profile") for k, step in enumerate(profile.steps)]
+            if readout.accuracy is not None:
+                low, high = wilson(readout.accuracy, profile.n_test)
+                yield f"lower end of {name} {layer}", readout.low, low
+                yield f"upper end of {name} {layer}", readout.high, high
 
 
 def _difference(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else 100 * (a - b)
-
-
-def _readout(name: str, readout: Readout, n: int) -> Iterator[Pair]:
-    if readout.accuracy is not None:
-        low, high = wilson(readout.accuracy, n)
-        yield f"lower end of {name}", readout.low, low
-        yield f"upper end of {name}", readout.high, high

@@ -121,6 +121,14 @@ def _options(kind: Any) -> list[str]:
     return [_option(f"no_{f.name}" if f.default is True else f.name) for f in named]
 
 
+def named_value(option: str, text: str) -> tuple[str, str]:
+    """Name and value of what an option takes as NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise CreditscopeError(f"{option} {text!r} is not NAME=VALUE")
+    return name, value
+
+
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 

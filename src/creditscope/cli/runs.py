@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from creditscope.cli.written import put, tell_written
+from creditscope.cli.output import put, tell_written
 from creditscope.errors import CreditscopeError, meant
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ class List:
         rows = sorted(source.rows(), key=_place)
         if self.method:
             rows = _by(rows, self.method, self.store)
-        usable = [r for r in rows if not r["problem"]]
         names = {
             r["hash"]: (
                 printable(r["label"]) + _rate(r),
                 r["arch"] + norm_remark(r["arch"], r["terminal_norm"]),
                 _length(r),
             )
-            for r in usable
+            for r in rows
+            if not r["problem"]
         }
         heads = ("method", "arch", "epochs")
         label, arch, length = (max(map(len, cells)) for cells in zip(heads, *names.values(), strict=True))
@@ -75,12 +75,8 @@ class List:
         failures = source.failures()
         lines += [f"{key[:10]:<10}  failed: {printable(f['message'])}" for key, f in failures.items()]
         bad = sum(bool(r["problem"]) for r in rows)
-        lines.append(
-            f"{len(rows) - bad} run{'s' * (len(rows) - bad != 1)}"
-            + (f", {bad} unusable" if bad else "")
-            + (f", {len(failures)} failed" if failures else "")
-        )
-        print("\n".join(lines))
+        others = (f", {n} {what}" for what, n in (("unusable", bad), ("failed", len(failures))) if n)
+        print("\n".join([*lines, f"{len(rows) - bad} run{'s' * (len(rows) - bad != 1)}{''.join(others)}"]))
         return 0
 
 
@@ -99,7 +95,7 @@ class Show:
     """Print the whole report."""
 
     def execute(self) -> int:
-        from creditscope.cli.verdict import told
+        from creditscope.cli.output import told
         from creditscope.render.numbers import printable
         from creditscope.runs.archive import Archive, command, open_source
         from creditscope.runs.judged import judged
