@@ -21,13 +21,7 @@ N = 6  # records per file in these tests
 
 
 def small(spec, n=N):
-    return replace(
-        spec,
-        **{
-            f: tuple((name, n) for name, _ in getattr(spec, f))
-            for f in ("binary_train", "binary_test", "python_train", "python_test")
-        },
-    )
+    return replace(spec, **{f: tuple((name, n) for name, _ in getattr(spec, f)) for f in ("train", "test")})
 
 
 SPECS = [pytest.param(small(CIFAR10), id="cifar10"), pytest.param(small(CIFAR100), id="cifar100")]
@@ -41,9 +35,9 @@ def samples(spec, part):
 
 def write_binary(spec, directory):
     directory.mkdir(parents=True, exist_ok=True)
-    for part, (name, _) in enumerate(spec.binary_train + spec.binary_test):
+    for part, (name, _) in enumerate(spec.train + spec.test):
         pixels, labels = samples(spec, part)
-        with (directory / name).open("wb") as file:
+        with (directory / f"{name}.bin").open("wb") as file:
             for image, label in zip(pixels, labels, strict=True):
                 coarse = [19] if spec.n_classes == 100 else []
                 file.write(bytes([*coarse, label]) + image.tobytes())
@@ -52,7 +46,7 @@ def write_binary(spec, directory):
 
 def write_python(spec, directory, protocol=2, key=str.encode):
     directory.mkdir(parents=True, exist_ok=True)
-    for part, (name, _) in enumerate(spec.python_train + spec.python_test):
+    for part, (name, _) in enumerate(spec.train + spec.test):
         pixels, labels = samples(spec, part)
         content = {key("data"): pixels, key(spec.label_key): labels, key("filenames"): [b"a.png"] * N}
         (directory / name).write_bytes(pickle.dumps(content, protocol=protocol))
@@ -65,9 +59,9 @@ def pack(directory, archive):
 
 
 def assert_is_written(ds, spec):
-    files = [samples(spec, part) for part in range(len(spec.binary_train) + 1)]
+    files = [samples(spec, part) for part in range(len(spec.train) + 1)]
     pixels, labels = np.concatenate([p for p, _ in files]), np.concatenate([y for _, y in files])
-    n_train = N * len(spec.binary_train)
+    n_train = N * len(spec.train)
     x = np.concatenate([ds.train_x.numpy(), ds.test_x.numpy()])
     y = np.concatenate([ds.train_y.numpy(), ds.test_y.numpy()])
     assert x.dtype == np.uint8
@@ -124,7 +118,7 @@ def test_python_2_pickles_are_read(tmp_path):
     spec = small(CIFAR10)
     directory = tmp_path / spec.python_dir
     directory.mkdir()
-    for part, (name, _) in enumerate(spec.python_train + spec.python_test):
+    for part, (name, _) in enumerate(spec.train + spec.test):
         pixels, labels = samples(spec, part)
 
         def text(value):
@@ -150,7 +144,7 @@ def test_archive_is_unpacked_once(spec, layout, tmp_path):
     archive = tmp_path / getattr(spec, f"{layout}_archive")
     pack(directory, archive)
     assert_is_written(load_from(spec, tmp_path), spec)
-    wanted = {file for file, _ in getattr(spec, f"{layout}_train") + getattr(spec, f"{layout}_test")}
+    wanted = {file + ".bin" * (layout == "binary") for file, _ in spec.train + spec.test}
     assert {path.name for path in (tmp_path / name).iterdir()} == wanted
     archive.unlink()
     assert_is_written(load_from(spec, tmp_path), spec)
@@ -232,7 +226,7 @@ def test_a_damaged_pickle_is_refused(tmp_path):
 @pytest.mark.parametrize("change", [-1, 1, None])
 def test_binary_file_of_another_size_is_refused(spec, change, tmp_path):
     directory = write_binary(spec, tmp_path / spec.binary_dir)
-    path = directory / spec.binary_test[0][0]
+    path = directory / f"{spec.test[0][0]}.bin"
     body = path.read_bytes()
     path.write_bytes(b"" if change is None else body[:-1] if change < 0 else body + b"\0")
     record = 3072 + len(spec.label_limits)
@@ -259,7 +253,7 @@ def test_pickle_of_impossible_size_is_refused_before_it_is_read(tmp_path):
 )
 def test_binary_label_out_of_range_is_refused(spec, offset, bad, tmp_path):
     directory = write_binary(spec, tmp_path / spec.binary_dir)
-    path = directory / spec.binary_train[0][0]
+    path = directory / f"{spec.train[0][0]}.bin"
     body = bytearray(path.read_bytes())
     body[3 * (3072 + len(spec.label_limits)) + offset] = bad
     path.write_bytes(body)

@@ -84,8 +84,7 @@ class Good:
         from creditscope.data import cifar
 
         n = 3
-        parts = ("binary_train", "binary_test", "python_train", "python_test")
-        few: dict[str, Any] = {f: ((getattr(cifar.CIFAR10, f)[0][0], n),) for f in parts}
+        few: dict[str, Any] = {f: ((getattr(cifar.CIFAR10, f)[0][0], n),) for f in ("train", "test")}
         self.cifar = replace(cifar.CIFAR10, **few)
         rng = np.random.default_rng(0)
         for folder, suffix in (("binary", ".bin"), ("python", "")):
