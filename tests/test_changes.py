@@ -36,15 +36,13 @@ def test_nothing_changes_from_a_report_to_itself():
 
 
 def test_changes_and_their_intervals_by_hand():
-    a, b = report(method_name="one"), report(shift=1.0, method_name="other")
+    a: Any = report(method_name="one")
+    b: Any = report(shift=1.0, method_name="other")
     table = diff(a, b)
     for layer in range(L + 1):
         row = table.row(quantity="cosine", layer=layer)
-        for side, r in (("a", a), ("b", b)):
-            assert r.facts.alignment is not None
-            mean, std = r.facts.alignment.mean[layer], r.facts.alignment.std[layer]
-            assert mean is not None
-            assert std is not None
+        for side, aligned in (("a", a.facts.alignment), ("b", b.facts.alignment)):
+            mean, std = aligned.mean[layer], aligned.std[layer]
             half = 1.9646 * std / math.sqrt(N)  # t with 511 degrees of freedom
             assert row[side].value == mean
             assert (row[side].low, row[side].high) == pytest.approx((mean - half, mean + half), rel=1e-4)
