@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 import pickle
+import re
 import tarfile
 import urllib.error
 from dataclasses import replace
@@ -15,7 +16,6 @@ from tests.refusals import refusal
 
 from creditscope.data import cifar, cifar_archive, load_dataset
 from creditscope.data.cifar import CIFAR10, CIFAR100, data_root, load_from
-from creditscope.errors import CreditscopeError
 
 N = 6  # records per file in these tests
 
@@ -165,8 +165,8 @@ def test_a_malicious_pickle_is_refused_and_nothing_runs(tmp_path):
     target = tmp_path / "pwned"
     body = pickle.dumps({"data": Attack(str(target)), "pad": b"x" * N * 3072}, protocol=2)
     (directory / "data_batch_2").write_bytes(body)
-    with pytest.raises(CreditscopeError, match=r"data_batch_2 was refused: its pickle asks for (posix|nt)\.mkdir"):
-        load_from(spec, tmp_path)
+    said = refusal(load_from, spec, tmp_path)
+    assert re.search(r"data_batch_2 was refused: its pickle asks for (posix|nt)\.mkdir", said)
     assert not target.exists()
 
 
@@ -192,7 +192,7 @@ def test_other_globals_are_refused(body, tmp_path):
         (["a list", b"x" * N * 3072], "holds a list"),
         ({"labels": [0] * N, "pad": b"x" * N * 3072}, "'data' is missing"),
         ({"data": np.zeros((N, 3072), np.int16), "labels": [0] * N}, "'data' is int16"),
-        ({"data": np.zeros((N + 1, 3072), np.uint8), "labels": [0] * N}, r"'data' is uint8 \(7, 3072\)"),
+        ({"data": np.zeros((N + 1, 3072), np.uint8), "labels": [0] * N}, "'data' is uint8 (7, 3072)"),
         ({"data": np.zeros((N, 3072), np.uint8)}, "'labels' is missing"),
         ({"data": np.zeros((N, 3072), np.uint8), "labels": [0] * (N - 1)}, "'labels' is a list of 5"),
         ({"data": np.zeros((N, 3072), np.uint8), "labels": [0.5] * N}, "not a list of 6 integers"),
@@ -207,9 +207,7 @@ def test_a_pickle_with_other_content_is_refused(content, message, tmp_path):
     spec = small(CIFAR10)
     directory = write_python(spec, tmp_path / spec.python_dir)
     (directory / "data_batch_1").write_bytes(pickle.dumps(content, protocol=2))
-    with pytest.raises(CreditscopeError, match=message) as error:
-        load_from(spec, tmp_path)
-    assert "\n" not in str(error.value)
+    assert message in refusal(load_from, spec, tmp_path)
 
 
 def test_a_damaged_pickle_is_refused(tmp_path):
@@ -218,8 +216,7 @@ def test_a_damaged_pickle_is_refused(tmp_path):
     path = directory / "data_batch_1"
     for body in (path.read_bytes()[: N * 3072 + 5], b"\xff" * N * 3073, b"\0" * N * 3073):
         path.write_bytes(body)
-        with pytest.raises(CreditscopeError, match="data_batch_1 is not a readable CIFAR pickle"):
-            load_from(spec, tmp_path)
+        assert "data_batch_1 is not a readable CIFAR pickle" in refusal(load_from, spec, tmp_path)
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -230,8 +227,8 @@ def test_binary_file_of_another_size_is_refused(spec, change, tmp_path):
     body = path.read_bytes()
     path.write_bytes(b"" if change is None else body[:-1] if change < 0 else body + b"\0")
     record = 3072 + len(spec.label_limits)
-    with pytest.raises(CreditscopeError, match=f"{path.name} has .* bytes instead of {N * record};"):
-        load_from(spec, tmp_path)
+    said = refusal(load_from, spec, tmp_path)
+    assert re.search(f"{path.name} has .* bytes instead of {N * record};", said)
 
 
 def test_pickle_of_impossible_size_is_refused_before_it_is_read(tmp_path):
@@ -257,8 +254,7 @@ def test_binary_label_out_of_range_is_refused(spec, offset, bad, tmp_path):
     body = bytearray(path.read_bytes())
     body[3 * (3072 + len(spec.label_limits)) + offset] = bad
     path.write_bytes(body)
-    with pytest.raises(CreditscopeError, match=f"record 3 has label {bad}, expected 0 to"):
-        load_from(spec, tmp_path)
+    assert f"record 3 has label {bad}, expected 0 to" in refusal(load_from, spec, tmp_path)
 
 
 def test_missing_file_beside_the_others_is_named(tmp_path):
@@ -271,11 +267,8 @@ def test_missing_file_beside_the_others_is_named(tmp_path):
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
 def test_offline_message_says_what_to_put_where(name, tmp_path):
     missing = tmp_path / "no" / "where"
-    with pytest.raises(CreditscopeError) as error:
-        load_dataset(name, missing)
-    spec, text = cifar.SPECS[name], str(error.value)
+    spec, text = cifar.SPECS[name], refusal(load_dataset, name, missing)
     assert "Name or service not known" in text
-    assert "\n" not in text
     assert f"put {spec.binary_archive} (or the unpacked {spec.binary_dir}/) into {missing}" in text
     assert not missing.parent.exists(), "a mistyped path leaves nothing behind"
 
@@ -324,8 +317,8 @@ def test_download_is_checked_unpacked_and_kept(spec, monkeypatch, tmp_path):
 
 def test_download_with_another_checksum_leaves_nothing(monkeypatch, tmp_path):
     serve(monkeypatch, b"an error page")
-    with pytest.raises(CreditscopeError, match=f"MD5 {hashlib.md5(b'an error page').hexdigest()} instead of c32a1d4a"):
-        load_dataset("cifar10", tmp_path)
+    said = refusal(load_dataset, "cifar10", tmp_path)
+    assert f"MD5 {hashlib.md5(b'an error page').hexdigest()} instead of c32a1d4a" in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -337,9 +330,7 @@ def test_endless_download_is_cut(monkeypatch, tmp_path):
 
 
 def refuse_archive(spec, tmp_path, message):
-    with pytest.raises(CreditscopeError, match=message) as error:
-        load_from(spec, tmp_path)
-    assert "\n" not in str(error.value)
+    assert re.search(message, refusal(load_from, spec, tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == [spec.binary_archive]
 
 

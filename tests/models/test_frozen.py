@@ -329,8 +329,7 @@ def _raises(*_: Any) -> Any:
 def test_what_raises_in_build_or_init_is_told_in_one_line():
     model = PlainMLP()
     for name in ("build", "init"):
-        given: dict[str, Any] = {name: _raises}
-        said = refusal(lambda given=given: frozen_blocks(model, "layers.*", rest="keep", **given))  # type: ignore[misc]
+        said = refusal(frozen_blocks, model, "layers.*", rest="keep", **{name: _raises})
         assert said.startswith(f"{name}() raised KeyError: 'no such width'")
 
 
