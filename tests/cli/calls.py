@@ -30,5 +30,6 @@ def commands(group: Group = ROOT, words: tuple[str, ...] = (), groups: bool = Fa
 
 def out(capsys: Any, *args: Any) -> str:
     """What a call that succeeds prints."""
+    capsys.readouterr()
     assert main(list(map(str, args))) == 0
     return str(capsys.readouterr().out)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.cli.calls import one_line_error
+from tests.cli.calls import one_line_error, out
 
 from creditscope.cli import main
 
@@ -25,17 +25,16 @@ def report(tmp_path):
 
 
 def test_new_check_badge_and_build(tmp_path, report, capsys):
-    out = tmp_path / "board" / "entries" / "my-rule"
-    assert main(["claim", "new", str(report), "--out", str(out), *NEEDED]) == 0
-    assert main(["claim", "check", str(tmp_path / "board")]) == 0
-    assert "1 of 1 entries hold" in capsys.readouterr().out
-    assert main(["claim", "badge", str(out), "--out", str(tmp_path / "badge.svg")]) == 0
+    entry = tmp_path / "board" / "entries" / "my-rule"
+    assert main(["claim", "new", str(report), "--out", str(entry), *NEEDED]) == 0
+    assert "1 of 1 entries hold" in out(capsys, "claim", "check", tmp_path / "board")
+    assert main(["claim", "badge", str(entry), "--out", str(tmp_path / "badge.svg")]) == 0
     assert "✓ pass" in (tmp_path / "badge.svg").read_text()
     assert main(["board", "list", str(tmp_path / "board")]) == 0
     assert main(["board", "build", str(tmp_path / "board"), "--out", str(tmp_path / "site")]) == 0
     copied = tmp_path / "site" / "entries" / "my-rule"
     assert {p.name for p in copied.iterdir()} == {"claim.json", "report.json", "badge.svg"}
-    assert (copied / "report.json").read_bytes() == (out / "report.json").read_bytes()
+    assert (copied / "report.json").read_bytes() == (entry / "report.json").read_bytes()
 
 
 def test_new_says_what_is_missing_and_writes_nothing(tmp_path, report, capsys):

@@ -18,8 +18,8 @@ from .calls import commands, one_line_error, out
 def test_help_shows_an_example(words, capsys):
     with contextlib.suppress(SystemExit):
         assert main([*words, "--help"]) == 0
-    out = capsys.readouterr().out
-    assert re.search(rf"Example: (\w+=\S+ )?creditscope {' '.join(words)}", " ".join(out.split())), out
+    text = capsys.readouterr().out
+    assert re.search(rf"Example: (\w+=\S+ )?creditscope {' '.join(words)}", " ".join(text.split())), text
 
 
 def test_a_group_alone_lists_its_commands(capsys):
