@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from creditscope.cli.output import put, put_document
+from creditscope.cli.sources import Sources, find_sources
 from creditscope.errors import CreditscopeError
+from creditscope.files import dump_json
 
 if TYPE_CHECKING:
-    from creditscope.cli.sources import Sources
     from creditscope.protocol.report import DiagnosticReport
     from creditscope.render.checklist import Audited
 
@@ -47,7 +48,6 @@ class Checklist:
     """File to write (default: standard output)."""
 
     def execute(self) -> int:
-        from creditscope.files import dump_json
         from creditscope.render.checklist import blank_form, checklist, checklist_document, questions
 
         if self.json and (self.latex or self.standalone):
@@ -64,8 +64,6 @@ class Checklist:
         return 0
 
     def _audited(self) -> list[Audited]:
-        from creditscope.cli.sources import find_sources
-
         sources = find_sources(self.sources)
         if light := [str(b.path.parent.parent) for b in sources.bundles if b.path.is_file()]:
             raise CreditscopeError(

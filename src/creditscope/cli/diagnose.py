@@ -11,10 +11,11 @@ import tyro
 
 from creditscope.cli.output import annotation, exit_code, left_out, tell_written, told
 from creditscope.errors import CreditscopeError
+from creditscope.files import write_atomic
+from creditscope.training.bundle import Bundle, find_bundles, is_bundle, load_bundle
 
 if TYPE_CHECKING:
     from creditscope.protocol.report import DiagnosticReport
-    from creditscope.training.bundle import Bundle
 
 
 @dataclass
@@ -51,7 +52,6 @@ class Diagnose:
     """Also print the verdict as an annotation of a GitHub workflow."""
 
     def execute(self) -> int:
-        from creditscope.files import write_atomic
         from creditscope.protocol import get_policy
         from creditscope.record import SUFFIXES
 
@@ -107,8 +107,6 @@ class Diagnose:
 
     def load(self) -> tuple[Bundle, list[Bundle]]:
         """The bundle, and those among which its nulls are looked for."""
-        from creditscope.training.bundle import find_bundles, is_bundle, load_bundle
-
         inside = [] if is_bundle(self.bundle) else sorted(p.name for p in self.bundle.iterdir() if is_bundle(p))
         if inside:
             named = ", ".join(inside[:4]) + (", ..." if len(inside) > 4 else "")
@@ -165,6 +163,4 @@ def _others(bundle: Bundle, pool: Iterable[Bundle]) -> str:
 
 def siblings(path: Path) -> list[Bundle]:
     """The other bundles of the same directory."""
-    from creditscope.training.bundle import find_bundles
-
     return find_bundles([path.resolve().parent], left_out)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from creditscope.cli.output import annotation, exit_code, tell_written
+from creditscope.cli.sources import Sources, find_sources
 from creditscope.errors import CreditscopeError
+from creditscope.files import dump_json, write_atomic
 
 if TYPE_CHECKING:
-    from creditscope.cli.sources import Sources
     from creditscope.runs.groups import AuditRow, Group
     from creditscope.tables import Table
 
@@ -55,8 +56,6 @@ class Report:
     """Also print every verdict as an annotation of a GitHub workflow."""
 
     def execute(self) -> int:
-        from creditscope.cli.sources import find_sources
-        from creditscope.files import write_atomic
         from creditscope.protocol import get_policy
         from creditscope.render.tables import table_latex, table_markdown, table_text
         from creditscope.runs.groups import audit, place, reported
@@ -98,8 +97,6 @@ class Report:
 
 def summary(rows: Sequence[AuditRow]) -> bytes:
     """Every report of a table, as JSON."""
-    from creditscope.files import dump_json
-
     return dump_json(
         [
             {
@@ -113,7 +110,6 @@ def summary(rows: Sequence[AuditRow]) -> bytes:
 
 
 def _pictures(flags: Report, sources: Sources, groups: Sequence[Group], rows: Sequence[AuditRow]) -> None:
-    from creditscope.files import write_atomic
     from creditscope.studies.shown import full_reports, stored_studies
 
     studies: list[tuple[str, Table]] = []

@@ -7,15 +7,14 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from creditscope.cli.output import put, tell_written
 from creditscope.errors import CreditscopeError, meant
-
-if TYPE_CHECKING:
-    from creditscope.runs.store import Row, Store
+from creditscope.runs.store import COLUMNS, META, SHOWN, Row, Store
+from creditscope.training.spec import RECIPES, RunSpec, norm_remark
 
 
 @dataclass
@@ -34,8 +33,6 @@ class List:
 
     def execute(self) -> int:
         from creditscope.render.numbers import num, printable
-        from creditscope.runs.store import META, Store
-        from creditscope.training.spec import norm_remark
 
         if self.rebuild:
             _store(self.store).rebuild()
@@ -159,7 +156,6 @@ class Export:
         from creditscope.files import plain, write_atomic
         from creditscope.render.tables import csv_text
         from creditscope.runs.archive import open_source, write_archive
-        from creditscope.runs.store import SHOWN
 
         if self.format == "archive":
             if self.out is None:
@@ -297,9 +293,6 @@ class Verify:
 
 def _more_of(spec: str | None) -> dict[str, Any]:
     """The settings of a run that are no columns of a store's index; of a damaged run none."""
-    from creditscope.runs.store import COLUMNS
-    from creditscope.training.spec import RunSpec
-
     known = json.loads(spec) if spec else {}
     names = [name for name in RunSpec.model_fields if name not in COLUMNS]
     return {name: json.dumps(v) if isinstance(v := known.get(name), dict | list) else v for name in names}
@@ -327,8 +320,6 @@ def _place(row: Row) -> tuple[Any, ...]:
 
 def _rate(row: Row) -> str:
     """The learning rate, where it is not the recipe's."""
-    from creditscope.training.spec import RECIPES
-
     lr = json.loads(row["spec"])["lr"]
     return "" if lr == RECIPES.get(row["dataset"], {}).get("lr", lr) else f", lr {lr:g}"
 
@@ -341,7 +332,6 @@ def _length(row: Row) -> str:
 
 def _store(path: Path) -> Store:
     from creditscope.runs.archive import open_source
-    from creditscope.runs.store import Store
 
     source = open_source(path)
     if not isinstance(source, Store):

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from creditscope.cli.output import left_out
 from creditscope.errors import CreditscopeError
+from creditscope.files import read_json
+from creditscope.runs.store import META
+from creditscope.training.bundle import Bundle, is_bundle, load_bundle
 
 if TYPE_CHECKING:
     from creditscope.protocol.report import DiagnosticReport
     from creditscope.runs.record import Finished
-    from creditscope.training.bundle import Bundle
 
 
 @dataclass
@@ -46,7 +48,6 @@ def find_sources(paths: Iterable[Path], beside: bool = False) -> Sources:
     `beside`: a bundle that is named itself also brings the other bundles of its directory (its nulls, its other seeds).
     """
     from creditscope.runs.archive import Archive, is_archive
-    from creditscope.training.bundle import is_bundle, load_bundle
 
     found = Sources()
     known: dict[str, Path] = {}
@@ -116,7 +117,6 @@ def below(root: Path, unread: Callable[[OSError], None], deep: bool = True) -> I
 
     A directory that may not be read is told to `unread`.
     """
-    from creditscope.training.bundle import is_bundle
 
     for here, directories, _ in os.walk(root, onerror=unread):
         directories[:] = sorted(d for d in directories if not d.startswith("."))
@@ -135,8 +135,6 @@ def below(root: Path, unread: Callable[[OSError], None], deep: bool = True) -> I
 
 def stores(root: Path) -> list[Path]:
     """The directory itself if it is a store, else the stores under it."""
-    from creditscope.runs.store import META
-
     found = []
     for here, directories, files in os.walk(root):
         directories[:] = sorted(d for d in directories if not d.startswith("."))
@@ -157,7 +155,6 @@ def _reports_in(path: Path) -> list[tuple[str, DiagnosticReport]]:
 
 def read_reports(path: Path) -> list[tuple[str, DiagnosticReport]]:
     """The report of `diagnose --json`, or those of `report --json`."""
-    from creditscope.files import read_json
     from creditscope.protocol.report import DiagnosticReport
 
     content = read_json(path, "a report")

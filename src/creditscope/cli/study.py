@@ -13,10 +13,11 @@ import tyro
 from creditscope.cli.output import remark
 from creditscope.cli.parse import named_value
 from creditscope.errors import CreditscopeError
+from creditscope.runs.store import META, Store
+from creditscope.studies.catalogue import RUNS, get_study, question
 
 if TYPE_CHECKING:
     from creditscope.runs.archive import Archive
-    from creditscope.runs.store import Store
     from creditscope.training.spec import RunSpec
 
 FAILED = 1
@@ -31,8 +32,6 @@ class List:
     """
 
     def execute(self) -> int:
-        from creditscope.studies.catalogue import RUNS, question
-
         for name, runs in RUNS.items():
             sizes = ", ".join(f"{preset} {n}" for preset, n in zip(get_args(PresetName), runs, strict=True))
             print(f"{name:<14}  {question(name)}  (runs: {sizes})")
@@ -64,8 +63,6 @@ class Plan:
 
     def execute(self) -> int:
         from creditscope.runs.plan import plan
-        from creditscope.runs.store import Store
-        from creditscope.studies.catalogue import get_study
 
         specs = _chosen(self.name, self.preset, self.seeds, self.store, self.archive)
         store = Store(self.store) if self.store and self.store.exists() else None
@@ -141,7 +138,6 @@ class Run:
         from creditscope.cli.place import chosen, several
         from creditscope.runs.execute import run_store
         from creditscope.runs.executors import LIBRARIES, make_executor, needs
-        from creditscope.runs.store import Store
 
         if self.workers is not None and self.workers < 1:
             raise CreditscopeError(f"--workers is {self.workers}; give 1 or more")
@@ -202,8 +198,6 @@ class Run:
         """What the archive lacks of these runs; their data can be read, and the store knows the plan."""
         from creditscope.data import load_dataset
         from creditscope.data.cifar import SPECS
-        from creditscope.runs.store import META, Store
-        from creditscope.studies.catalogue import get_study
         from creditscope.studies.grid import unique
 
         specs = _lacking(self.archive, unique(spec for found in wanted.values() for spec in found))
@@ -229,8 +223,6 @@ class Status:
     """Directory of the store."""
 
     def execute(self) -> int:
-        from creditscope.runs.store import Store
-
         store = Store(self.store)
         running, failures = set(store.running()), store.failures()
         problems = {r["hash"]: r["problem"] for r in store.rows()}
@@ -284,8 +276,6 @@ class Show:
     """Where the CIFAR files are (a study of level full is measured when you first show it)."""
 
     def execute(self) -> int:
-        from creditscope.studies.catalogue import get_study
-
         get_study(self.name)  # a name that is not known is answered before torch is loaded
         from creditscope.render.tables import FORMS, render_table
         from creditscope.runs.archive import open_source
@@ -301,8 +291,6 @@ class Show:
 
 def _chosen(name: str, preset: str, seeds: tuple[int, ...], store: Path | None, archive: Path | None) -> list[RunSpec]:
     """The runs of a study, with those that finished ones have chosen, or the part of them with these seeds."""
-    from creditscope.studies.catalogue import get_study
-
     study = get_study(name)
     specs = study.runs(preset, *(_finished(store, archive) if study.then else ()))
     if unknown := sorted(set(seeds) - {spec.seed for spec in specs}):
@@ -317,7 +305,6 @@ def _chosen(name: str, preset: str, seeds: tuple[int, ...], store: Path | None, 
 def _finished(store: Path | None, archive: Path | None) -> Iterator[Store | Archive]:
     """Where finished runs are."""
     from creditscope.runs.archive import Archive
-    from creditscope.runs.store import META, Store
 
     if store and (store / META).exists():
         yield Store(store)

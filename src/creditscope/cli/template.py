@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from creditscope.cli.output import put_document
+from creditscope.cli.sources import Sources, find_sources
 from creditscope.errors import CreditscopeError
 
 if TYPE_CHECKING:
-    from creditscope.cli.sources import Sources
     from creditscope.render.document import Block
     from creditscope.render.template import Entry
 
@@ -43,7 +43,6 @@ class Template:
     """File to write (default: standard output)."""
 
     def execute(self) -> int:
-        from creditscope.cli.sources import find_sources
         from creditscope.protocol import get_policy
         from creditscope.render.template import reporting_section
 
