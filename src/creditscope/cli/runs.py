@@ -13,7 +13,7 @@ import tyro
 
 from creditscope.cli.output import put, tell_written
 from creditscope.errors import CreditscopeError, meant
-from creditscope.runs.store import COLUMNS, META, SHOWN, Row, Store
+from creditscope.runs.store import COLUMNS, SHOWN, Row, Store
 from creditscope.training.spec import RECIPES, RunSpec, norm_remark
 
 
@@ -33,15 +33,11 @@ class List:
 
     def execute(self) -> int:
         from creditscope.render.numbers import num, printable
+        from creditscope.runs.archive import open_source
 
         if self.rebuild:
             _store(self.store).rebuild()
-        if (self.store / META).exists():
-            source: Any = Store(self.store)
-        else:
-            from creditscope.runs.archive import open_source  # loads torch, which a store does not need
-
-            source = open_source(self.store)
+        source = open_source(self.store)
         rows = sorted(source.rows(), key=_place)
         if self.method:
             rows = _by(rows, self.method, self.store)
