@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn, Protocol, Union, get_args, get_type
 
 import tyro
 
-from creditscope.cli.commands import Command, Group, named
+from creditscope.cli.commands import Group, named
 from creditscope.errors import CreditscopeError, meant
 
 events: Any = None
@@ -45,7 +45,7 @@ def parse(args: Sequence[str]) -> Runnable:
     if isinstance(node, Group):  # a word that is no command: the mistake is told, whether help was asked for or not
         wrong, near = " ".join(args[: len(words) + 1]), meant(args[len(words)], node.commands)
         raise CreditscopeError(f"unknown command {wrong!r}; {near}commands are {', '.join(node.commands)}")
-    kind, given = _load(node), args[len(words) :]
+    kind, given = _load(words), args[len(words) :]
     # one of two subcommands: the usage line of the help then says whose options it leaves out
     subcommand: Any = Union[Annotated[kind, tyro.conf.subcommand(words[-1])], None]  # noqa: UP007
 
@@ -66,9 +66,9 @@ def parse(args: Sequence[str]) -> Runnable:
     return found
 
 
-def _load(command: Command) -> Any:
-    module, _, name = command.place.rpartition(".")
-    kind = getattr(import_module(f"creditscope.cli.{module}"), name)
+def _load(words: Sequence[str]) -> Any:
+    """The dataclass of a command (`runs rm` is Rm of creditscope.cli.runs): its fields are the options, its docstring the help."""
+    kind = getattr(import_module(f"creditscope.cli.{words[0]}"), words[-1].capitalize())
     hints = get_type_hints(kind, include_extras=True)
     for field in fields(kind):
         hint = hints[field.name]

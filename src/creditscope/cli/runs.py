@@ -111,7 +111,7 @@ class Show:
 
 
 @dataclass
-class Remove:
+class Rm:
     """Remove runs from a store.
 
     Example: creditscope runs rm 3fa9 --store runs/store
