@@ -67,7 +67,7 @@ def parse(args: Sequence[str]) -> Runnable:
 
 
 def _load(words: Sequence[str]) -> Any:
-    """The dataclass of a command (`runs rm` is Rm of creditscope.cli.runs): its fields are the options, its docstring the help."""
+    """The dataclass of a command (`runs rm` is Rm of creditscope.cli.runs): its fields are the options, its docstring is help."""
     kind = getattr(import_module(f"creditscope.cli.{words[0]}"), words[-1].capitalize())
     hints = get_type_hints(kind, include_extras=True)
     for field in fields(kind):
