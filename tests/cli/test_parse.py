@@ -36,6 +36,7 @@ from .calls import commands, one_line_error
         (["study", "plan", "rescue", "--seeds", "9"], "it chooses further runs from its results"),
         (["study", "run", "audit"], "study run: missing --store PATH (Directory of the store"),
         (["runs", "lst"], "unknown command 'runs lst'; did you mean 'list'? commands are list, show"),
+        (["study", "dance"], "unknown command 'study dance'; commands are list, plan"),
         (["train", "--dataset", "cifar11"], "--dataset is 'cifar11'; did you mean 'cifar10'? choose one of"),
         (["train", "--epochs"], "train: --epochs needs a value (INT)"),
         (["train", "--option", "--method", "bp"], "train: --option needs a value"),

@@ -1,4 +1,4 @@
-"""`creditscope report` from a user's side: my own report beside the demo's networks, and runs whose rule is not at hand."""
+"""`creditscope report` from a user's side: my own report beside other networks, and runs whose rule is not at hand."""
 
 from __future__ import annotations
 
@@ -18,15 +18,6 @@ from creditscope.protocol.report import make_report
 from creditscope.training.loop import train
 
 from ..protocol.factory import make_facts
-from ..render.pages import trained
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory) -> Path:
-    """DFA and BP with their nulls."""
-    root: Path = tmp_path_factory.mktemp("demo")
-    trained(root)
-    return root
 
 
 @pytest.fixture
@@ -40,11 +31,11 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_my_report_stands_in_the_table_in_the_page_and_in_its_tiles(demo, mine, tmp_path, capsys):
+def test_my_report_stands_in_the_table_in_the_page_and_in_its_tiles(store, mine, tmp_path, capsys):
     page_file = tmp_path / "page.html"
     files = {"json": tmp_path / "all.json", "markdown": tmp_path / "all.md", "latex": tmp_path / "all.tex"}
     flags = [word for name, path in files.items() for word in (f"--{name}", str(path))]
-    text = out(capsys, "report", mine, demo, "--html", page_file, *flags)
+    text = out(capsys, "report", mine, store, "--html", page_file, *flags)
     assert "my network" in words(text)
     assert "0.610" in text
     page = page_file.read_text()

@@ -33,6 +33,7 @@ if __name__ == "__main__":
 import numpy as np
 import yaml
 from safetensors.numpy import save_file
+from tests.training.small import DFA_RMS
 from tests.trust.hostile import hostile_bytes, mangled_bytes, mangled_json
 
 from creditscope.cli.train import read_yaml
@@ -68,15 +69,7 @@ class Good:
 
     def __post_init__(self) -> None:
         self.attacks = hostile_bytes(self.canary)
-        self.spec = {
-            "dataset": "quadratic",
-            "width": 4,
-            "depth": 1,
-            "epochs": 1,
-            "batch_size": 5000,
-            "method": "dfa",
-            "credit_norm": "rms",
-        }
+        self.spec = {"dataset": "quadratic", "width": 4, "depth": 1, "epochs": 1, "batch_size": 5000, **DFA_RMS}
         spec = make_spec(self.spec)
         store = Store(self.root / "store", create=True)
         self.bundle = train(spec, store.out(spec)).path
