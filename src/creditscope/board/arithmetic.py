@@ -11,18 +11,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from creditscope.errors import CreditscopeError
+from creditscope.measure import certificate as labels
 from creditscope.measure.alignment import aggregate_of, concentration, norm_weighted
 from creditscope.measure.binomial import evaluation, wilson
-from creditscope.measure.certificate import (
-    BACKPROPAGATION,
-    GLOBAL,
-    LATER,
-    LOCAL,
-    SIGNS,
-    TRANSPORT,
-    UNDETERMINED,
-    Certificate,
-)
+from creditscope.measure.certificate import UNDETERMINED, Certificate
 from creditscope.measure.facts import GROUP, Facts, LayerMeans
 from creditscope.measure.reference import COSINE_EPS
 
@@ -60,16 +52,16 @@ def _labels(answers: dict[str, str]) -> tuple[str, ...]:
     """The labels that these answers allow, as `certify` chooses them."""
     between, readout, teaching, later = (answers.get(k, "") for k in ("between", "readout", "teaching", "later_states"))
     if answers.get("backpropagation", "").startswith("yes") and between != "no":
-        return (BACKPROPAGATION,)
+        return (labels.BACKPROPAGATION,)
     if between == "yes":
-        return (TRANSPORT, SIGNS)
+        return (labels.TRANSPORT, labels.SIGNS)
     if between == UNDETERMINED:
         return (UNDETERMINED,)
     if readout == "yes" or teaching in ("the output error", "logits without labels"):
-        return (GLOBAL,)
+        return (labels.GLOBAL,)
     if UNDETERMINED in (readout, teaching, later):
         return (UNDETERMINED,)
-    return (LATER,) if later == "yes" else (LOCAL,)
+    return (labels.LATER,) if later == "yes" else (labels.LOCAL,)
 
 
 def check_arithmetic(facts: Facts, source: str) -> None:
