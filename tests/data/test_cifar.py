@@ -99,7 +99,7 @@ def test_binary_layout(spec, where, tmp_path):
 
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("where", ["itself", "parent"])
-@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("protocol", [0, 2, 3, 4])
 @pytest.mark.parametrize("key", [str, str.encode], ids=["str keys", "bytes keys"])
 def test_python_layout(spec, where, protocol, key, tmp_path):
     directory = write_python(spec, tmp_path, protocol, key)
@@ -237,12 +237,7 @@ def test_pickle_of_impossible_size_is_refused_before_it_is_read(tmp_path):
 
 @pytest.mark.parametrize(
     ("spec", "offset", "bad"),
-    [
-        (SMALL, 0, 10),
-        (small(CIFAR100), 0, 20),
-        (small(CIFAR100), 1, 100),
-        (SMALL, 0, 255),
-    ],
+    [(SMALL, 0, 10), (SMALL, 0, 255), (small(CIFAR100), 0, 20), (small(CIFAR100), 1, 100)],
 )
 def test_binary_label_out_of_range_is_refused(spec, offset, bad, tmp_path):
     directory = write_binary(spec, tmp_path)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import struct
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from tests.refusals import refusal
@@ -69,15 +67,6 @@ def test_a_config_is_small_and_its_numbers_are_too(tmp_path):
 )
 def test_sizes_that_a_pickle_declares_are_checked_before_anything_is_made(data, match, tmp_path):
     refused(load_pickle, tmp_path / "p", data, match)
-
-
-@pytest.mark.parametrize("protocol", [2, 3, 4])
-def test_pickles_of_arrays_are_still_read(protocol, tmp_path):
-    pixels = np.arange(12, dtype=np.uint8).reshape(3, 4)
-    (tmp_path / "p").write_bytes(pickle.dumps({b"data": pixels, "labels": [1, 2, 3]}, protocol=protocol))
-    content = load_pickle(tmp_path / "p")
-    assert np.array_equal(content["data"], pixels)
-    assert content["labels"] == [1, 2, 3]
 
 
 def test_a_trajectory_is_objects_of_limited_size(tmp_path, monkeypatch):
