@@ -8,9 +8,9 @@ import pytest
 from creditscope.errors import CreditscopeError
 
 
-def refusal(call: Callable[[], Any]) -> str:
+def refusal(call: Callable[..., Any], *args: Any, **options: Any) -> str:
     """The line that says what was wrong with this call."""
     with pytest.raises(CreditscopeError) as caught:
-        call()
+        call(*args, **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)

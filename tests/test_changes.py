@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cli.calls import one_line_error
+from tests.cli.calls import one_line_error, out
 from tests.refusals import refusal
 
 from creditscope import DiagnosticReport, diagnose_arrays, diff
-from creditscope.cli import main
 from creditscope.render.changes import changes_text
 from creditscope.tables import Cell, Column, Row, Table
 
@@ -36,15 +35,13 @@ def test_nothing_changes_from_a_report_to_itself():
 
 
 def test_changes_and_their_intervals_by_hand():
-    a, b = report(method_name="one"), report(shift=1.0, method_name="other")
+    a: Any = report(method_name="one")
+    b: Any = report(shift=1.0, method_name="other")
     table = diff(a, b)
     for layer in range(L + 1):
         row = table.row(quantity="cosine", layer=layer)
-        for side, r in (("a", a), ("b", b)):
-            assert r.facts.alignment is not None
-            mean, std = r.facts.alignment.mean[layer], r.facts.alignment.std[layer]
-            assert mean is not None
-            assert std is not None
+        for side, aligned in (("a", a.facts.alignment), ("b", b.facts.alignment)):
+            mean, std = aligned.mean[layer], aligned.std[layer]
             half = 1.9646 * std / math.sqrt(N)  # t with 511 degrees of freedom
             assert row[side].value == mean
             assert (row[side].low, row[side].high) == pytest.approx((mean - half, mean + half), rel=1e-4)
@@ -125,15 +122,13 @@ def test_intervals_are_printed_no_further_than_what_is_possible():
 def test_as_a_command(tmp_path, capsys):
     report().to_json(tmp_path / "a.json")
     report(shift=1.0).to_json(tmp_path / "b.json")
-    assert main(["diff", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--json", str(tmp_path / "d.json")]) == 0
-    out = capsys.readouterr().out
-    assert "cosine" in out
-    assert "–: neither side has an interval to compare with" in out.splitlines()
-    assert "yes" in out
-    assert "growth" not in out  # it did not change
+    text = out(capsys, "diff", tmp_path / "a.json", tmp_path / "b.json", "--json", tmp_path / "d.json")
+    assert "cosine" in text
+    assert "–: neither side has an interval to compare with" in text.splitlines()
+    assert "yes" in text
+    assert "growth" not in text  # it did not change
     assert json.loads((tmp_path / "d.json").read_text())["name"] == "diff"
-    assert main(["diff", str(tmp_path / "a.json"), str(tmp_path / "a.json"), "--all"]) == 0
-    assert "growth" in capsys.readouterr().out
+    assert "growth" in out(capsys, "diff", tmp_path / "a.json", tmp_path / "a.json", "--all")
     assert "does not exist" in one_line_error(capsys, "diff", tmp_path / "a.json", tmp_path / "nothing")
 
 

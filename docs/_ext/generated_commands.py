@@ -9,7 +9,7 @@ import os
 from md import plain, table
 
 from creditscope.cli import main
-from creditscope.cli.commands import ROOT, Group
+from creditscope.cli.commands import ROOT, Group, summary
 
 WIDTH = "88"
 
@@ -31,8 +31,8 @@ def cli_list() -> str:
     rows = []
     for name, node in ROOT.commands.items():
         below = node.commands.items() if isinstance(node, Group) else ()
-        rows.append([f"`creditscope {name}`", plain(node.summary)])
-        rows += [[f"`creditscope {name} {sub}`", plain(command.summary)] for sub, command in below]
+        rows.append([f"`creditscope {name}`", plain(summary(node))])
+        rows += [[f"`creditscope {name} {sub}`", plain(summary(command))] for sub, command in below]
     return table(["command", "does"], rows)
 
 

@@ -163,7 +163,6 @@ class _Seen:
     held: list[tuple[States, Tensor]] = field(default_factory=list)
     labels: Batches = field(default_factory=Batches)
     losses_known: bool = True
-    _n_kept: int = 0
 
     def add(self, batch: ArrayBatch, g: list[Tensor], a: list[Tensor | None] | None) -> None:
         """g, a: of each sample's own loss."""
@@ -190,9 +189,8 @@ class _Seen:
             self.labels.append((None, batch.labels))
         if self.holds:
             self.held.append(_states(batch, "batches"))
-        n = min(batch.n, N_SAMPLES - self._n_kept)
+        n = min(batch.n, N_SAMPLES - sum(len(one.y) for one in self.kept))
         if stream.loss_from is not None and n > 0:
-            self._n_kept += n
             few = [[t[:n] for t in layers] for layers in (batch.h, g, credits or [])]
             logits, losses = (None if t is None else t[:n] for t in (batch.logits, losses))
             self.kept.append(_Kept(batch.y[:n], few[0], few[1], few[2] or None, logits, losses))

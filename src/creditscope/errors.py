@@ -65,3 +65,13 @@ def complaint(item: Mapping[str, Any]) -> str:
         return str(item["msg"]).removeprefix("Value error, ")
     limits = {k: f"{v:g}" if isinstance(v, float) else v for k, v in item.get("ctx", {}).items()}
     return f"must be {wanted.format(**limits)} (got {SHORT.repr(item['input'])})"
+
+
+def misfit(item: Mapping[str, Any], known: Iterable[str]) -> str:
+    """A complaint about a file that somebody else wrote, with its place: "n_test: must be more than 0 (got 0)"."""
+    where = ".".join(map(str, item["loc"]))[:80]
+    if item["type"] == "extra_forbidden":
+        why = f"no such entry; {meant(where, known)}".rstrip("; ")
+    else:
+        why = " ".join(complaint(item).split())[:200]
+    return f"{ascii(where)[1:-1]}: {why}"

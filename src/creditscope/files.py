@@ -170,13 +170,18 @@ def plain(value: Any) -> Any:
     return value
 
 
-def read_json(path: Path, what: str) -> Any:
+def check_size(path: Path, most: int, what: str) -> None:
+    """Refuse a file of more than `most` bytes before it is read."""
+    size = path.stat().st_size
+    if size > most:
+        raise CreditscopeError(f"{path} has {size:,} bytes; {what} has at most {most:,}")
+
+
+def read_json(path: Path, what: str, most: int = MAX_JSON) -> Any:
     """JSON of limited size; every fault is one line that names the file."""
     content = b""
     try:
-        size = path.stat().st_size
-        if size > MAX_JSON:
-            raise CreditscopeError(f"{path} has {size:,} bytes; {what} has at most {MAX_JSON:,}")
+        check_size(path, most, what)
         content = path.read_bytes()
         return json.loads(content)
     except FileNotFoundError:
@@ -214,9 +219,7 @@ def read_tensors(path: Path, what: str) -> dict[str, Any]:
     import safetensors.torch
 
     try:
-        size = path.stat().st_size
-        if size > MAX_TENSORS:
-            raise CreditscopeError(f"{path} has {size:,} bytes; {what} has at most {MAX_TENSORS:,}")
+        check_size(path, MAX_TENSORS, what)
         loaded: dict[str, Any] = safetensors.torch.load_file(path)
         return loaded
     except FileNotFoundError:

@@ -10,7 +10,7 @@ from torch import nn
 
 from creditscope.credit.base import as_rule
 from creditscope.errors import CreditscopeError, with_article
-from creditscope.files import dump_line, write_atomic, write_new
+from creditscope.files import dump_line, make_directory, write_atomic, write_new
 from creditscope.measure.facts import Facts
 from creditscope.measure.loss import LossFn, cross_entropy
 from creditscope.measure.sweep import dtype_of, facts_from, facts_of_ranks, measured
@@ -223,8 +223,5 @@ def _checked_path(path: str | Path | None) -> Path | None:
     path = path if path.suffix == ".jsonl" else path / TRAJECTORY
     if path.exists():
         raise CreditscopeError(f"{path} exists already; give the Monitor another path, or remove the file")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CreditscopeError(f"cannot create {path.parent}: {error.strerror}; give another path") from None
+    make_directory(path.parent, f"cannot create {path.parent}", "; give another path")
     return path

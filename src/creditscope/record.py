@@ -20,8 +20,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from creditscope.arrays import diagnose_arrays
-from creditscope.errors import CreditscopeError, complaint, meant
-from creditscope.files import read_metadata, read_tensors
+from creditscope.errors import CreditscopeError, meant, misfit
+from creditscope.files import check_size, read_metadata, read_tensors
 from creditscope.protocol.report import DiagnosticReport
 
 SCHEMA = "creditscope-arrays/1"
@@ -95,11 +95,9 @@ def read_record(path: str | Path) -> Record:
     if path.suffix not in SUFFIXES:
         raise CreditscopeError(f"{path} is not a record; a record is a {NPZ} or {SAFETENSORS} file")
     try:
-        size = path.stat().st_size
+        check_size(path, MAX_BYTES, "a record")
     except OSError as error:
         raise CreditscopeError(f"cannot read {path}: {error.strerror}") from None
-    if size > MAX_BYTES:
-        raise CreditscopeError(f"{path} has {size:,} bytes; a record has at most {MAX_BYTES:,}")
     if path.suffix == NPZ:
         text, arrays = _npz(path)
     else:
@@ -126,16 +124,11 @@ def _header(path: Path, text: str) -> Header:
         )
     try:
         return Header.model_validate_json(text)
-    except (ValidationError, RecursionError) as error:
-        if isinstance(error, RecursionError):
-            raise CreditscopeError(f"the header of {path} is nested too deeply") from None
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))[:80]
-        if first["type"] == "extra_forbidden":
-            why = f"no such entry; {meant(where, Header.model_fields)}".rstrip("; ")
-        else:
-            why = " ".join(complaint(first).split())[:200]
-        raise CreditscopeError(f"the header of {path} does not fit: {where}: {why}") from None
+    except RecursionError:
+        raise CreditscopeError(f"the header of {path} is nested too deeply") from None
+    except ValidationError as error:
+        why = misfit(error.errors()[0], Header.model_fields)
+        raise CreditscopeError(f"the header of {path} does not fit: {why}") from None
 
 
 def _entries(path: Path, arrays: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:

@@ -101,6 +101,12 @@ class _Kit:
                 h = self.stream.advance(layer, h)
         return h
 
+    def restore(self) -> None:
+        """The weights with which the model came."""
+        with torch.no_grad():
+            for name, t in self.model.state_dict().items():
+                t.copy_(self.start[name])
+
     def rule(self, seed: int = 7) -> CreditRule:
         rule = self.make()
         rule.setup(self.stream, self.classes, torch.Generator().manual_seed(seed))
@@ -139,6 +145,10 @@ class _Kit:
         return (_copy(self.model.state_dict()), _copy(rule.state()), _copy(optimizer.state()))
 
 
+def _equal(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
 def _copy(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: t.detach().clone() for name, t in tensors.items()}
 
@@ -150,9 +160,7 @@ def _restored(kit: _Kit) -> Iterator[None]:
         try:
             yield
         finally:
-            with torch.no_grad():
-                for name, t in kit.model.state_dict().items():
-                    t.copy_(kit.start[name])
+            kit.restore()
 
 
 # ---- the checks ---------------------------------------------------------------------------------------------------
@@ -168,8 +176,7 @@ def _options(kit: _Kit) -> None:
 
 def _setup(kit: _Kit) -> None:
     """Everything random comes from the generator."""
-    one, two = kit.rule(1).state(), kit.rule(1).state()
-    if one.keys() != two.keys() or not all(torch.equal(one[k], two[k]) for k in one):
+    if not _equal(kit.rule(1).state(), kit.rule(1).state()):
         raise kit.fail("is set up differently by the same generator; draw from the generator that setup() is given")
 
 
@@ -224,7 +231,7 @@ def _redraw(kit: _Kit) -> None:
     exact = rule.exact_layers(kit.stream.depth)
     if all(torch.equal(a, b) for k, (a, b) in enumerate(zip(before, other, strict=True)) if k not in exact):
         raise kit.fail("gives the same credit after redraw(); redraw everything or return None")
-    if not all(torch.equal(t, state[name]) for name, t in rule.state().items()):
+    if not _equal(rule.state(), state):
         raise kit.fail("is changed by its own redraw()")
 
 
@@ -264,17 +271,14 @@ def _counting(kit: _Kit) -> None:
             rule.credit = lambda batch, moved=moved: moved  # type: ignore[method-assign, misc]
             kit.trained(rule, range(1))
             gradients.append([None if p.grad is None else p.grad.clone() for p in kit.model.parameters()])
-            with torch.no_grad():
-                for name, t in kit.model.state_dict().items():
-                    t.copy_(kit.start[name])
+            kit.restore()
         for layer, other in enumerate(gradients[1:]):
             pairs = zip(gradients[0], other, strict=True)
             if not all(
                 torch.equal(p, q) if isinstance(p, Tensor) and isinstance(q, Tensor) else p is q for p, q in pairs
             ):
                 found.append(layer)
-    if rule.trained_layers(kit.stream.depth, kit.stream.kind) != tuple(found):
-        stated = rule.trained_layers(kit.stream.depth, kit.stream.kind)
+    if (stated := rule.trained_layers(kit.stream.depth, kit.stream.kind)) != tuple(found):
         raise kit.fail(f"says that the credit of layers {stated} trains something; that of {tuple(found)} does")
 
 
@@ -300,7 +304,7 @@ def _measurement(kit: _Kit) -> None:
     rule = kit.rule()
     state = _copy(rule.state())
     diagnose(kit.model, [(kit.x, kit.y)], credit=rule)
-    if not all(torch.equal(t, state[name]) for name, t in rule.state().items()):
+    if not _equal(rule.state(), state):
         raise kit.fail("is changed by a measurement")
 
 

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import pytest
 from tests.cli.calls import out
+from tests.training.small import DFA_RMS, spec
 
 from creditscope.board.retrain import Again
 from creditscope.cli import main
 from creditscope.training.loop import train
-from creditscope.training.spec import make_spec
 
 
 def test_a_bundle_becomes_a_claim_and_its_networks_are_trained_again(tmp_path, capsys):
-    spec = make_spec(
-        {
-            "dataset": "quadratic",
-            "width": 4,
-            "depth": 2,
-            "epochs": 1,
-            "batch_size": 5000,
-            "method": "dfa",
-            "credit_norm": "rms",
-        }
-    )
-    for run in (spec, spec.null("matched")):
+    own = spec(width=4, epochs=1, batch_size=5000, **DFA_RMS)
+    for run in (own, own.null("matched")):
         train(run, tmp_path / "runs" / run.slug)
     entry = tmp_path / "entries" / "small"
-    assert main(["claim", "new", str(tmp_path / "runs" / spec.slug), "--out", str(entry), "--by", "me"]) == 0
+    assert main(["claim", "new", str(tmp_path / "runs" / own.slug), "--out", str(entry), "--by", "me"]) == 0
     printed = out(capsys, "claim", "check", entry, "--retrain")
     assert "2 runs of 1 epochs" in printed
     assert printed.count(": exact") == 2

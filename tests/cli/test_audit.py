@@ -8,19 +8,15 @@ from pathlib import Path
 
 from tests.cli.calls import one_line_error, out
 
+from creditscope.studies.grid import BP, make
+
 ROOT = Path(__file__).parents[2]
 FOLDER = str(ROOT / "audits" / "arxiv-2606.21126")
 
 
 def test_it_prints_the_tables_and_writes_every_line(tmp_path, capsys):
     """Of one run: its claims are compared, all others are not run."""
-    (source,) = [
-        p
-        for p in sorted((ROOT / "results" / "runs").glob("*.json"))
-        if (s := json.loads(p.read_text())["spec"])["method"] == "bp" and s["seed"] == 42 and s["epochs"] == 100
-        and s["train_last"] is None and s["width"] == 256 and s["terminal_norm"] and s["arch"] == "resmlp"
-        and s["dataset"] == "cifar10"
-    ]  # fmt: skip
+    source = ROOT / "results" / "runs" / f"{make('paper', BP, 42).hash}.json"
     store = tmp_path / "results"
     (store / "runs").mkdir(parents=True)
     (store / "index.json").write_text(json.dumps({"schema_version": 1, "plans": [], "runs": {}}))

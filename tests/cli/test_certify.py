@@ -11,7 +11,7 @@ from creditscope.render.html import Network, html_page
 from creditscope.training.certify import certify_bundle
 
 from ..render.pages import unpacked
-from .calls import one_line_error
+from .calls import one_line_error, out
 
 SMALL = ["--dataset", "quadratic", "--width", "32", "--depth", "2", "--epochs", "1", "--batch-size", "2000"]
 
@@ -26,13 +26,11 @@ def test_a_bundle_is_certified_and_its_report_shows_it(tmp_path: Path, capsys):
     run = tmp_path / "dfa"
     assert main(["train", *SMALL, "--method", "dfa", "--credit-norm", "rms", "--out", str(run)]) == 0
     files = {p.name: p.read_bytes() for p in run.iterdir()}
-    capsys.readouterr()
     written, drawn = tmp_path / "c.json", tmp_path / "c.svg"
-    assert main(["certify", str(run), "--samples", "8", "--json", str(written), "--figure", str(drawn)]) == 0
-    out = capsys.readouterr().out
+    text = out(capsys, "certify", run, "--samples", "8", "--json", written, "--figure", drawn)
     content = json.loads(written.read_text())
     assert content["label"] == "no weight transport between blocks, global error"
-    first, about, why, *_ = out.splitlines()
+    first, about, why, *_ = text.splitlines()
     assert first == f"LOCALITY: {content['label']}"
     assert about == "  dfa(rms), 8 samples, float64"
     assert why == f"  why: {content['reason']}"

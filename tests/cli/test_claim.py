@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.cli.calls import one_line_error
+from tests.cli.calls import one_line_error, out
 
 from creditscope.cli import main
 
@@ -25,27 +25,24 @@ def report(tmp_path):
 
 
 def test_new_check_badge_and_build(tmp_path, report, capsys):
-    out = tmp_path / "board" / "entries" / "my-rule"
-    assert main(["claim", "new", str(report), "--out", str(out), *NEEDED]) == 0
-    assert main(["claim", "check", str(tmp_path / "board")]) == 0
-    assert "1 of 1 entries hold" in capsys.readouterr().out
-    assert main(["claim", "badge", str(out), "--out", str(tmp_path / "badge.svg")]) == 0
+    entry = tmp_path / "board" / "entries" / "my-rule"
+    assert main(["claim", "new", str(report), "--out", str(entry), *NEEDED]) == 0
+    assert "1 of 1 entries hold" in out(capsys, "claim", "check", tmp_path / "board")
+    assert main(["claim", "badge", str(entry), "--out", str(tmp_path / "badge.svg")]) == 0
     assert "✓ pass" in (tmp_path / "badge.svg").read_text()
     assert main(["board", "list", str(tmp_path / "board")]) == 0
     assert main(["board", "build", str(tmp_path / "board"), "--out", str(tmp_path / "site")]) == 0
     copied = tmp_path / "site" / "entries" / "my-rule"
     assert {p.name for p in copied.iterdir()} == {"claim.json", "report.json", "badge.svg"}
-    assert (copied / "report.json").read_bytes() == (out / "report.json").read_bytes()
+    assert (copied / "report.json").read_bytes() == (entry / "report.json").read_bytes()
 
 
 def test_new_says_what_is_missing_and_writes_nothing(tmp_path, report, capsys):
-    assert main(["claim", "new", str(report), "--out", str(tmp_path / "x"), *NEEDED[:-2]]) == 2
-    assert capsys.readouterr().err == "creditscope: claim new needs --by (who audited: a name or an account)\n"
-    assert not (tmp_path / "x").exists()
-    line = one_line_error(capsys, "claim", "new", report, "--out", tmp_path / "x")
-    assert line.count("\n") == 1
-    assert re.findall(r"--\w+", line) == ["--code", "--architecture", "--data", "--by"]
-    assert main(["claim", "new", str(report), "--out", str(tmp_path / "x"), *NEEDED, "--accuracy", "40"]) == 2
+    new = ("claim", "new", report, "--out", tmp_path / "x")
+    said = one_line_error(capsys, *new, *NEEDED[:-2])
+    assert said == "creditscope: claim new needs --by (who audited: a name or an account)\n"
+    assert re.findall(r"--\w+", one_line_error(capsys, *new)) == ["--code", "--architecture", "--data", "--by"]
+    one_line_error(capsys, *new, *NEEDED, "--accuracy", "40")
     assert not (tmp_path / "x").exists()
 
 
@@ -95,16 +92,16 @@ def test_seal_after_an_edit_and_add_an_evaluation(tmp_path, report, capsys):
     assert main(["claim", "add", str(tmp_path / "a-rule"), str(report), "--by", "a reader"]) == 0
     assert [e["kind"] for e in json.loads(path.read_text())["evaluations"]] == ["audit", "external"]
     capsys.readouterr()
-    assert main(["claim", "add", str(tmp_path / "a-rule"), str(path), "--by", "a reader"]) == 2
-    assert re.fullmatch(r"creditscope: .*is not a creditscope report: .*\n", capsys.readouterr().err)
+    said = one_line_error(capsys, "claim", "add", tmp_path / "a-rule", path, "--by", "a reader")
+    assert "is not a creditscope report: " in said
 
 
 def test_a_site_is_not_written_over_somebodys_directory(tmp_path, capsys):
     made(tmp_path / "a-rule")
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "thesis.tex").write_text("mine")
-    assert main(["board", "build", str(tmp_path / "a-rule"), "--out", str(tmp_path / "site")]) == 2
-    assert "not empty and not a board" in capsys.readouterr().err
+    said = one_line_error(capsys, "board", "build", tmp_path / "a-rule", "--out", tmp_path / "site")
+    assert "not empty and not a board" in said
 
 
 def test_diagnose_judges_a_report_again(tmp_path, report, capsys):

@@ -34,9 +34,9 @@ def test_strict_gives_3_for_a_failure_0_for_a_pass_and_4_otherwise(store, capsys
     capsys.readouterr()
     line = "VERDICT: incomplete: D3 depth utility not measured (no failure found so far)"
     assert main(["diagnose", str(alone / "bp"), "--strict", "--github", "--no-profile"]) == 4
-    out = capsys.readouterr().out.splitlines()
-    assert out[-1] == line
-    assert f"::warning title=creditscope incomplete%3A bp::{line}" in out
+    text = capsys.readouterr().out.splitlines()
+    assert text[-1] == line
+    assert f"::warning title=creditscope incomplete%3A bp::{line}" in text
     assert main(["diagnose", str(alone / "bp"), "--json", str(tmp_path / "r.json")]) == 0
     profile = json.loads((tmp_path / "r.json").read_text())["facts"]["profile"]
     assert profile == json.loads((store / "bp" / "report.json").read_text())["facts"]["profile"]  # as training wrote it
@@ -49,13 +49,10 @@ def test_strict_gives_3_for_a_failure_0_for_a_pass_and_4_otherwise(store, capsys
 
 
 def test_a_network_judged_alone_names_what_judges_it_with_its_seeds(store, capsys, tmp_path):
-    assert main(["diagnose", str(store / "bp"), "--no-profile"]) == 0
-    assert "Judged alone" not in capsys.readouterr().out  # there is no other seed
+    assert "Judged alone" not in out(capsys, "diagnose", store / "bp", "--no-profile")  # there is no other seed
     shutil.copytree(store, tmp_path / "runs")
     assert main(["train", *TINY, "--method", "bp", "--seed", "7", "--out", str(tmp_path / "runs" / "other")]) == 0
-    capsys.readouterr()
-    assert main(["diagnose", str(tmp_path / "runs" / "bp"), "--no-profile"]) == 0
-    line, first, *_ = capsys.readouterr().out.splitlines()
+    line, first, *_ = out(capsys, "diagnose", tmp_path / "runs" / "bp", "--no-profile").splitlines()
     assert line == f"Judged alone. With seed 7 beside it: creditscope report {tmp_path / 'runs'}"
     assert first.startswith("VERDICT: ")
 
@@ -68,18 +65,16 @@ def test_a_directory_of_bundles_is_told_to_be_one(store, capsys):
 
 def test_a_null_has_no_verdict(store, capsys, tmp_path):
     accuracy = json.loads((store / "dfa-null" / "trajectory.jsonl").read_text().splitlines()[-1])["accuracy"]
-    assert main(["diagnose", str(store / "dfa-null")]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith(f"This is a null (random-blocks baseline): accuracy {accuracy:.3f}. It has no verdict")
-    assert "VERDICT" not in out
-    assert "S1" not in out
-    assert "mean ‖h_l‖" in out
-    assert main(["diagnose", str(store / "dfa-null"), "--long", "--strict", "--github"]) == 0
-    long = capsys.readouterr().out
+    text = out(capsys, "diagnose", store / "dfa-null")
+    assert text.startswith(f"This is a null (random-blocks baseline): accuracy {accuracy:.3f}. It has no verdict")
+    assert "VERDICT" not in text
+    assert "S1" not in text
+    assert "mean ‖h_l‖" in text
+    long = out(capsys, "diagnose", store / "dfa-null", "--long", "--strict", "--github")
     assert long.startswith("This is a null")
     assert "::" not in long
     assert not re.search("VERDICT|S1|D3|From the claim|Warnings", long)
-    assert len(long.splitlines()) > len(out.splitlines())
+    assert len(long.splitlines()) > len(text.splitlines())
     null = ["--method", "dfa", "--credit-norm", "rms", "--train-last", "0"]
     assert main(["train", *TINY, *null, "--out", str(store / "dfa-null")]) == 0  # finished: as it was
     said = capsys.readouterr()

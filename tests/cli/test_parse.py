@@ -1,22 +1,10 @@
 """Arguments: every mistake is one line that says what was probably meant."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from creditscope.cli import main
-from creditscope.cli.commands import ROOT, Group
 
-from .calls import one_line_error
-
-
-def every_command(group: Group = ROOT, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of every command."""
-    for name, node in group.commands.items():
-        if isinstance(node, Group):
-            yield from every_command(node, (*words, name))
-        else:
-            yield (*words, name)
+from .calls import commands, one_line_error
 
 
 @pytest.mark.parametrize(
@@ -48,6 +36,7 @@ def every_command(group: Group = ROOT, words: tuple[str, ...] = ()) -> Iterator[
         (["study", "plan", "rescue", "--seeds", "9"], "it chooses further runs from its results"),
         (["study", "run", "audit"], "study run: missing --store PATH (Directory of the store"),
         (["runs", "lst"], "unknown command 'runs lst'; did you mean 'list'? commands are list, show"),
+        (["study", "dance"], "unknown command 'study dance'; commands are list, plan"),
         (["train", "--dataset", "cifar11"], "--dataset is 'cifar11'; did you mean 'cifar10'? choose one of"),
         (["train", "--epochs"], "train: --epochs needs a value (INT)"),
         (["train", "--option", "--method", "bp"], "train: --option needs a value"),
@@ -71,7 +60,7 @@ def test_a_users_mistake_is_one_line_with_code_2(args, says, capsys, tmp_path, m
     assert list(tmp_path.iterdir()) == []  # nothing half-written
 
 
-@pytest.mark.parametrize("words", list(every_command()), ids=" ".join)
+@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
 def test_help_names_what_an_argument_is_and_not_its_type(words, capsys):
     with pytest.raises(SystemExit):
         main([*words, "--help"])

@@ -1,4 +1,4 @@
-"""`creditscope report` from a user's side: my own report beside the demo's networks, and runs whose rule is not at hand."""
+"""`creditscope report` from a user's side: my own report beside other networks, and runs whose rule is not at hand."""
 
 from __future__ import annotations
 
@@ -18,15 +18,6 @@ from creditscope.protocol.report import make_report
 from creditscope.training.loop import train
 
 from ..protocol.factory import make_facts
-from ..render.pages import trained
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory) -> Path:
-    """DFA and BP with their nulls."""
-    root: Path = tmp_path_factory.mktemp("demo")
-    trained(root)
-    return root
 
 
 @pytest.fixture
@@ -40,14 +31,13 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_my_report_stands_in_the_table_in_the_page_and_in_its_tiles(demo, mine, tmp_path, capsys):
+def test_my_report_stands_in_the_table_in_the_page_and_in_its_tiles(store, mine, tmp_path, capsys):
     page_file = tmp_path / "page.html"
     files = {"json": tmp_path / "all.json", "markdown": tmp_path / "all.md", "latex": tmp_path / "all.tex"}
     flags = [word for name, path in files.items() for word in (f"--{name}", str(path))]
-    assert main(["report", str(mine), str(demo), "--html", str(page_file), *flags]) == 0
-    out = capsys.readouterr().out
-    assert "my network" in words(out)
-    assert "0.610" in out
+    text = out(capsys, "report", mine, store, "--html", page_file, *flags)
+    assert "my network" in words(text)
+    assert "0.610" in text
     page = page_file.read_text()
     table = re.search(r'<table class="audit".*?</table>', page, re.DOTALL)
     assert table is not None
@@ -124,10 +114,10 @@ def test_a_report_of_bundles_shows_the_gamma_that_was_measured(store, tmp_path):
 
 def test_report_prints_one_row_per_method_and_writes_markdown(store, capsys, tmp_path):
     assert main(["report", str(store), "--markdown", str(tmp_path / "t.md")]) == 0
-    out, err = capsys.readouterr()
+    text, err = capsys.readouterr()
     assert err == f"creditscope: written: {tmp_path / 't.md'}\n"
-    assert "dfa(rms)" in out
-    assert "three-check/1.1" in out
+    assert "dfa(rms)" in text
+    assert "three-check/1.1" in text
     rows = [line for line in (tmp_path / "t.md").read_text().splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + 2  # header, bp, dfa
 
@@ -137,9 +127,7 @@ def test_diff_starts_with_both_verdicts_and_names_what_only_one_has(store, capsy
     main(["diagnose", str(store / "dfa"), "--full", "--json", str(tmp_path / "two.json")])
     content = json.loads((tmp_path / "one.json").read_text())
     (tmp_path / "one.json").write_text(json.dumps({**content, "method_name": ""}))
-    capsys.readouterr()
-    assert main(["diff", str(tmp_path / "one.json"), str(tmp_path / "two.json")]) == 0
-    first, second, *rest = capsys.readouterr().out.splitlines()
+    first, second, *rest = out(capsys, "diff", tmp_path / "one.json", tmp_path / "two.json").splitlines()
     assert first == f"a: one ({tmp_path / 'one.json'}): {content['verdict']['line']}"
     assert second.startswith(f"b: dfa(rms) ({tmp_path / 'two.json'}): VERDICT: ")
     text = "\n".join(rest)

@@ -87,8 +87,7 @@ def test_runs_that_are_compared_stand_together_and_say_their_rate(capsys):
     sets = [next(word for word in row if word in ("cifar10", "quadratic")) for row in rows]
     assert sets == sorted(sets)
     where = ("runs", "list", "--store", str(ROOT / "results"), "--method")
-    assert main([*where, "sb(rms)"]) == 0
-    assert "frozen" not in capsys.readouterr().out
+    assert "frozen" not in out(capsys, *where, "sb(rms)")
     message = one_line_error(capsys, *where, "sb", "dfaa")
     assert f"no run of {ROOT / 'results'} is by 'dfaa'; did you mean 'dfa'? choose one of bp, " in message
     assert "did you mean" not in one_line_error(capsys, *where, "nothing")

@@ -81,11 +81,11 @@ def test_mistakes_are_one_line(study_store, capsys, tmp_path):
     assert "no finished run" in one_line_error(capsys, "study", "show", "random-target", "--store", study_store)
     assert "not a store" in one_line_error(capsys, "runs", "list", "--store", str(tmp_path / "none"))
     (tmp_path / "bundles").mkdir()
-    assert "not a store (it has no store.json)" in one_line_error(
-        capsys, "runs", "list", "--store", str(tmp_path / "bundles")
-    )
-    assert "unknown command" in one_line_error(capsys, "study", "dance")
-    assert "unknown command" in one_line_error(capsys, "runs", "dance")
+    said = one_line_error(capsys, "runs", "list", "--store", tmp_path / "bundles")
+    assert "not a store (it has no store.json)" in said
+    assert "needs the hash of a run" in one_line_error(capsys, "runs", "rm", "--store", study_store)
+    said = one_line_error(capsys, "study", "run", "early", "--store", study_store, "--workers", "0")
+    assert "--workers is 0; give 1 or more" in said
 
 
 @pytest.mark.parametrize(("executor", "module"), [("ray", "ray"), ("dask", "distributed"), ("slurm", "submitit")])
@@ -120,15 +120,3 @@ def test_a_damaged_run_is_not_counted_as_done(tmp_path, capsys, study_store):
     first = capsys.readouterr().out.splitlines()[0]
     whole = len([p for p in (copy / "runs").iterdir() if not p.name.startswith(".")])
     assert first.startswith(f"{whole - 1} of {whole} runs are in")
-
-
-@pytest.mark.parametrize(
-    ("args", "says"),
-    [
-        (["runs", "rm", "--store", "STORE"], "needs the hash of a run"),
-        (["study", "run", "early", "--store", "STORE", "--workers", "0"], "--workers is 0; give 1 or more"),
-    ],
-)
-def test_a_wrong_call_is_one_line(study_store, args, says, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert says in one_line_error(capsys, *(study_store if a == "STORE" else a for a in args))

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from tests.refusals import refusal
 
 from creditscope.data import DATASET_NAMES, load_dataset, quadratic, student
-from creditscope.errors import CreditscopeError
 
 
 @pytest.mark.parametrize(("name", "dim"), [("quadratic", 48), ("student", 128)])
@@ -85,7 +85,6 @@ def test_student_task_is_odd_so_no_class_is_favoured():
 
 
 def test_unknown_name_lists_the_known_ones():
-    with pytest.raises(CreditscopeError, match="unknown data set 'mnist'") as error:
-        load_dataset("mnist")
-    assert all(name in str(error.value) for name in DATASET_NAMES)
-    assert "\n" not in str(error.value)
+    said = refusal(load_dataset, "mnist")
+    assert said.startswith("unknown data set 'mnist'")
+    assert all(name in said for name in DATASET_NAMES)

@@ -169,17 +169,13 @@ def test_transformers_trainer_gives_the_trajectory_of_a_plain_loop(tmp_path):
     assert_same_lines(plain(), monitor.history)
 
 
-def test_a_monitor_that_fires_stops_the_fit(tmp_path):
-    monitor, trainer = lightning_fit(tmp_path, thresholds=ALWAYS, patience=2)
+@pytest.mark.parametrize(
+    ("run", "epochs"),
+    [(lightning_fit, lambda t: t.current_epoch), (hugging_face_run, lambda t: t.state.global_step / 3)],
+)
+def test_a_monitor_that_fires_stops_the_training(run, epochs, tmp_path):
+    monitor, trainer = run(tmp_path, thresholds=ALWAYS, patience=2)
     assert [line["epoch"] for line in monitor.history] == [0, 1]
-    assert trainer.current_epoch == 1
-    monitor, _ = lightning_fit(tmp_path, every=4)
-    assert [line["epoch"] for line in monitor.history] == [0, 4, 8]
-
-
-def test_a_monitor_that_fires_stops_the_trainer(tmp_path):
-    monitor, trainer = hugging_face_run(tmp_path, thresholds=ALWAYS, patience=2)
-    assert [line["epoch"] for line in monitor.history] == [0, 1]
-    assert trainer.state.global_step == 3
-    monitor, _ = hugging_face_run(tmp_path, every=4)
+    assert epochs(trainer) == 1
+    monitor, _ = run(tmp_path, every=4)
     assert [line["epoch"] for line in monitor.history] == [0, 4, 8]

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -52,12 +53,11 @@ def report() -> DiagnosticReport:
 
 
 def test_a_report_becomes_a_table_of_its_layers():
-    found = report()
+    found: Any = report()
     columns, rows = layer_table(found)
     assert columns == ["layer", "h", "g", "cosine", "rho", "nudging", "readout", "twin_readout"]
     assert [row[0] for row in rows] == [0, 1, 2, 3]
     assert [row[1] for row in rows] == list(found.facts.scale.mean)
-    assert found.facts.alignment is not None
     assert [row[3] for row in rows] == list(found.facts.alignment.mean)
     assert set(profile_curves(found)) == {"network", "twin"}
     assert outcome(found)["creditscope/status"] == found.status
@@ -66,16 +66,21 @@ def test_a_report_becomes_a_table_of_its_layers():
     assert answers["C"] == "pass"  # a reader gets "low"
 
 
-def test_tensorboard(tmp_path):
+def written_events(directory: Path, use: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """(what `use` gives back of a TensorBoard writer, the events that it leaves)."""
     pytest.importorskip("tensorboard", reason="extra tensorboard is missing: its writer is NOT tested")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     from creditscope.integrations.tensorboard import TensorBoardWriter
 
-    writer = TensorBoardWriter(tmp_path)
-    history = monitored(writer)
+    writer = TensorBoardWriter(directory)
+    given = use(writer)
     writer.close()
-    events = EventAccumulator(str(tmp_path)).Reload()
+    return given, EventAccumulator(str(directory), {"images": 0, "tensors": 0, "histograms": 0}).Reload()
+
+
+def test_tensorboard(tmp_path):
+    history, events = written_events(tmp_path, monitored)
     for name in ("growth", "h/2", "g_per_sample/0", "fired/D1"):
         points = events.Scalars(f"creditscope/{name}")
         assert [p.step for p in points] == [0, 2]
@@ -83,15 +88,8 @@ def test_tensorboard(tmp_path):
 
 
 def test_tensorboard_gets_a_report_as_curves_figures_and_text(tmp_path):
-    pytest.importorskip("tensorboard", reason="extra tensorboard is missing: its writer is NOT tested")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    from creditscope.integrations.tensorboard import TensorBoardWriter
-
-    writer, found = TensorBoardWriter(tmp_path), report()
-    writer.write_report(found)
-    writer.close()
-    events = EventAccumulator(str(tmp_path), {"images": 0, "tensors": 0, "histograms": 0}).Reload()
+    found = report()
+    _, events = written_events(tmp_path, lambda writer: writer.write_report(found))
     points = events.Scalars("creditscope/layers/h")
     assert [p.step for p in points] == [0, 1, 2, 3]
     assert [p.value for p in points] == pytest.approx(found.facts.scale.mean)
@@ -102,32 +100,32 @@ def test_tensorboard_gets_a_report_as_curves_figures_and_text(tmp_path):
     assert told.tensor_proto.string_val[0].decode() == found.verdict.line
 
 
-def test_wandb_offline(tmp_path, monkeypatch):
+@pytest.fixture
+def wandb(tmp_path, monkeypatch) -> Any:
     pytest.importorskip("wandb", reason="extra wandb is missing: its writer is NOT tested")
     from creditscope.integrations.wandb import WandbWriter
 
     monkeypatch.setenv("WANDB_SILENT", "true")
-    writer = WandbWriter(project="test", dir=str(tmp_path))
-    assert writer.run.settings.mode == "offline"
-    history = monitored(writer)
-    assert writer.run.summary["creditscope/growth"] == pytest.approx(history[-1]["growth"])
-    assert writer.run.summary["creditscope/epoch"] == 2
-    writer.close()
+    return WandbWriter(project="test", dir=str(tmp_path))
+
+
+def test_wandb_offline(tmp_path, wandb):
+    assert wandb.run.settings.mode == "offline"
+    history = monitored(wandb)
+    assert wandb.run.summary["creditscope/growth"] == pytest.approx(history[-1]["growth"])
+    assert wandb.run.summary["creditscope/epoch"] == 2
+    wandb.close()
     (written,) = Path(tmp_path).glob("wandb/offline-run-*/run-*.wandb")
     kept = written.read_bytes()  # each value stands behind its name, as JSON
     assert kept.count(b"creditscope/growth") >= len(history)
     assert kept.count(json.dumps(history[-1]["growth"]).encode()) >= len(history)
 
 
-def test_wandb_gets_a_report_as_a_table_a_plot_and_a_summary(tmp_path, monkeypatch):
-    pytest.importorskip("wandb", reason="extra wandb is missing: its writer is NOT tested")
-    from creditscope.integrations.wandb import WandbWriter
-
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    writer, found = WandbWriter(project="test", dir=str(tmp_path)), report()
-    writer.write_report(found)
-    assert writer.run.summary["creditscope/verdict"] == found.verdict.line
-    writer.close()
+def test_wandb_gets_a_report_as_a_table_a_plot_and_a_summary(tmp_path, wandb):
+    found = report()
+    wandb.write_report(found)
+    assert wandb.run.summary["creditscope/verdict"] == found.verdict.line
+    wandb.close()
     tables = {p.name.split("_")[0]: json.loads(p.read_text()) for p in Path(tmp_path).rglob("*.table.json")}
     assert len(tables) == 2  # the layers, and the points of the profile
     layers = next(t for name, t in tables.items() if name == "layers")
@@ -136,64 +134,45 @@ def test_wandb_gets_a_report_as_a_table_a_plot_and_a_summary(tmp_path, monkeypat
     assert layers["data"] == [[pytest.approx(v) for v in row] for row in rows]
 
 
-TRACKIO_REPORT = """
+TRACKIO = """
 import json
 from creditscope.integrations.trackio import TrackioWriter
-from tests.integrations.test_writers import report
-writer, found = TrackioWriter(project="test", auto_log_gpu=False), report()
-writer.write_report(found)
+from tests.integrations.test_writers import monitored, report
+writer = TrackioWriter(project="test", auto_log_gpu=False)
+{}
 writer.close()
-print(json.dumps([found.verdict.line]))
+print(json.dumps([told]))
 """
 
 
-def test_trackio_gets_a_report_as_tables(tmp_path):
+def tracked(tmp_path: Path, code: str) -> tuple[Any, list[tuple[int, Any]]]:
+    """What `code` has told, and (step, metrics) of each point that trackio has kept.
+
+    In a process of its own: trackio looks up its directory when it is imported, and finishes its runs at exit.
+    """
     pytest.importorskip("trackio", reason="extra trackio is missing: its writer is NOT tested")
     environment = {**os.environ, "TRACKIO_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, "-c", TRACKIO_REPORT],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    program = [sys.executable, "-c", TRACKIO.format(code)]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    (line,) = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("[")))
+    (told,) = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("[")))
     with closing(sqlite3.connect(tmp_path / "test.db")) as database:
-        ((kept,),) = database.execute("select metrics from metrics").fetchall()
-    shown = json.loads(kept)
+        rows = database.execute("select step, metrics from metrics order by step").fetchall()
+    return told, [(step, json.loads(metrics)) for step, metrics in rows]
+
+
+def test_trackio_gets_a_report_as_tables(tmp_path):
+    line, ((_, shown),) = tracked(tmp_path, "found = report(); writer.write_report(found); told = found.verdict.line")
     assert shown["creditscope/verdict"] == line
     assert shown["creditscope/layers"]["_type"] == "trackio.table"
     assert shown["creditscope/layers"]["_value"][3]["layer"] == 3
     assert len(shown["creditscope/profile"]["_value"]) == 4
 
 
-TRACKIO_RUN = """
-import json
-from creditscope.integrations.trackio import TrackioWriter
-from tests.integrations.test_writers import monitored
-writer = TrackioWriter(project="test", auto_log_gpu=False)
-history = monitored(writer)
-writer.close()
-print(json.dumps(history))
-"""
-
-
 def test_trackio(tmp_path):
-    pytest.importorskip("trackio", reason="extra trackio is missing: its writer is NOT tested")
-    # a process of its own: trackio looks up its directory when it is imported, and finishes its runs at exit
-    environment = {**os.environ, "TRACKIO_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, "-c", TRACKIO_RUN], env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    history = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("[{")))
-    with closing(sqlite3.connect(tmp_path / "test.db")) as database:
-        rows = database.execute("select step, metrics from metrics order by step").fetchall()
+    history, rows = tracked(tmp_path, "told = monitored(writer)")
     assert [step for step, _ in rows] == [0, 2]
-    for (_, metrics), line in zip(rows, history, strict=True):
-        kept = json.loads(metrics)
+    for (_, kept), line in zip(rows, history, strict=True):
         assert {name: kept[name] for name in scalars(line)} == pytest.approx(scalars(line))
 
 

@@ -102,19 +102,24 @@ class Bare(nn.Module):
         return h * self.scale
 
 
-class ZeroBranch(nn.Module):
+class Branch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(D, D)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + torch.tanh(self.linear(h))
+
+
+class ZeroBranch(Branch):
     """A branch that starts at zero: its Linear does not start as reset_parameters() leaves it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.linear = nn.Linear(D, D)
         nn.init.zeros_(self.linear.weight)
 
-    def forward(self, h: Tensor) -> Tensor:
-        return h + self.linear(h)
 
-
-class OtherReset(nn.Module):
+class OtherReset(Bare):
     """Its constructor does not do what its reset_parameters() does."""
 
     def __init__(self) -> None:
@@ -124,9 +129,6 @@ class OtherReset(nn.Module):
     def reset_parameters(self) -> None:
         nn.init.ones_(self.scale)
 
-    def forward(self, h: Tensor) -> Tensor:
-        return h * self.scale
-
 
 class OwnReset(OtherReset):
     def __init__(self) -> None:
@@ -134,19 +136,15 @@ class OwnReset(OtherReset):
         self.reset_parameters()
 
 
-class Helped(nn.Module):
+class Helped(Branch):
     """Its weights are set by a function that its constructor calls."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.linear = nn.Linear(D, D)
         self._prepare()
 
     def _prepare(self) -> None:
         halve(self.linear)
-
-    def forward(self, h: Tensor) -> Tensor:
-        return h + self.linear(h)
 
 
 def halve(linear: nn.Linear) -> None:
@@ -300,15 +298,7 @@ def test_unknown_rest_is_named():
 
 
 def test_blocks_are_found_with_an_example(capsys):
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(D, D)
-
-        def forward(self, h: Tensor) -> Tensor:
-            return h + torch.tanh(self.linear(h))
-
-    model = nn.Sequential(nn.Linear(D_IN, D), nn.Sequential(Block(), Block(), Block()), nn.Linear(D, C))
+    model = nn.Sequential(nn.Linear(D_IN, D), nn.Sequential(Branch(), Branch(), Branch()), nn.Linear(D, C))
     twin: Any = frozen_blocks(model, example=torch.randn(8, D_IN))
     assert [p.requires_grad for p in twin.parameters()] == [True] * 2 + [False] * 6 + [True] * 2
     assert "found, verified" in capsys.readouterr().out
@@ -329,8 +319,7 @@ def _raises(*_: Any) -> Any:
 def test_what_raises_in_build_or_init_is_told_in_one_line():
     model = PlainMLP()
     for name in ("build", "init"):
-        given: dict[str, Any] = {name: _raises}
-        said = refusal(lambda given=given: frozen_blocks(model, "layers.*", rest="keep", **given))  # type: ignore[misc]
+        said = refusal(frozen_blocks, model, "layers.*", rest="keep", **{name: _raises})
         assert said.startswith(f"{name}() raised KeyError: 'no such width'")
 
 

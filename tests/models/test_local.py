@@ -25,15 +25,20 @@ def branch(ratio: int = 1) -> MLPBranch:
 local_branch = torch.no_grad()(local.local_branch)  # as the objective calls it
 
 
+def known(made: nn.Module, h: Tensor) -> Any:
+    """f and its `Pull`, which have to be known."""
+    found = local_branch(made, h)
+    assert found is not None
+    return found
+
+
 def pulled(made: nn.Module, h: Tensor, push: Tensor, seed: int = 0) -> None:
     """Put its gradients into .grad by hand; they and f must be those of autograd."""
     torch.manual_seed(seed)  # of a dropout
     wanted = made(h)
     reference = torch.autograd.grad(wanted, list(made.parameters()), push)
     torch.manual_seed(seed)
-    known = local_branch(made, h)
-    assert known is not None
-    f, pull = known
+    f, pull = known(made, h)
     torch.testing.assert_close(f, wanted, rtol=1e-12, atol=1e-12)
     assert not f.requires_grad
     pull(push)
@@ -47,9 +52,7 @@ def test_branch_and_gradients_are_those_of_the_modules(ratio):
     h, push = torch.randn(7, 6).double(), torch.randn(7, 6).double()
     pulled(made, h, push)
     once = [p.grad.clone() for p in made.parameters() if p.grad is not None]
-    known = local_branch(made, h)
-    assert known is not None
-    known[1](push)  # gradients add up, as they do in autograd
+    known(made, h)[1](push)  # gradients add up, as they do in autograd
     for p, want in zip(made.parameters(), once, strict=True):
         torch.testing.assert_close(p.grad, 2 * want, rtol=1e-10, atol=1e-12)
 
@@ -147,10 +150,6 @@ def test_nor_with_other_modules_in_it(name, other):
     assert made(torch.randn(7, 6)).shape == (7, 6)
 
 
-def test_nor_for_tokens():
-    assert local_branch(branch(), torch.randn(7, 3, 6).double()) is None
-
-
 def stage(*before: nn.Module) -> nn.Sequential:
     torch.manual_seed(3)
     return nn.Sequential(*before, nn.Linear(6, 4)).double()
@@ -185,5 +184,6 @@ def test_other_sequences_are_left_to_autograd(block):
     assert local_branch(block, torch.randn(7, 6)) is None
 
 
-def test_so_are_tokens():
-    assert local_branch(nn.Sequential(nn.ReLU(), nn.Linear(6, 6)), torch.randn(7, 3, 6)) is None
+@pytest.mark.parametrize("block", [branch().float(), nn.Sequential(nn.ReLU(), nn.Linear(6, 6))])
+def test_so_are_tokens(block):
+    assert local_branch(block, torch.randn(7, 3, 6)) is None

@@ -43,8 +43,8 @@ SCRIPTS = (
 RAW = re.compile(r"<script>window|<img src=x|<svg onload|<b onclick", re.IGNORECASE)
 
 Content = dict[str, Any]
-Lie = Callable[[Content, Content, random.Random], str]
-"""Changes the claim or its first report; gives what must come of it."""
+Lie = Callable[[Content, Content, random.Random], str | None]
+"""Changes the claim or its first report; gives what must come of it (None: it is refused)."""
 
 
 def fit(claim: Content, report: Content) -> None:
@@ -86,14 +86,12 @@ def change(value: Any, path: tuple[Any, ...], rng: random.Random) -> None:
         parent[path[-1]] = old * rng.choice((-1.5, 0.4, 3.0)) + 0.1
 
 
-def number_of_the_claim(claim: Content, report: Content, rng: random.Random) -> str:
+def number_of_the_claim(claim: Content, report: Content, rng: random.Random) -> None:
     change(claim, rng.choice(places(claim)), rng)
-    return REFUSED  # the seal
 
 
-def number_of_the_report(claim: Content, report: Content, rng: random.Random) -> str:
+def number_of_the_report(claim: Content, report: Content, rng: random.Random) -> None:
     change(report, rng.choice(places(report)), rng)
-    return REFUSED  # the hash
 
 
 BEARING = (
@@ -104,21 +102,17 @@ BEARING = (
 )
 
 
-def fitted_number_of_the_report(claim: Content, report: Content, rng: random.Random) -> str:
+def fitted_number_of_the_report(claim: Content, report: Content, rng: random.Random) -> None:
     """A number that the verdict or another number rests on; hash and seal are made to fit."""
     found = [p for p in places(report) if re.search(BEARING, " ".join(map(str, p)))]
     change(report, rng.choice(found), rng)
-    fit(claim, report)
-    return REFUSED
 
 
-def fitted_number_of_the_claim(claim: Content, report: Content, rng: random.Random) -> str:
+def fitted_number_of_the_claim(claim: Content, report: Content, rng: random.Random) -> None:
     """Another null, another accuracy of backpropagation where it is used: the margin does not follow any more."""
     evaluation = claim["evaluations"][0]
     kind = rng.choice([k for k, v in evaluation["nulls"].items() if v])
     change(evaluation["nulls"][kind], (rng.randrange(len(evaluation["nulls"][kind])),), rng)
-    fit(claim, report)
-    return REFUSED
 
 
 def overclaim(claim: Content, report: Content, rng: random.Random) -> str:
@@ -126,7 +120,6 @@ def overclaim(claim: Content, report: Content, rng: random.Random) -> str:
     mean = sum(report["headline_acc"]) / len(report["headline_acc"])
     higher = [v for v in (0.97, 0.999, 1.0, mean + 0.01, mean + 0.05) if mean + 0.005 < v <= 1]
     claim["claimed"]["accuracy"] = rng.choice(higher) if higher else 1.01
-    fit(claim, report)
     return MARKED if higher else REFUSED
 
 
@@ -136,7 +129,6 @@ def overclaimed_gamma(claim: Content, report: Content, rng: random.Random) -> st
     audited = max((v for k in ("headline", "gamma_all_layers") if (v := total.get(k)) is not None), default=0.0)
     little = audited + 0.01 if len(claim["evaluations"][0]["reports"]) == 1 else 1.0
     claim["claimed"]["gamma"] = rng.choice([v for v in (1.0, 0.9995, little) if audited + 0.001 < v <= 1] or [1.01])
-    fit(claim, report)
     return MARKED if claim["claimed"]["gamma"] <= 1 else REFUSED
 
 
@@ -144,14 +136,12 @@ def renamed(claim: Content, report: Content, rng: random.Random) -> str:
     """Another method's name: in the claim it stands beside that of the report; in the report of a run the spec gives it."""
     if claim["evaluations"][0]["spec"] and rng.random() < 0.5:
         report["method_name" if rng.random() < 0.5 else "notes"] = "my new rule"
-        fit(claim, report)
         return REFUSED
     claim["method"] = "my new rule"
-    fit(claim, report)
     return MARKED
 
 
-def impossible(claim: Content, report: Content, rng: random.Random) -> str:
+def impossible(claim: Content, report: Content, rng: random.Random) -> None:
     """A number that nothing gives but that others leave no room for; hash and seal are made to fit."""
     facts = report["facts"]
     choices = ["loss", "median", "zero", "groups"] + (["std"] if facts["alignment"] else [])
@@ -167,39 +157,31 @@ def impossible(claim: Content, report: Content, rng: random.Random) -> str:
     else:
         layer = next(k for k, v in enumerate(facts["alignment"]["std"]) if v is not None)
         facts["alignment"]["std"][layer] = 1.2
-    fit(claim, report)
-    return REFUSED
 
 
-def not_published(claim: Content, report: Content, rng: random.Random) -> str:
+def not_published(claim: Content, report: Content, rng: random.Random) -> None:
     claim["claimed"] |= {"published": True, "source": ""}
     claim["paper"] = None
-    fit(claim, report)
-    return REFUSED
 
 
-def verdict(claim: Content, report: Content, rng: random.Random) -> str:
+def verdict(claim: Content, report: Content, rng: random.Random) -> None:
     status = report["verdict"]["status"]
     report["verdict"]["status"] = "fail" if status == "pass" else "pass"
     if rng.random() < 0.5:
         report["verdict"]["line"] = "VERDICT: trustworthy (praised)"
-    fit(claim, report)
-    return REFUSED
 
 
-def changed_hash(claim: Content, report: Content, rng: random.Random) -> str:
+def changed_hash(claim: Content, report: Content, rng: random.Random) -> None:
     evidence = claim["evaluations"][0]["reports"][0]
     evidence["sha256"] = hashlib.sha256(rng.randbytes(8)).hexdigest()
     claim["seal"] = seal_of(claim)
-    return REFUSED
 
 
-def changed_seal(claim: Content, report: Content, rng: random.Random) -> str:
+def changed_seal(claim: Content, report: Content, rng: random.Random) -> None:
     claim["seal"] = hashlib.sha256(rng.randbytes(8)).hexdigest()
-    return REFUSED
 
 
-def swapped(claim: Content, report: Content, rng: random.Random) -> str:
+def swapped(claim: Content, report: Content, rng: random.Random) -> None:
     """The report of another entry; half of the time with its hash."""
     others = [p for p in sorted(ENTRIES.iterdir()) if p.name != claim["name"]]
     other = json.loads((rng.choice(others) / "report.json").read_bytes())
@@ -209,45 +191,35 @@ def swapped(claim: Content, report: Content, rng: random.Random) -> str:
     report.update(other)
     if rng.random() < 0.5:
         fit(claim, report)
-    return REFUSED
 
 
-def protocol(claim: Content, report: Content, rng: random.Random) -> str:
+def protocol(claim: Content, report: Content, rng: random.Random) -> None:
     claim["evaluations"][0]["protocol"] = rng.choice(
         ("three-check/1.0", "four-diagnostic/1.0", "three-check/9.9", "three-check")
     )
-    fit(claim, report)
-    return REFUSED
 
 
-def newer(claim: Content, report: Content, rng: random.Random) -> str:
+def newer(claim: Content, report: Content, rng: random.Random) -> None:
     if rng.random() < 0.5:
         claim["schema"] = f"creditscope-claim/{rng.randint(2, 9)}"
     else:
         report["schema_version"] = rng.randint(3, 99)
-    fit(claim, report)
-    return REFUSED
 
 
-def date(claim: Content, report: Content, rng: random.Random) -> str:
+def date(claim: Content, report: Content, rng: random.Random) -> None:
     claim["evaluations"][0]["date"] = rng.choice(("2999-01-01", "yesterday", "2026-13-01", 20261117.5))
-    fit(claim, report)
-    return REFUSED
 
 
-def address(claim: Content, report: Content, rng: random.Random) -> str:
+def address(claim: Content, report: Content, rng: random.Random) -> None:
     claim["code"]["url"] = rng.choice(
         ("javascript:alert(1)", 'https://x"onmouseover=alert(1)', "data:text/html,x", "//evil", "x")
     )
-    fit(claim, report)
-    return REFUSED
 
 
-def elsewhere(claim: Content, report: Content, rng: random.Random) -> str:
+def elsewhere(claim: Content, report: Content, rng: random.Random) -> None:
     name = rng.choice(("../report.json", "/etc/passwd", "a/b.json", ".hidden.json", "report.json\n", "REPORT.json", ""))
     claim["evaluations"][0]["reports"][0]["file"] = name
     claim["seal"] = seal_of(claim)
-    return REFUSED
 
 
 def script_in_the_claim(claim: Content, report: Content, rng: random.Random) -> str:
@@ -258,35 +230,31 @@ def script_in_the_claim(claim: Content, report: Content, rng: random.Random) -> 
     )  # fmt: skip
     for path in rng.sample(fields, 4):
         at(claim, path[:-1])[path[-1]] = script
-    fit(claim, report)
     return INERT
 
 
-def script_in_the_name(claim: Content, report: Content, rng: random.Random) -> str:
+def script_in_the_name(claim: Content, report: Content, rng: random.Random) -> None:
     claim["name"] = rng.choice(SCRIPTS)
-    fit(claim, report)
-    return REFUSED
 
 
 def script_in_the_report(claim: Content, report: Content, rng: random.Random) -> str:
     claim["evaluations"][0]["spec"] = None  # which would give other names
     report["method_name"], report["notes"] = rng.choice(SCRIPTS), rng.choice(SCRIPTS)
-    fit(claim, report)
     return INERT
 
 
-def damaged_claim(claim: Content, report: Content, rng: random.Random) -> str:
-    changed = mangled_json(copy.deepcopy(claim), rng)
-    claim.clear()
-    claim.update(changed if isinstance(changed, dict) else {})
-    return REFUSED
+def damaged_claim(claim: Content, report: Content, rng: random.Random) -> None:
+    damage(claim, rng)
 
 
-def damaged_report(claim: Content, report: Content, rng: random.Random) -> str:
-    changed = mangled_json(copy.deepcopy(report), rng)
-    report.clear()
-    report.update(changed if isinstance(changed, dict) else {})
-    return REFUSED
+def damaged_report(claim: Content, report: Content, rng: random.Random) -> None:
+    damage(report, rng)
+
+
+def damage(content: Content, rng: random.Random) -> None:
+    changed = mangled_json(content, rng)
+    content.clear()
+    content.update(changed if isinstance(changed, dict) else {})
 
 
 LIES: tuple[Lie, ...] = (
@@ -294,6 +262,10 @@ LIES: tuple[Lie, ...] = (
     overclaimed_gamma, renamed, impossible, not_published, verdict, changed_hash, changed_seal, swapped, protocol, newer, date,
     address, elsewhere, script_in_the_claim, script_in_the_name, script_in_the_report, damaged_claim, damaged_report,
 )  # fmt: skip
+UNFITTED = (
+    number_of_the_claim, number_of_the_report, changed_hash, changed_seal, swapped, elsewhere, damaged_claim, damaged_report,
+)  # fmt: skip
+"""Hash and seal are not made to fit what these have changed, or only by themselves."""
 
 
 def page_of(entries: list[Entry], refused: list[tuple[str, str]]) -> str:
@@ -306,14 +278,13 @@ def page_of(entries: list[Entry], refused: list[tuple[str, str]]) -> str:
     return "\n".join([page, *(text for pages in inside for text in pages.values())])
 
 
-def bytes_instead(directory: Path, rng: random.Random, canary: Path) -> str:
+def bytes_instead(directory: Path, rng: random.Random, canary: Path) -> None:
     """A file of the entry that is no JSON any more."""
     path = directory / rng.choice(("claim.json", "report.json"))
     data = path.read_bytes()
     while (made := rng.choice(hostile_bytes(canary)) if rng.random() < 0.3 else mangled_bytes(data, rng)) == data:
         pass
     path.write_bytes(made)
-    return REFUSED
 
 
 def lie_once(k: int, good: list[Path], work: Path, rng: random.Random) -> tuple[str, str, str, Entry | None, str]:
@@ -322,21 +293,26 @@ def lie_once(k: int, good: list[Path], work: Path, rng: random.Random) -> tuple[
     shutil.copytree(rng.choice(good), directory)
     path = directory / "claim.json"
     claim, report = json.loads(path.read_bytes()), json.loads((directory / "report.json").read_bytes())
+
+    def write() -> None:
+        path.write_bytes(dumped(claim))
+        (directory / "report.json").write_bytes(dumped(report))
+
     claim["name"] = directory.name
     fit(claim, report)
-    path.write_bytes(dumped(claim))
-    (directory / "report.json").write_bytes(dumped(report))
+    write()
     read_entry(directory)  # as good as it was
-    if k % (len(LIES) + 1) == len(LIES):
-        kind, wanted = "bytes_instead", bytes_instead(directory, rng, work / "canary")
+    kind, wanted = kind_of(k), REFUSED
+    if kind == "bytes_instead":
+        bytes_instead(directory, rng, work / "canary")
     else:
         lie = LIES[k % (len(LIES) + 1)]
         before = (copy.deepcopy(claim), copy.deepcopy(report))
-        kind, wanted = lie.__name__, lie(claim, report, rng)
-        while (claim, report) == before:  # damage that changed nothing
-            wanted = lie(claim, report, rng)
-        path.write_bytes(dumped(claim))
-        (directory / "report.json").write_bytes(dumped(report))
+        while (claim, report) == before:  # some damage changes nothing
+            wanted = lie(claim, report, rng) or REFUSED
+        if lie not in UNFITTED:
+            fit(claim, report)
+        write()
     try:
         entry = read_entry(directory)
     except CreditscopeError as error:

@@ -12,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import pickle
 import random
 import shutil
 import sys
+import tarfile
 import tempfile
 import time
 import traceback
@@ -24,14 +26,30 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
+import yaml
+from safetensors.numpy import save_file
+from tests.training.small import DFA_RMS
 from tests.trust.hostile import hostile_bytes, mangled_bytes, mangled_json
 
+from creditscope.cli.train import read_yaml
+from creditscope.data import cifar, load_dataset
+from creditscope.data.cifar import load_from
 from creditscope.errors import CreditscopeError
+from creditscope.files import read_json
+from creditscope.protocol import DiagnosticThresholds, judge
+from creditscope.protocol.report import DiagnosticReport
+from creditscope.record import read_record
+from creditscope.runs.groups import audit
+from creditscope.runs.store import Store
+from creditscope.training.bundle import find_bundles, load_bundle
+from creditscope.training.loop import train
+from creditscope.training.spec import make_spec
 
 SLOW = 5.0
 MEMORY = 2 * 2**30
@@ -51,21 +69,8 @@ class Good:
     attacks: list[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        from creditscope.data import load_dataset
-        from creditscope.runs.store import Store
-        from creditscope.training.loop import train
-        from creditscope.training.spec import make_spec
-
         self.attacks = hostile_bytes(self.canary)
-        self.spec = {
-            "dataset": "quadratic",
-            "width": 4,
-            "depth": 1,
-            "epochs": 1,
-            "batch_size": 5000,
-            "method": "dfa",
-            "credit_norm": "rms",
-        }
+        self.spec = {"dataset": "quadratic", "width": 4, "depth": 1, "epochs": 1, "batch_size": 5000, **DFA_RMS}
         spec = make_spec(self.spec)
         store = Store(self.root / "store", create=True)
         self.bundle = train(spec, store.out(spec)).path
@@ -78,14 +83,8 @@ class Good:
         self._cifar()
 
     def _cifar(self) -> None:
-        import pickle
-        import tarfile
-
-        from creditscope.data import cifar
-
         n = 3
-        parts = ("binary_train", "binary_test", "python_train", "python_test")
-        few: dict[str, Any] = {f: ((getattr(cifar.CIFAR10, f)[0][0], n),) for f in parts}
+        few: dict[str, Any] = {f: ((getattr(cifar.CIFAR10, f)[0][0], n),) for f in ("train", "test")}
         self.cifar = replace(cifar.CIFAR10, **few)
         rng = np.random.default_rng(0)
         for folder, suffix in (("binary", ".bin"), ("python", "")):
@@ -122,8 +121,6 @@ def damaged(path: Path, good: Good, rng: random.Random) -> None:
 
 def resign(bundle: Path) -> None:
     """Make checksums and hash of a damaged bundle fit again, as far as its spec can still be read."""
-    from creditscope.training.spec import make_spec
-
     try:
         content = json.loads((bundle / "spec.json").read_bytes())
         content["files"] = {
@@ -136,10 +133,6 @@ def resign(bundle: Path) -> None:
 
 
 def fuzz_bundle(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]:
-    from creditscope.protocol.report import DiagnosticReport
-    from creditscope.runs.groups import audit
-    from creditscope.training.bundle import find_bundles, load_bundle
-
     target = work / "bundle"
     shutil.copytree(good.bundle, target)
     for _ in range(rng.randint(1, 2)):
@@ -178,11 +171,6 @@ def every(parts: list[Callable[[], Any]]) -> None:
 
 
 def fuzz_yaml(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]:
-    import yaml
-
-    from creditscope.cli.train import read_yaml
-    from creditscope.training.spec import make_spec
-
     path = work / "config.yaml"
     content = mangled_json(good.spec, rng) if rng.random() < 0.6 else good.spec
     path.write_bytes(yaml.safe_dump(content, allow_unicode=True).encode())
@@ -192,9 +180,6 @@ def fuzz_yaml(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]:
 
 
 def fuzz_spec(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]:
-    from creditscope.files import read_json
-    from creditscope.training.spec import make_spec
-
     path = work / "spec.json"
     path.write_text(json.dumps(good.spec))
     damaged(path, good, rng)
@@ -202,9 +187,6 @@ def fuzz_spec(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]:
 
 
 def fuzz_report(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]:
-    from creditscope.protocol import DiagnosticThresholds, judge
-    from creditscope.protocol.report import DiagnosticReport
-
     path = work / "report.json"
     path.write_text(json.dumps(good.report))
     damaged(path, good, rng)
@@ -219,8 +201,6 @@ def fuzz_report(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]
 
 
 def fuzz_store(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]:
-    from creditscope.runs.store import Store
-
     target = work / "store"
     shutil.copytree(good.root / "store", target)
     files = sorted(p for p in target.rglob("*") if p.is_file())
@@ -250,8 +230,6 @@ def fuzz_store(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]:
 
 
 def fuzz_cifar(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]:
-    from creditscope.data.cifar import load_from
-
     folder = rng.choice(["binary", "python", "python", "binary-archive", "python-archive"])
     shutil.copytree(good.root / folder, work / "cifar")
     path = rng.choice(sorted(p for p in (work / "cifar").rglob("*") if p.is_file()))
@@ -278,8 +256,6 @@ def write_record(path: Path, members: dict[str, Any]) -> None:
     if path.suffix == ".npz":
         np.savez(path, **members)
     else:
-        from safetensors.numpy import save_file
-
         rest = {k: np.asarray(v) for k, v in members.items() if k != "header"}
         save_file(rest, path, {"header": str(members["header"])} if "header" in members else None)
 
@@ -318,8 +294,6 @@ def spoilt(members: dict[str, Any], rng: random.Random) -> dict[str, Any]:
 
 
 def fuzz_record(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]:
-    from creditscope.record import read_record
-
     path = work / f"record{rng.choice(['.npz', '.npz', '.safetensors'])}"
     members = good_record()
     if rng.random() < 0.3:
@@ -332,8 +306,6 @@ def fuzz_record(good: Good, work: Path, rng: random.Random) -> Callable[[], Any]
 
 def damaged_records(n: int, root: Path, seed: int = 0) -> tuple[int, int]:
     """(refused with one line each, read with the content of the good one) of n npz records with damaged bytes or members."""
-    from creditscope.record import read_record
-
     good = good_record()
     path = root / "record.npz"
     write_record(path, good)
@@ -382,18 +354,9 @@ class Outcome:
     seconds: float
 
 
-def refuse_network() -> None:
-    from creditscope.data import cifar
-
-    def nothing(*_: Any) -> None:
-        raise CreditscopeError("no network in this test")
-
-    setattr(cifar, "download", nothing)  # noqa: B010  (mypy knows no other way to replace a function)
-
-
+@mock.patch.object(cifar, "download", mock.Mock(side_effect=CreditscopeError("no network in this test")))
 def fuzz(n: int, seconds: float, root: Path, seed: int = 0, only: str = "") -> Outcome:
     """n inputs, or as many as the time allows; the same ones for the same seed."""
-    refuse_network()
     good = Good(root / "good", root / "canary")
     names, weights = [*KINDS], [weight for weight, _ in KINDS.values()]
     counts: Counter[tuple[str, str]] = Counter()

@@ -108,21 +108,7 @@ def mangled_bytes(data: bytes, rng: random.Random) -> bytes:
         elif kind == 4:
             out[at : at + length] = bytes(rng.randrange(256) for _ in range(length))
         else:
-            out[at:at] = rng.choice(
-                [
-                    b"\x00",
-                    b"NaN",
-                    b"-1",
-                    b"1e999",
-                    b'"',
-                    b"{",
-                    b"]",
-                    b"\n",
-                    b",",
-                    b"\xff" * 8,
-                    b"!!python/name:os.system ",
-                ]
-            )
+            out[at:at] = rng.choice(TOKENS)
     return bytes(out)
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import struct
+from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from tests.refusals import refusal
-from tests.trust.fuzz import KINDS, fuzz
+from tests.runs.driver import tiny_specs
+from tests.trust.fuzz import KINDS, Good, fuzz, resign
 from tests.trust.hostile import hostile_bytes
 
 from creditscope import CreditscopeError, DiagnosticReport, diagnose, load_bundle
 from creditscope.cli.train import MAX_CONFIG, read_yaml
 from creditscope.data.cifar_pickle import load_pickle
 from creditscope.files import MAX_JSON, read_tensors, write_atomic
+from creditscope.runs.store import Store
 from creditscope.training.bundle import read_trajectory
+from creditscope.training.loop import train
 
 
 def test_a_few_hundred_damaged_files_of_every_kind_are_read_or_refused(tmp_path):
@@ -27,7 +29,7 @@ def test_a_few_hundred_damaged_files_of_every_kind_are_read_or_refused(tmp_path)
     assert sum(n for (_, what), n in done.counts.items() if what == "refused") > 100
 
 
-@pytest.mark.parametrize("k", range(len(hostile_bytes(__import__("pathlib").Path("x")))))
+@pytest.mark.parametrize("k", range(len(hostile_bytes(Path("x")))))
 def test_no_reader_runs_or_swallows_an_attack(k, tmp_path):
     canary, path = tmp_path / "canary", tmp_path / "file"
     path.write_bytes(hostile_bytes(canary)[k])
@@ -38,10 +40,9 @@ def test_no_reader_runs_or_swallows_an_attack(k, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
 
 
-def refused(read, path, data, match):
+def refused(read, path, data, says):
     path.write_bytes(data)
-    with pytest.raises(CreditscopeError, match=match):
-        read(path)
+    assert says in refusal(read, path)
 
 
 def test_yaml_aliases_are_refused_before_they_multiply(tmp_path):
@@ -66,15 +67,6 @@ def test_a_config_is_small_and_its_numbers_are_too(tmp_path):
 )
 def test_sizes_that_a_pickle_declares_are_checked_before_anything_is_made(data, match, tmp_path):
     refused(load_pickle, tmp_path / "p", data, match)
-
-
-@pytest.mark.parametrize("protocol", [2, 3, 4])
-def test_pickles_of_arrays_are_still_read(protocol, tmp_path):
-    pixels = np.arange(12, dtype=np.uint8).reshape(3, 4)
-    (tmp_path / "p").write_bytes(pickle.dumps({b"data": pixels, "labels": [1, 2, 3]}, protocol=protocol))
-    content = load_pickle(tmp_path / "p")
-    assert np.array_equal(content["data"], pixels)
-    assert content["labels"] == [1, 2, 3]
 
 
 def test_a_trajectory_is_objects_of_limited_size(tmp_path, monkeypatch):
@@ -105,16 +97,13 @@ def test_a_report_without_one_of_its_checks_is_one_line():
 
 
 def test_files_that_a_bundle_names_are_inside_it(tmp_path):
-    from tests.trust.fuzz import Good, resign
-
     good = Good(tmp_path, tmp_path / "canary")
     outside = tmp_path / "outside"
     outside.write_bytes(b"secret")
     spec = good.bundle / "spec.json"
     spec.write_text(spec.read_text().replace('"report.json"', '"../../../outside"'))
     resign(good.bundle)
-    with pytest.raises(CreditscopeError):
-        load_bundle(good.bundle)
+    refusal(load_bundle, good.bundle)
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeypatch):
@@ -131,10 +120,6 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path, 
 
 def test_links_in_a_store_lead_nothing_out_of_it(tmp_path):
     """A lock, a temporary file or a run in progress that is a link: what it points to stays as it is."""
-    from tests.runs.driver import tiny_specs
-
-    from creditscope.training.loop import train
-
     spec, out = tiny_specs(1)[0], tmp_path / "runs" / "r"
     out.parent.mkdir()
     victim, elsewhere = tmp_path / "victim", tmp_path / "elsewhere"
@@ -153,8 +138,6 @@ def test_links_in_a_store_lead_nothing_out_of_it(tmp_path):
 
 
 def test_a_link_as_a_run_is_removed_and_not_what_it_points_to(tmp_path):
-    from creditscope.runs.store import Store
-
     store = Store(tmp_path / "store", create=True)
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -11,19 +11,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from creditscope.errors import CreditscopeError
+from creditscope.measure import certificate as labels
 from creditscope.measure.alignment import aggregate_of, concentration, norm_weighted
 from creditscope.measure.binomial import evaluation, wilson
-from creditscope.measure.certificate import (
-    BACKPROPAGATION,
-    GLOBAL,
-    LATER,
-    LOCAL,
-    SIGNS,
-    TRANSPORT,
-    UNDETERMINED,
-    Certificate,
-)
-from creditscope.measure.facts import GROUP, DepthProfile, Facts, LayerMeans, Paired, Readout
+from creditscope.measure.certificate import UNDETERMINED, Certificate
+from creditscope.measure.facts import GROUP, Facts, LayerMeans
 from creditscope.measure.reference import COSINE_EPS
 
 CLOSE = 1e-6
@@ -60,16 +52,16 @@ def _labels(answers: dict[str, str]) -> tuple[str, ...]:
     """The labels that these answers allow, as `certify` chooses them."""
     between, readout, teaching, later = (answers.get(k, "") for k in ("between", "readout", "teaching", "later_states"))
     if answers.get("backpropagation", "").startswith("yes") and between != "no":
-        return (BACKPROPAGATION,)
+        return (labels.BACKPROPAGATION,)
     if between == "yes":
-        return (TRANSPORT, SIGNS)
+        return (labels.TRANSPORT, labels.SIGNS)
     if between == UNDETERMINED:
         return (UNDETERMINED,)
     if readout == "yes" or teaching in ("the output error", "logits without labels"):
-        return (GLOBAL,)
+        return (labels.GLOBAL,)
     if UNDETERMINED in (readout, teaching, later):
         return (UNDETERMINED,)
-    return (LATER,) if later == "yes" else (LOCAL,)
+    return (labels.LATER,) if later == "yes" else (labels.LOCAL,)
 
 
 def check_arithmetic(facts: Facts, source: str) -> None:
@@ -210,7 +202,8 @@ def _profile(facts: Facts) -> Iterator[Pair]:
         return
     last, twin = profile.curve[-1].accuracy, profile.twin[-1].accuracy
     yield "profile margin", profile.margin.pp if profile.margin else None, _difference(last, twin)
-    for k, (paired, name) in enumerate([(profile.margin, "the profile margin"), *_named_steps(profile)]):
+    steps = [(step, f"step {k} of the profile") for k, step in enumerate(profile.steps)]
+    for k, (paired, name) in enumerate([(profile.margin, "the profile margin"), *steps]):
         if paired is None:
             continue
         if paired.low_pp > -100 and paired.high_pp < 100:
@@ -225,19 +218,11 @@ def _profile(facts: Facts) -> Iterator[Pair]:
     raw = () if profile.raw is None else (profile.raw,)
     for name, readouts in (("readout", profile.curve), ("twin's readout", profile.twin), ("readout of the input", raw)):
         for layer, readout in enumerate(readouts):
-            yield from _readout(f"{name} {layer}", readout, profile.n_test)
-
-
-def _named_steps(profile: DepthProfile) -> list[tuple[Paired | None, str]]:
-    return [(step, f"step {k} of the profile") for k, step in enumerate(profile.steps)]
+            if readout.accuracy is not None:
+                low, high = wilson(readout.accuracy, profile.n_test)
+                yield f"lower end of {name} {layer}", readout.low, low
+                yield f"upper end of {name} {layer}", readout.high, high
 
 
 def _difference(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else 100 * (a - b)
-
-
-def _readout(name: str, readout: Readout, n: int) -> Iterator[Pair]:
-    if readout.accuracy is not None:
-        low, high = wilson(readout.accuracy, n)
-        yield f"lower end of {name}", readout.low, low
-        yield f"upper end of {name}", readout.high, high

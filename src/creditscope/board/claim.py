@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from creditscope.errors import CreditscopeError, complaint, meant
+from creditscope.errors import CreditscopeError, misfit
 from creditscope.files import dump_json, read_json, write_atomic
 
 SCHEMA: Literal["creditscope-claim/1"] = "creditscope-claim/1"
@@ -172,14 +172,12 @@ def read_claim(directory: Path) -> Claim:
 def read_small(path: Path, most: int, what: str) -> Any:
     """JSON of a file of its own directory, with a limit of its own; a link is not followed."""
     try:
-        if path.is_symlink():
-            raise CreditscopeError(f"{path} is a symbolic link; {what} must be a regular file")
-        size = path.stat().st_size if path.exists() else 0
+        linked = path.is_symlink()
     except OSError as error:
         raise CreditscopeError(f"cannot read {path}: {error.strerror or error}") from None
-    if size > most:
-        raise CreditscopeError(f"{path} has {size:,} bytes; {what} has at most {most:,}")
-    return read_json(path, what)
+    if linked:
+        raise CreditscopeError(f"{path} is a symbolic link; {what} must be a regular file")
+    return read_json(path, what, most)
 
 
 def claim_of(content: Any, source: str) -> Claim:
@@ -195,10 +193,5 @@ def claim_of(content: Any, source: str) -> Claim:
     except RecursionError:
         raise CreditscopeError(f"{source} is nested too deeply") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))[:80]
-        if first["type"] == "extra_forbidden":
-            why = f"no such entry; {meant(where, Claim.model_fields)}".rstrip("; ")
-        else:
-            why = " ".join(complaint(first).split())[:200]
-        raise CreditscopeError(f"{source} does not fit: {ascii(where)[1:-1]}: {why}") from None
+        why = misfit(error.errors()[0], Claim.model_fields)
+        raise CreditscopeError(f"{source} does not fit: {why}") from None

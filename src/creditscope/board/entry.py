@@ -159,10 +159,7 @@ class Entry:
     @property
     def by_others(self) -> Audit | None:
         """The external evaluation with the smallest margin: the strongest objection that is known."""
-        with_margin = [(a.margin.margin_pp, k) for k, a in enumerate(self.externals) if a.margin is not None]
-        if with_margin:
-            return self.externals[min(with_margin)[1]]
-        return self.externals[0] if self.externals else None
+        return min(self.externals, key=lambda a: math.inf if a.margin is None else a.margin.margin_pp, default=None)
 
     @property
     def contested(self) -> bool:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,21 +26,6 @@ def slug(text: str) -> str:
     return words if re.match(NAME, words) else "entry"
 
 
-def this_device() -> str:
-    return f"CPU, {platform.system()} {platform.machine()}"
-
-
-def nulls_of(report: DiagnosticReport) -> dict[str, list[float]]:
-    """The nulls that a report of one network states; those of several seeds stand in no report and must be given."""
-    depth = report.facts.depth
-    return {} if depth is None else {m.null: [m.null_accuracy] for m in depth.margins}
-
-
-def bp_of(report: DiagnosticReport) -> list[float]:
-    depth = report.facts.depth
-    return [] if depth is None or depth.bp_margin is None else [depth.bp_margin.accuracy]
-
-
 def evaluation(
     reports: Sequence[DiagnosticReport],
     *,
@@ -51,20 +36,27 @@ def evaluation(
     files: Sequence[str] = (),
     **more: Any,
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """(an evaluation of a claim, the files of its reports); `more`: kind, date, device, spec, recipe, note."""
+    """(an evaluation of a claim, the files of its reports); `more`: kind, date, device, spec, recipe, note.
+
+    Nulls and backpropagation of one network stand in its report; those of several seeds stand in none and must be given.
+    """
     names = files or ["report.json", *(f"report-{k}.json" for k in range(2, len(reports) + 1))]
     data = {name: report.to_json().encode() for name, report in zip(names, reports, strict=True)}
     first = reports[0]
-    given = nulls_of(first) if nulls is None else {k: _list(v) for k, v in nulls.items()}
+    depth = first.facts.depth
+    if nulls is None:
+        nulls = {m.null: m.null_accuracy for m in depth.margins} if depth else {}
+    if bp_accuracy is None:
+        bp_accuracy = depth.bp_margin.accuracy if depth and depth.bp_margin else ()
     stated = {
         "by": by,
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        "device": this_device(),
+        "device": f"CPU, {platform.system()} {platform.machine()}",
         "protocol": first.protocol,
         "reports": [_evidence(name, data[name], report) for name, report in zip(names, reports, strict=True)],
         "seeds": list(seeds),
-        "nulls": given,
-        "bp_accuracy": bp_of(first) if bp_accuracy is None else _list(bp_accuracy),
+        "nulls": {k: _list(v) for k, v in nulls.items()},
+        "bp_accuracy": _list(bp_accuracy),
         **{k: v for k, v in more.items() if v is not None},
     }
     return stated, data
@@ -84,18 +76,29 @@ def _evidence(name: str, data: bytes, report: DiagnosticReport) -> dict[str, Any
 
 
 def write_entry(out: Path, fields: dict[str, Any], files: Mapping[str, bytes], replace: bool = False) -> Entry:
-    """Write an entry whole, or not at all; `fields`: of the claim, without schema, seal and name (which is the directory's)."""
+    """Write an entry whole, or not at all; `fields`: of the claim, without schema and seal. A new one is named as `out`."""
     if out.exists() and not replace:
         raise CreditscopeError(f"{out} exists already; choose another --out, or remove it")
     if out.exists() and not (out / FILE).is_file():
         raise CreditscopeError(f"{out} exists and is not an entry; choose another --out")
-
-    def fill(directory: Path) -> None:
-        for name, data in files.items():
-            (directory / name).write_bytes(data)
-        write_claim(sealed({**fields, "name": out.name}, str(out / FILE)), directory)
-
-    return _in_place(out, fill)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
+            made = Path(temporary) / out.name
+            made.mkdir()
+            try:
+                for name, data in files.items():
+                    (made / name).write_bytes(data)
+                write_claim(sealed({"name": out.name, **fields}, str(out / FILE)), made)
+                read_entry(made)
+            except CreditscopeError as error:  # told of the place that the user knows
+                raise CreditscopeError(str(error).replace(str(made), str(out))) from None
+            if out.exists():
+                os.replace(out, Path(temporary) / "before")
+            os.replace(made, out)
+    except OSError as error:
+        raise CreditscopeError(f"cannot write {out}: {error.strerror or error}") from None
+    return read_entry(out)
 
 
 def add_evaluation(entry: Path, reports: Sequence[DiagnosticReport], **stated: Any) -> Entry:
@@ -110,31 +113,6 @@ def add_evaluation(entry: Path, reports: Sequence[DiagnosticReport], **stated: A
     at = len(claim["evaluations"]) + 1
     names = [f"evaluation-{at}-{k}.json" for k in range(1, len(reports) + 1)]
     made, files = evaluation(reports, files=names, **stated)
-
-    def fill(directory: Path) -> None:
-        before = [e.file for audit in there.audits for e in audit.stated.reports]
-        for name, data in {**{n: (entry / n).read_bytes() for n in before}, **files}.items():
-            (directory / name).write_bytes(data)
-        write_claim(sealed({**claim, "evaluations": [*claim["evaluations"], made]}, str(entry / FILE)), directory)
-
-    return _in_place(entry, fill)
-
-
-def _in_place(out: Path, fill: Callable[[Path], None]) -> Entry:
-    """Fill a directory beside `out`, check it as an entry, then put it in the place of `out`."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
-            made = Path(temporary) / out.name
-            made.mkdir()
-            try:
-                fill(made)
-                read_entry(made)
-            except CreditscopeError as error:  # told of the place that the user knows
-                raise CreditscopeError(str(error).replace(str(made), str(out))) from None
-            if out.exists():
-                os.replace(out, Path(temporary) / "before")
-            os.replace(made, out)
-    except OSError as error:
-        raise CreditscopeError(f"cannot write {out}: {error.strerror or error}") from None
-    return read_entry(out)
+    before = {e.file: (entry / e.file).read_bytes() for audit in there.audits for e in audit.stated.reports}
+    fields = {**claim, "evaluations": [*claim["evaluations"], made]}
+    return write_entry(entry, fields, {**before, **files}, replace=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,8 +13,6 @@ from creditscope.protocol.report import stored_facts
 from creditscope.runs.verify import LAST, Compared, compare_final
 from creditscope.training.loop import train
 from creditscope.training.spec import RunSpec
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -30,9 +28,8 @@ class Again:
 
     @property
     def status(self) -> str:
-        if self.compared is not None and self.compared.beyond:
-            return "not reproduced"
-        if abs(self.recorded - self.here) > LAST.accuracy:
+        beyond = self.compared is not None and self.compared.beyond
+        if beyond or abs(self.recorded - self.here) > LAST.accuracy:
             return "not reproduced"
         exact = self.recorded == self.here and (self.compared is None or not self.compared.differences)
         return "exact" if exact else "within tolerance"
@@ -54,11 +51,9 @@ def runs_of(audit: Audit) -> list[tuple[str, RunSpec, float, Facts | None]]:
     return list({run.hash: (what, run, acc, found) for what, run, acc, found in reversed(runs)}.values())[::-1]
 
 
-def retrain(audit: Audit, data_dir: Path | None = None, progress: Progress | None = None) -> Iterator[Again]:
+def retrain(audit: Audit, data_dir: Path | None = None) -> Iterator[Again]:
     """Each network trained in a directory of its own, which is removed."""
     for what, spec, accuracy, facts in runs_of(audit):
-        if progress is not None:
-            progress(f"training {what}")
         with TemporaryDirectory(prefix="creditscope-retrain-") as directory:
             bundle = train(spec, Path(directory) / "again", data_dir=data_dir)
             found = compare_final(facts, stored_facts(bundle.report), spec.epochs or 0) if facts else None

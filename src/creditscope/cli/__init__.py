@@ -22,6 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(f"creditscope {version('creditscope')}")
         return 0
+    from creditscope.cli.output import remark
     from creditscope.cli.parse import parse
     from creditscope.errors import CreditscopeError
 
@@ -30,10 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except CreditscopeError as error:
-        print(f"creditscope: {error}", file=sys.stderr)
+        remark(error)
         return 2
     except KeyboardInterrupt:
-        print("creditscope: stopped", file=sys.stderr)
+        remark("stopped")
         return 130
     except BrokenPipeError:  # the reader of our output (head, less) has gone: nothing left to say
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -42,5 +43,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         reason = error.strerror or str(error) or type(error).__name__
         advice = "; check the path and its permissions" if isinstance(error, PermissionError) else ""
-        print(f"creditscope: {' '.join(f'{where}{reason}{advice}'.split())}", file=sys.stderr)
+        remark(" ".join(f"{where}{reason}{advice}".split()))
         return 2

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from creditscope.cli.written import tell_written
+from creditscope.cli.output import remark, tell_written
 from creditscope.errors import CreditscopeError
 
 
@@ -42,7 +41,7 @@ class Audit:
         paper = read_audit(self.folder)
         records, problems = every_record(self.store)
         for problem in problems:
-            print(f"creditscope: {problem}", file=sys.stderr)
+            remark(problem)
         if not records:
             raise CreditscopeError(f"{self.store} has no finished run; `creditscope study run` trains some")
         lines = paper.compare(records)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from creditscope.cli.output import left_out
 from creditscope.errors import CreditscopeError
 
 if TYPE_CHECKING:
@@ -36,9 +36,8 @@ class List:
         print(f"{'entry':<{wide}} {'claimed':>7} {'audited':>7} {'margin (pp)':>20}  {'verdict':<15} locality")
         for entry in held:
             r = row(entry)
-            claimed, audited = (share(v) for v in (r["claimed"], r["audited"]))
+            name, claimed, audited = printable(entry.claim.name), share(r["claimed"]), share(r["audited"])
             margin = f"{r['margin_text']} {r['interval']}"
-            name = printable(entry.claim.name)
             print(f"{name:<{wide}} {claimed:>7} {audited:>7} {margin:>20}  {r['mark']:<15} {r['locality']}")
         print("claimed, audited: accuracy. margin: audited accuracy minus that of the null (random-blocks baseline).")
         return 0
@@ -64,10 +63,8 @@ class Build:
 
         held, refused = _held(self.dir)
         size = write_board(held, [(path.name, why) for path, why in refused], self.out, self.title)
-        print(
-            f"{self.out / 'index.html'}: {len(held)} entr{'y' if len(held) == 1 else 'ies'}, {size:,} bytes"
-            + (f", {len(refused)} left out" if refused else "")
-        )
+        rest = f", {len(refused)} left out" if refused else ""
+        print(f"{self.out / 'index.html'}: {len(held)} entr{'y' if len(held) == 1 else 'ies'}, {size:,} bytes{rest}")
         return NOT_HELD if refused else 0
 
 
@@ -78,7 +75,7 @@ def _held(directory: Path) -> tuple[list[Entry], list[tuple[Path, str]]]:
 
     held, refused = read_entries([directory])
     for _, why in refused:
-        print(f"creditscope: left out: {printable(why)}", file=sys.stderr)
+        left_out(printable(why))
     if not held:
         raise CreditscopeError(f"no entry of {directory} holds ({len(refused)} left out, see above)")
     return held, refused

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from creditscope.cli.output import put, put_document
+from creditscope.cli.sources import Sources, find_sources
 from creditscope.errors import CreditscopeError
+from creditscope.files import dump_json
 
 if TYPE_CHECKING:
-    from creditscope.cli.sources import Sources
     from creditscope.protocol.report import DiagnosticReport
     from creditscope.render.checklist import Audited
 
@@ -46,16 +48,22 @@ class Checklist:
     """File to write (default: standard output)."""
 
     def execute(self) -> int:
-        from creditscope.cli.sources import find_sources
-        from creditscope.cli.written import put
-        from creditscope.files import dump_json
-        from creditscope.render.checklist import checklist, checklist_document
-        from creditscope.render.document import to_latex, to_markdown
+        from creditscope.render.checklist import blank_form, checklist, checklist_document, questions
 
         if self.json and (self.latex or self.standalone):
             raise CreditscopeError("choose one of --json and --latex")
-        if not self.sources:
-            return self._blank()
+        audited = self._audited() if self.sources else []
+        lines = checklist(audited) if audited else []
+        if self.json:
+            networks = [{"run": a.run, "label": a.label} for a in audited]
+            asked = [line.to_dict() for line in lines] if audited else questions()
+            put(dump_json({"networks": networks, "questions": asked}).decode(), self.out)
+        else:
+            blocks = checklist_document(lines, audited) if audited else blank_form()
+            put_document(blocks, self.latex, self.standalone, self.out)
+        return 0
+
+    def _audited(self) -> list[Audited]:
         sources = find_sources(self.sources)
         if light := [str(b.path.parent.parent) for b in sources.bundles if b.path.is_file()]:
             raise CreditscopeError(
@@ -63,29 +71,7 @@ class Checklist:
             )
         if sources.damaged and not sources.reports and all(b.spec.frozen for b in sources.bundles):
             raise sources.without_networks()
-        audited = answers(sources)
-        lines = checklist(audited)
-        if self.json:
-            networks = [{"run": a.run, "label": a.label} for a in audited]
-            put(dump_json({"networks": networks, "questions": [line.to_dict() for line in lines]}).decode(), self.out)
-            return 0
-        blocks = checklist_document(lines, audited)
-        put(to_latex(blocks, self.standalone) if self.latex or self.standalone else to_markdown(blocks), self.out)
-        return 0
-
-    def _blank(self) -> int:
-        """The questions alone, for a paper that comes without files."""
-        from creditscope.cli.written import put
-        from creditscope.files import dump_json
-        from creditscope.render.checklist import blank_form, questions
-        from creditscope.render.document import to_latex, to_markdown
-
-        if self.json:
-            put(dump_json({"networks": [], "questions": questions()}).decode(), self.out)
-        else:
-            form = blank_form()
-            put(to_latex(form, self.standalone) if self.latex or self.standalone else to_markdown(form), self.out)
-        return 0
+        return answers(sources)
 
 
 def answers(sources: Sources) -> list[Audited]:

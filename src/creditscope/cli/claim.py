@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from creditscope.cli.output import escaped
 from creditscope.errors import CreditscopeError
 
 if TYPE_CHECKING:
@@ -25,13 +27,6 @@ MUST = {
     "by": "who audited: a name or an account",
 }
 """What `claim new` cannot do without, in the order in which a terminal asks for it."""
-
-
-def _nulls(kind: str, accuracies: tuple[float, ...]) -> Any:
-    """Accuracies of the null by the name that files have for its kind."""
-    from creditscope.measure.depth import UNSTATED
-
-    return {UNSTATED if kind == "unstated" else kind: accuracies} if accuracies else None
 
 
 @dataclass
@@ -109,7 +104,7 @@ class New:
                 "licence": self.licence or known.get("licence", ""),
             },
             "claimed": {
-                "accuracy": self._claimed(report),
+                "accuracy": _mean(report.headline_acc) if self.accuracy is None else self.accuracy,
                 "gamma": self.gamma,
                 "convention": self.convention,
                 "source": self.claim_source,
@@ -119,24 +114,12 @@ class New:
         }
         if self.paper:
             fields["paper"] = {"title": self.paper, "url": self.paper_url, "year": self.year}
-        stated, files = evaluation(
-            [report],
-            by=asked["by"],
-            seeds=self.seeds or known.get("seeds") or range(max(1, len(report.headline_acc))),
-            nulls=_nulls(self.null_kind, self.null),
-            device=self.device,
-            spec=known.get("spec"),
-            recipe=self.recipe,
-        )
+        told = _stated(self, report, known.get("seeds", ()))
+        stated, files = evaluation([report], by=asked["by"], spec=known.get("spec"), **told)
         out = self.out or Path(slug(fields["method"]))
         entry = write_entry(out, {**fields, "evaluations": [stated]}, files)
         print(f"{out}: {_summary(entry)}")
         return 0
-
-    def _claimed(self, report: DiagnosticReport) -> float | None:
-        if self.accuracy is not None or not report.headline_acc:
-            return self.accuracy
-        return sum(report.headline_acc) / len(report.headline_acc)
 
     def _asked(self, known: dict[str, Any]) -> dict[str, str]:
         """Of each field that must be there the option; else what is known; else the answer of the user, where there is one."""
@@ -184,17 +167,8 @@ class Add:
         from creditscope.protocol.report import DiagnosticReport
 
         report = DiagnosticReport.from_json(self.report)
-        entry = add_evaluation(
-            self.entry,
-            [report],
-            by=self.by,
-            kind=self.kind,
-            device=self.device,
-            seeds=self.seeds or range(max(1, len(report.headline_acc))),
-            nulls=_nulls(self.null_kind, self.null),
-            note=self.note,
-            recipe=self.recipe,
-        )
+        told = _stated(self, report)
+        entry = add_evaluation(self.entry, [report], by=self.by, kind=self.kind, note=self.note, **told)
         print(f"{self.entry}: {_summary(entry)}")
         return 0
 
@@ -219,7 +193,6 @@ class Check:
 
     def execute(self) -> int:
         from creditscope.board.entry import read_entries
-        from creditscope.cli.verdict import escaped
         from creditscope.render.claims import AS_STATED, marks
         from creditscope.render.numbers import printable
 
@@ -237,10 +210,8 @@ class Check:
         parted = [entry for entry in held if self.retrain and not self._again(entry)]
         if held:
             print(f"as stated by the authors, not checked: {AS_STATED}")
-        print(
-            f"{len(held)} of {len(held) + len(refused)} entries hold"
-            + (f", {len(parted)} not reproduced" if parted else "")
-        )
+        again = f", {len(parted)} not reproduced" if parted else ""
+        print(f"{len(held)} of {len(held) + len(refused)} entries hold{again}")
         return NOT_HELD if refused or parted else 0
 
     def _again(self, entry: Entry) -> bool:
@@ -302,6 +273,23 @@ class Badge:
         write_atomic(self.out, badge(read_entry(self.entry).current).encode())
         print(self.out)
         return 0
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _stated(options: New | Add, report: DiagnosticReport, seeds: Sequence[int] = ()) -> dict[str, Any]:
+    """What the options say of an evaluation; `seeds`: where they name none."""
+    from creditscope.measure.depth import UNSTATED
+
+    kind = UNSTATED if options.null_kind == "unstated" else options.null_kind  # by the name that files have for it
+    return {
+        "seeds": options.seeds or seeds or range(max(1, len(report.headline_acc))),
+        "nulls": {kind: options.null} if options.null else None,
+        "device": options.device,
+        "recipe": options.recipe,
+    }
 
 
 def _summary(entry: Entry) -> str:

@@ -39,7 +39,8 @@ class Demo:
         from rich.console import Console
 
         from creditscope.cli.place import chosen, several
-        from creditscope.files import dump_json, write_atomic
+        from creditscope.cli.report import TITLE, summary
+        from creditscope.files import write_atomic
         from creditscope.render.html import html_page, networks
         from creditscope.render.tables import table_markdown, table_text
         from creditscope.runs.execute import run_specs
@@ -63,17 +64,15 @@ class Demo:
         bundles = run_specs(specs, self.out / "networks", executor, console=console, device=device)
         executor.shutdown()
         groups = audit(bundles)
-        title = "Accuracy and Γ alone | what the protocol finds"
-        table = audit_table(groups, title)
-        print(table_text(table, title))
+        table = audit_table(groups, TITLE)
+        print(table_text(table, TITLE))
         reports = self.out / "reports"
         reports.mkdir(parents=True, exist_ok=True)
         for group in groups:
             for report, bundle in zip(group.reports, group.records, strict=True):
                 report.to_json(reports / f"{bundle.spec.slug}.json")
         write_atomic(self.out / "audit.md", table_markdown(table).encode())
-        summary = [{"method": g.label, "seeds": g.seeds, "reports": [r.to_dict() for r in g.reports]} for g in groups]
-        write_atomic(self.out / "audit.json", dump_json(summary))
+        write_atomic(self.out / "audit.json", summary(groups))
         page = self.out / "report.html"
         write_atomic(page, html_page(groups, networks(groups, bundles), "creditscope demo").encode())
         failing = next((g for g in groups if any(r.status == "fail" for r in g.reports)), groups[0])

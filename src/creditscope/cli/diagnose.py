@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from creditscope.cli.verdict import annotation, exit_code, told
-from creditscope.cli.written import tell_written
+from creditscope.cli.output import annotation, exit_code, left_out, tell_written, told
 from creditscope.errors import CreditscopeError
+from creditscope.files import write_atomic
+from creditscope.training.bundle import Bundle, find_bundles, is_bundle, load_bundle
 
 if TYPE_CHECKING:
     from creditscope.protocol.report import DiagnosticReport
-    from creditscope.training.bundle import Bundle
 
 
 @dataclass
@@ -53,26 +52,21 @@ class Diagnose:
     """Also print the verdict as an annotation of a GitHub workflow."""
 
     def execute(self) -> int:
-        from creditscope.files import write_atomic
         from creditscope.protocol import get_policy
         from creditscope.record import SUFFIXES
 
         get_policy(self.protocol)
         null, beside = False, ""
-        if self.bundle.is_file() and self.bundle.suffix == ".json":
-            report = self.of_report()
+        if not self.bundle.exists() and self.bundle.suffix not in SUFFIXES:
+            raise CreditscopeError(
+                f"{self.bundle} does not exist; give the directory of a bundle, a record or a report (.json)"
+            )
+        if self.bundle.exists() and not self.bundle.is_file():
+            bundle, pool = self.load()
+            null, beside = bundle.spec.frozen, _others(bundle, pool)
+            report = self.of_bundle(bundle, pool)
         else:
-            if not self.bundle.exists() and self.bundle.suffix not in SUFFIXES:
-                raise CreditscopeError(
-                    f"{self.bundle} does not exist; give the directory of a bundle, a record or a report (.json)"
-                )
-            recorded = self.bundle.is_file() or (self.bundle.suffix in SUFFIXES and not self.bundle.exists())
-            if recorded:
-                report = self.of_record()
-            else:
-                bundle, pool = self.load()
-                null, beside = bundle.spec.frozen, _others(bundle, pool)
-                report = self.of_bundle(bundle, pool)
+            report = self.of_report() if self.bundle.suffix == ".json" else self.of_record()
         if self.json:
             report.to_json(self.json)
         if self.markdown:
@@ -100,7 +94,6 @@ class Diagnose:
         return report.model_copy(update={"verdict": found})
 
     def of_record(self) -> DiagnosticReport:
-        from creditscope.errors import CreditscopeError
         from creditscope.record import read_record
 
         for name in ("null", "data_dir", "device"):
@@ -114,8 +107,6 @@ class Diagnose:
 
     def load(self) -> tuple[Bundle, list[Bundle]]:
         """The bundle, and those among which its nulls are looked for."""
-        from creditscope.training.bundle import find_bundles, is_bundle, load_bundle
-
         inside = [] if is_bundle(self.bundle) else sorted(p.name for p in self.bundle.iterdir() if is_bundle(p))
         if inside:
             named = ", ".join(inside[:4]) + (", ..." if len(inside) > 4 else "")
@@ -172,6 +163,4 @@ def _others(bundle: Bundle, pool: Iterable[Bundle]) -> str:
 
 def siblings(path: Path) -> list[Bundle]:
     """The other bundles of the same directory."""
-    from creditscope.training.bundle import find_bundles
-
-    return find_bundles([path.resolve().parent], lambda text: print(f"creditscope: left out: {text}", file=sys.stderr))
+    return find_bundles([path.resolve().parent], left_out)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from creditscope.cli.written import tell_written
+from creditscope.cli.output import tell_written
 
 
 @dataclass

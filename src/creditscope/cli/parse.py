@@ -1,18 +1,17 @@
-"""From words to the object of a command, by tyro's subcommands; a mistake becomes one line."""
+"""From words to the object of a command, by tyro; a mistake becomes one line."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from functools import partial
+from dataclasses import fields
 from importlib import import_module
 from typing import Annotated, Any, NoReturn, Protocol, Union, get_args, get_type_hints
 
 import tyro
 
-from creditscope.cli.commands import ROOT, Command, Group, named
+from creditscope.cli.commands import Group, named
 from creditscope.errors import CreditscopeError, meant
 
 events: Any = None
@@ -40,55 +39,36 @@ class Runnable(Protocol):
         """Do what the command does; the exit code."""
 
 
-@dataclass
-class Unnamed:
-    """Stands for a command that the call does not name, so that its module is not imported."""
-
-
 def parse(args: Sequence[str]) -> Runnable:
     """The command that the arguments name, with its options."""
     words, node = named(args)
     if isinstance(node, Group):  # a word that is no command: the mistake is told, whether help was asked for or not
-        args = [word for word in args if word not in ("-h", "--help")]
-    kind = _load(node) if isinstance(node, Command) else None
-    options = _options(kind) if kind else []
+        wrong, near = " ".join(args[: len(words) + 1]), meant(args[len(words)], node.commands)
+        raise CreditscopeError(f"unknown command {wrong!r}; {near}commands are {', '.join(node.commands)}")
+    kind, given = _load(words), args[len(words) :]
+    # one of two subcommands: the usage line of the help then says whose options it leaves out
+    subcommand: Any = Union[Annotated[kind, tyro.conf.subcommand(words[-1])], None]  # noqa: UP007
 
     def refuse(event: Any) -> NoReturn:
-        raise CreditscopeError(_mistake(event, args, words, node, options))
+        raise CreditscopeError(_mistake(event, given, words, _options(kind)))
 
     with events.on_parse_error(refuse) if events else contextlib.nullcontext():
         found: Any = tyro.cli(
-            _subcommands(ROOT, words, kind),
-            prog="creditscope",
-            args=list(args),
+            subcommand,
+            prog=" ".join(["creditscope", *words[:-1]]),
+            args=[words[-1], *given],
             config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone),
         )
-    given = {_typed(word) for word in args}
+    named_options = {_typed(word) for word in given}
     for field in fields(found):  # a list without a value would mean "none of them"; nobody means that
-        if getattr(found, field.name) == () and _option(field.name) in given:
+        if getattr(found, field.name) == () and _option(field.name) in named_options:
             raise CreditscopeError(_in_command(words, f"{_option(field.name)} needs a value"))
     return found
 
 
-def _subcommands(group: Group, words: Sequence[str], kind: Any) -> Any:
-    """The type that tyro makes subcommands of; only the named one has its options."""
-
-    def constructor(name: str, node: Command | Group) -> Any:
-        if words[:1] != [name]:
-            return Unnamed
-        return _subcommands(node, words[1:], kind) if isinstance(node, Group) else kind
-
-    # through a factory, because the type of a group is itself a union
-    options = (
-        Annotated[Any, tyro.conf.subcommand(name, constructor_factory=partial(constructor, name, node))]
-        for name, node in group.commands.items()
-    )
-    return Union[tuple(options)]  # noqa: UP007 (made of a tuple)
-
-
-def _load(command: Command) -> Any:
-    module, _, name = command.place.rpartition(".")
-    kind = getattr(import_module(f"creditscope.cli.{module}"), name)
+def _load(words: Sequence[str]) -> Any:
+    """The dataclass of a command (`runs rm` is Rm of creditscope.cli.runs): its fields are the options, its docstring is help."""
+    kind = getattr(import_module(f"creditscope.cli.{words[0]}"), words[-1].capitalize())
     hints = get_type_hints(kind, include_extras=True)
     for field in fields(kind):
         hint = hints[field.name]
@@ -121,6 +101,14 @@ def _options(kind: Any) -> list[str]:
     return [_option(f"no_{f.name}" if f.default is True else f.name) for f in named]
 
 
+def named_value(option: str, text: str) -> tuple[str, str]:
+    """Name and value of what an option takes as NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise CreditscopeError(f"{option} {text!r} is not NAME=VALUE")
+    return name, value
+
+
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
@@ -135,15 +123,9 @@ def _in_command(words: Sequence[str], text: str) -> str:
     return f"{command}: {text}; see creditscope {command} --help"
 
 
-def _mistake(
-    event: Any, args: Sequence[str], words: Sequence[str], node: Command | Group, options: Sequence[str]
-) -> str:
+def _mistake(event: Any, args: Sequence[str], words: Sequence[str], options: Sequence[str]) -> str:
     """What tyro found, as one sentence."""
-    if isinstance(node, Group):
-        wrong = " ".join([*words, args[len(words)]])
-        near = meant(args[len(words)], node.commands)
-        return f"unknown command {wrong!r}; {near}commands are {', '.join(node.commands)}"
-    unknown = [w for w in args[len(words) :] if w.startswith("--") and _typed(w) not in options]
+    unknown = [w for w in args if w.startswith("--") and _typed(w) not in options]
     if unknown:
         near = meant(_typed(unknown[0]), options)
         return _in_command(words, f"unknown option {unknown[0]}; {near}".rstrip("; "))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,8 +12,10 @@ from typing import Annotated, Literal, get_args
 
 import tyro
 
+from creditscope.cli.output import remark
 from creditscope.errors import CreditscopeError
-from creditscope.pitfalls.base import Pitfall, Status
+from creditscope.pitfalls import PITFALLS, Pitfall, get_pitfall, scan
+from creditscope.pitfalls.base import Status
 from creditscope.pitfalls.shown import annotation, lines, plain
 
 FINDINGS = 1
@@ -31,8 +33,6 @@ class List:
     """Output: text or json (with everything that `show` prints)."""
 
     def execute(self) -> int:
-        from creditscope.pitfalls import PITFALLS
-
         if self.format == "json":
             _print_catalogue(PITFALLS)
             return 0
@@ -55,8 +55,6 @@ class Show:
     """Output: text or json."""
 
     def execute(self) -> int:
-        from creditscope.pitfalls import PITFALLS, get_pitfall
-
         chosen = [get_pitfall(name) for name in self.pitfalls] or list(PITFALLS)
         if self.format == "json":
             _print_catalogue(chosen)
@@ -80,8 +78,6 @@ class Run:
     """Output: text or json."""
 
     def execute(self) -> int:
-        from creditscope.pitfalls import PITFALLS, get_pitfall
-
         chosen = [get_pitfall(name) for name in self.pitfalls] or list(PITFALLS)
         done = [(p, p.reproduce()) for p in chosen]
         if self.format == "json":
@@ -89,8 +85,6 @@ class Run:
 
             _print_json(plain([{"id": p.id, "title": p.title, **asdict(r), "factor": r.factor} for p, r in done]))
             return 0
-        import textwrap
-
         from creditscope.render.numbers import num
         from creditscope.render.sheet import Sheet
         from creditscope.render.text import WIDTH, columns, to_text
@@ -120,13 +114,11 @@ class Scan:
     """Output: text, json, or github (annotations of a workflow run)."""
 
     def execute(self) -> int:
-        from creditscope.pitfalls.scan import scan
-
         if not self.paths:
             raise CreditscopeError("pitfalls scan needs at least one file or directory")
         result = scan(self.paths)
         for path, reason in result.skipped:
-            print(f"creditscope: skipped {plain(path)}: {plain(reason)}", file=sys.stderr)
+            remark(f"skipped {plain(path)}: {plain(reason)}")
         if not result.files:
             where = plain(", ".join(map(str, self.paths)))
             reason = f"{len(result.skipped)} skipped (see above)" if result.skipped else "there is no .py file"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
+from creditscope.cli.output import remark
 from creditscope.errors import CreditscopeError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ def chosen(name: str) -> torch.device:
 
     device = find_device(name)
     if name != "cpu":
-        print(f"creditscope: device {device}: {told(described(device))}", file=sys.stderr)
+        remark(f"device {device}: {told(described(device))}")
     return device
 
 
@@ -28,7 +28,7 @@ def measuring(name: str) -> torch.device:
     device = chosen(name)
     if has_float64(device):
         return device
-    print(f"creditscope: {device} has no float64; measured on the CPU", file=sys.stderr)
+    remark(f"{device} has no float64; measured on the CPU")
     return CPU
 
 

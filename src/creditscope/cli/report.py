@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from creditscope.cli.verdict import annotation, exit_code
-from creditscope.cli.written import tell_written
+from creditscope.cli.output import annotation, exit_code, tell_written
+from creditscope.cli.sources import Sources, find_sources
 from creditscope.errors import CreditscopeError
+from creditscope.files import dump_json, write_atomic
 
 if TYPE_CHECKING:
-    from creditscope.cli.sources import Sources
     from creditscope.runs.groups import AuditRow, Group
     from creditscope.tables import Table
 
@@ -56,8 +56,6 @@ class Report:
     """Also print every verdict as an annotation of a GitHub workflow."""
 
     def execute(self) -> int:
-        from creditscope.cli.sources import find_sources
-        from creditscope.files import dump_json, write_atomic
         from creditscope.protocol import get_policy
         from creditscope.render.tables import table_latex, table_markdown, table_text
         from creditscope.runs.groups import audit, place, reported
@@ -81,15 +79,7 @@ class Report:
                 "--figures needs bundles: a report has no trajectory; reports alone make an --html page"
             )
         if self.json:
-            summary = [
-                {
-                    "method": row.label,
-                    "seeds": list(getattr(row, "seeds", ())),
-                    "reports": [r.to_dict() for r in row.reports],
-                }
-                for row in rows
-            ]
-            write_atomic(self.json, dump_json(summary))
+            write_atomic(self.json, summary(rows))
         table = audit_table(rows, TITLE)
         if self.markdown:
             write_atomic(self.markdown, table_markdown(table).encode())
@@ -105,8 +95,21 @@ class Report:
         return exit_code(judged) if self.strict else 0
 
 
+def summary(rows: Sequence[AuditRow]) -> bytes:
+    """Every report of a table, as JSON."""
+    return dump_json(
+        [
+            {
+                "method": row.label,
+                "seeds": list(getattr(row, "seeds", ())),
+                "reports": [r.to_dict() for r in row.reports],
+            }
+            for row in rows
+        ]
+    )
+
+
 def _pictures(flags: Report, sources: Sources, groups: Sequence[Group], rows: Sequence[AuditRow]) -> None:
-    from creditscope.files import write_atomic
     from creditscope.studies.shown import full_reports, stored_studies
 
     studies: list[tuple[str, Table]] = []

@@ -7,15 +7,14 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
-from creditscope.cli.written import put, tell_written
+from creditscope.cli.output import put, tell_written
 from creditscope.errors import CreditscopeError, meant
-
-if TYPE_CHECKING:
-    from creditscope.runs.store import Row, Store
+from creditscope.runs.store import COLUMNS, SHOWN, Row, Store
+from creditscope.training.spec import RECIPES, RunSpec, norm_remark
 
 
 @dataclass
@@ -34,28 +33,22 @@ class List:
 
     def execute(self) -> int:
         from creditscope.render.numbers import num, printable
-        from creditscope.runs.store import META, Store
-        from creditscope.training.spec import norm_remark
+        from creditscope.runs.archive import open_source
 
         if self.rebuild:
             _store(self.store).rebuild()
-        if (self.store / META).exists():
-            source: Any = Store(self.store)
-        else:
-            from creditscope.runs.archive import open_source  # loads torch, which a store does not need
-
-            source = open_source(self.store)
+        source = open_source(self.store)
         rows = sorted(source.rows(), key=_place)
         if self.method:
             rows = _by(rows, self.method, self.store)
-        usable = [r for r in rows if not r["problem"]]
         names = {
             r["hash"]: (
                 printable(r["label"]) + _rate(r),
                 r["arch"] + norm_remark(r["arch"], r["terminal_norm"]),
                 _length(r),
             )
-            for r in usable
+            for r in rows
+            if not r["problem"]
         }
         heads = ("method", "arch", "epochs")
         label, arch, length = (max(map(len, cells)) for cells in zip(heads, *names.values(), strict=True))
@@ -75,12 +68,8 @@ class List:
         failures = source.failures()
         lines += [f"{key[:10]:<10}  failed: {printable(f['message'])}" for key, f in failures.items()]
         bad = sum(bool(r["problem"]) for r in rows)
-        lines.append(
-            f"{len(rows) - bad} run{'s' * (len(rows) - bad != 1)}"
-            + (f", {bad} unusable" if bad else "")
-            + (f", {len(failures)} failed" if failures else "")
-        )
-        print("\n".join(lines))
+        others = (f", {n} {what}" for what, n in (("unusable", bad), ("failed", len(failures))) if n)
+        print("\n".join([*lines, f"{len(rows) - bad} run{'s' * (len(rows) - bad != 1)}{''.join(others)}"]))
         return 0
 
 
@@ -99,7 +88,7 @@ class Show:
     """Print the whole report."""
 
     def execute(self) -> int:
-        from creditscope.cli.verdict import told
+        from creditscope.cli.output import told
         from creditscope.render.numbers import printable
         from creditscope.runs.archive import Archive, command, open_source
         from creditscope.runs.judged import judged
@@ -122,7 +111,7 @@ class Show:
 
 
 @dataclass
-class Remove:
+class Rm:
     """Remove runs from a store.
 
     Example: creditscope runs rm 3fa9 --store runs/store
@@ -163,7 +152,6 @@ class Export:
         from creditscope.files import plain, write_atomic
         from creditscope.render.tables import csv_text
         from creditscope.runs.archive import open_source, write_archive
-        from creditscope.runs.store import SHOWN
 
         if self.format == "archive":
             if self.out is None:
@@ -301,9 +289,6 @@ class Verify:
 
 def _more_of(spec: str | None) -> dict[str, Any]:
     """The settings of a run that are no columns of a store's index; of a damaged run none."""
-    from creditscope.runs.store import COLUMNS
-    from creditscope.training.spec import RunSpec
-
     known = json.loads(spec) if spec else {}
     names = [name for name in RunSpec.model_fields if name not in COLUMNS]
     return {name: json.dumps(v) if isinstance(v := known.get(name), dict | list) else v for name in names}
@@ -331,8 +316,6 @@ def _place(row: Row) -> tuple[Any, ...]:
 
 def _rate(row: Row) -> str:
     """The learning rate, where it is not the recipe's."""
-    from creditscope.training.spec import RECIPES
-
     lr = json.loads(row["spec"])["lr"]
     return "" if lr == RECIPES.get(row["dataset"], {}).get("lr", lr) else f", lr {lr:g}"
 
@@ -345,7 +328,6 @@ def _length(row: Row) -> str:
 
 def _store(path: Path) -> Store:
     from creditscope.runs.archive import open_source
-    from creditscope.runs.store import Store
 
     source = open_source(path)
     if not isinstance(source, Store):

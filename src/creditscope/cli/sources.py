@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from creditscope.cli.output import left_out
 from creditscope.errors import CreditscopeError
+from creditscope.files import read_json
+from creditscope.runs.store import META
+from creditscope.training.bundle import Bundle, is_bundle, load_bundle
 
 if TYPE_CHECKING:
     from creditscope.protocol.report import DiagnosticReport
     from creditscope.runs.record import Finished
-    from creditscope.training.bundle import Bundle
-
-STORE = "store.json"
 
 
 @dataclass
@@ -42,17 +42,12 @@ class Sources:
         )
 
 
-def left_out(text: str) -> None:
-    print(f"creditscope: left out: {text}", file=sys.stderr)
-
-
 def find_sources(paths: Iterable[Path], beside: bool = False) -> Sources:
     """Everything at or below the given paths, each run once; a damaged bundle inside a directory is told and left out.
 
     `beside`: a bundle that is named itself also brings the other bundles of its directory (its nulls, its other seeds).
     """
     from creditscope.runs.archive import Archive, is_archive
-    from creditscope.training.bundle import is_bundle, load_bundle
 
     found = Sources()
     known: dict[str, Path] = {}
@@ -90,10 +85,10 @@ def find_sources(paths: Iterable[Path], beside: bool = False) -> Sources:
             found.bundles.sort(key=_order)
         elif is_bundle(path):
             add(path, strict=True)
-            for other in below(path.resolve().parent, deep=False, unread=unread) if beside else ():
+            for other in below(path.resolve().parent, unread, deep=False) if beside else ():
                 add(other, strict=False)
         else:
-            inside = list(below(path, unread=unread))
+            inside = list(below(path, unread))
             if not inside:
                 found.reports += [pair for file in sorted(path.glob("*.json")) for pair in _reports_in(file)]
             if not inside and not found.reports and not found.damaged:
@@ -113,56 +108,37 @@ def _order(bundle: Finished) -> tuple[object, ...]:
     s = bundle.spec
     shape = (s.dataset, str(s.arch), s.width or 0, s.depth or 0, not s.terminal_norm, s.epochs or 0)
     recipe = (s.targets, s.penalty, -1 if s.train_last is None else s.train_last)
-    return (
-        s.frozen,
-        *shape,
-        *recipe,
-        s.method != "bp",
-        s.method,
-        str(s.credit_norm),
-        str(s.credit_site),
-        s.clip,
-        s.seed,
-    )
+    credit = (s.method != "bp", s.method, str(s.credit_norm), str(s.credit_site), s.clip)
+    return (s.frozen, *shape, *recipe, *credit, s.seed)
 
 
-def below(root: Path, deep: bool = True, unread: Callable[[OSError], None] | None = None) -> Iterator[Path]:
+def below(root: Path, unread: Callable[[OSError], None], deep: bool = True) -> Iterator[Path]:
     """Bundles under a directory, in order; hidden directories and what is inside a bundle are not looked at.
 
-    A directory that may not be read is told to `unread`; without one it is an error.
+    A directory that may not be read is told to `unread`.
     """
-    from creditscope.training.bundle import is_bundle
 
-    def tell(error: OSError) -> None:
-        if unread is None:
-            raise error
-        unread(error)
-
-    for here, directories, _ in os.walk(root, onerror=tell):
+    for here, directories, _ in os.walk(root, onerror=unread):
         directories[:] = sorted(d for d in directories if not d.startswith("."))
         for name in list(directories):
             path = Path(here) / name
             try:
-                found = is_bundle(path)
-            except OSError as error:
-                directories.remove(name)
-                tell(error)
-                continue
-            if found:
-                directories.remove(name)
+                if not is_bundle(path):
+                    continue
                 yield path
+            except OSError as error:
+                unread(error)
+            directories.remove(name)
         if not deep:
             return
 
 
 def stores(root: Path) -> list[Path]:
     """The directory itself if it is a store, else the stores under it."""
-    if (root / STORE).is_file():
-        return [root]
     found = []
     for here, directories, files in os.walk(root):
         directories[:] = sorted(d for d in directories if not d.startswith("."))
-        if STORE in files:
+        if META in files:
             found.append(Path(here))
             directories.clear()
     return found
@@ -179,7 +155,6 @@ def _reports_in(path: Path) -> list[tuple[str, DiagnosticReport]]:
 
 def read_reports(path: Path) -> list[tuple[str, DiagnosticReport]]:
     """The report of `diagnose --json`, or those of `report --json`."""
-    from creditscope.files import read_json
     from creditscope.protocol.report import DiagnosticReport
 
     content = read_json(path, "a report")

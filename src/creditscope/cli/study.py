@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import tyro
 
+from creditscope.cli.output import remark
+from creditscope.cli.parse import named_value
 from creditscope.errors import CreditscopeError
+from creditscope.runs.store import META, Store
+from creditscope.studies.catalogue import RUNS, get_study, question
 
 if TYPE_CHECKING:
     from creditscope.runs.archive import Archive
-    from creditscope.runs.store import Store
     from creditscope.training.spec import RunSpec
 
 FAILED = 1
@@ -30,8 +32,6 @@ class List:
     """
 
     def execute(self) -> int:
-        from creditscope.studies.catalogue import RUNS, question
-
         for name, runs in RUNS.items():
             sizes = ", ".join(f"{preset} {n}" for preset, n in zip(get_args(PresetName), runs, strict=True))
             print(f"{name:<14}  {question(name)}  (runs: {sizes})")
@@ -63,8 +63,6 @@ class Plan:
 
     def execute(self) -> int:
         from creditscope.runs.plan import plan
-        from creditscope.runs.store import Store
-        from creditscope.studies.catalogue import get_study
 
         specs = _chosen(self.name, self.preset, self.seeds, self.store, self.archive)
         store = Store(self.store) if self.store and self.store.exists() else None
@@ -140,7 +138,6 @@ class Run:
         from creditscope.cli.place import chosen, several
         from creditscope.runs.execute import run_store
         from creditscope.runs.executors import LIBRARIES, make_executor, needs
-        from creditscope.runs.store import Store
 
         if self.workers is not None and self.workers < 1:
             raise CreditscopeError(f"--workers is {self.workers}; give 1 or more")
@@ -188,7 +185,7 @@ class Run:
         finally:
             executor.shutdown()
         for failure in failures:
-            print(f"creditscope: run {failure.spec.slug} failed: {failure.message}", file=sys.stderr)
+            remark(f"run {failure.spec.slug} failed: {failure.message}")
         bad = {f.spec.hash for f in failures}
         good = sum(store.has(s) and s.hash not in bad for s in specs)
         return _finish(self, store, good, len(specs), len(failures))
@@ -199,12 +196,15 @@ class Run:
 
     def _planned(self, wanted: dict[str, list[RunSpec]]) -> list[RunSpec]:
         """What the archive lacks of these runs; their data can be read, and the store knows the plan."""
-        from creditscope.runs.store import Store
-        from creditscope.studies.catalogue import get_study
+        from creditscope.data import load_dataset
+        from creditscope.data.cifar import SPECS
         from creditscope.studies.grid import unique
 
         specs = _lacking(self.archive, unique(spec for found in wanted.values() for spec in found))
-        _check_data(specs, self)
+        # files that cannot be read or downloaded are one line now, before a store is made, and not one for every run
+        there = Store(self.store) if (self.store / META).exists() else None
+        for name in sorted({str(s.dataset) for s in specs if s.dataset in SPECS and not (there and there.has(s))}):
+            load_dataset(name, self.data_dir)
         store = Store(self.store, create=True)
         store.check_writable()
         for name, found in wanted.items():
@@ -223,8 +223,6 @@ class Status:
     """Directory of the store."""
 
     def execute(self) -> int:
-        from creditscope.runs.store import Store
-
         store = Store(self.store)
         running, failures = set(store.running()), store.failures()
         problems = {r["hash"]: r["problem"] for r in store.rows()}
@@ -278,8 +276,6 @@ class Show:
     """Where the CIFAR files are (a study of level full is measured when you first show it)."""
 
     def execute(self) -> int:
-        from creditscope.studies.catalogue import get_study
-
         get_study(self.name)  # a name that is not known is answered before torch is loaded
         from creditscope.render.tables import FORMS, render_table
         from creditscope.runs.archive import open_source
@@ -295,8 +291,6 @@ class Show:
 
 def _chosen(name: str, preset: str, seeds: tuple[int, ...], store: Path | None, archive: Path | None) -> list[RunSpec]:
     """The runs of a study, with those that finished ones have chosen, or the part of them with these seeds."""
-    from creditscope.studies.catalogue import get_study
-
     study = get_study(name)
     specs = study.runs(preset, *(_finished(store, archive) if study.then else ()))
     if unknown := sorted(set(seeds) - {spec.seed for spec in specs}):
@@ -311,7 +305,6 @@ def _chosen(name: str, preset: str, seeds: tuple[int, ...], store: Path | None, 
 def _finished(store: Path | None, archive: Path | None) -> Iterator[Store | Archive]:
     """Where finished runs are."""
     from creditscope.runs.archive import Archive
-    from creditscope.runs.store import META, Store
 
     if store and (store / META).exists():
         yield Store(store)
@@ -327,20 +320,9 @@ def _lacking(archive: Path | None, specs: list[RunSpec]) -> list[RunSpec]:
 
     runs, problems = Archive(archive).runs_of(specs)
     for problem in problems:
-        print(f"creditscope: {problem}", file=sys.stderr)
+        remark(problem)
     there = {run.spec.hash for run in runs}
     return [spec for spec in specs if spec.hash not in there]
-
-
-def _check_data(specs: Sequence[RunSpec], flags: Run) -> None:
-    """Files that cannot be read or downloaded are one line now, before a store is made, and not one for every run."""
-    from creditscope.data import load_dataset
-    from creditscope.data.cifar import SPECS
-    from creditscope.runs.store import META, Store
-
-    there = Store(flags.store) if (flags.store / META).exists() else None
-    for name in sorted({str(s.dataset) for s in specs if s.dataset in SPECS and not (there and there.has(s))}):
-        load_dataset(name, flags.data_dir)
 
 
 def _whole(store: Store, spec: RunSpec) -> bool:
@@ -357,8 +339,7 @@ def _finish(flags: Run, store: Store, good: int, runs: int, failed: int) -> int:
     print(f"{good} of {runs} runs{beside} are in {store.root}" + (f", {failed} failed (see above)" if failed else ""))
     if flags.archive:
         print(f"next: creditscope runs export --store {store.root} --format archive --out {flags.archive}")
-        return FAILED if failed else 0
-    for name in flags.names:
+    for name in () if flags.archive else flags.names:
         print(f"next: creditscope study show {name} --preset {flags.preset} --store {store.root}")
     return FAILED if failed else 0
 
@@ -367,11 +348,7 @@ def _slurm(flags: Run) -> dict[str, str | int]:
     """Parameters by submitit's names without its prefix."""
     names = ("partition", "account", "qos", "time", "mem")
     given = {name: getattr(flags, f"slurm_{name}") for name in names}
-    return {k: v for k, v in given.items() if v is not None} | dict(_setting(text) for text in flags.slurm)
-
-
-def _setting(text: str) -> tuple[str, str | int]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise CreditscopeError(f"--slurm {text!r} is not NAME=VALUE")
-    return name, int(value) if value.isdigit() else value
+    further = (named_value("--slurm", text) for text in flags.slurm)
+    return {k: v for k, v in given.items() if v is not None} | {
+        name: int(value) if value.isdigit() else value for name, value in further
+    }

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from creditscope.cli.written import put
+from creditscope.cli.output import put_document
+from creditscope.cli.sources import Sources, find_sources
 from creditscope.errors import CreditscopeError
 
 if TYPE_CHECKING:
-    from creditscope.cli.sources import Sources
     from creditscope.render.document import Block
     from creditscope.render.template import Entry
 
@@ -43,9 +43,7 @@ class Template:
     """File to write (default: standard output)."""
 
     def execute(self) -> int:
-        from creditscope.cli.sources import find_sources
         from creditscope.protocol import get_policy
-        from creditscope.render.document import to_latex, to_markdown
         from creditscope.render.template import reporting_section
 
         if self.time and not self.artifact:
@@ -58,7 +56,7 @@ class Template:
         if not found:
             raise sources.without_networks()
         blocks = artifact(found, sources, self.time) if self.artifact else reporting_section(found)
-        put(to_latex(blocks, self.standalone) if self.latex or self.standalone else to_markdown(blocks), self.out)
+        put_document(blocks, self.latex, self.standalone, self.out)
         return 0
 
 
@@ -67,19 +65,18 @@ def artifact(found: list[Entry], sources: Sources, timed: bool) -> list[Block]:
     from creditscope.render.artifact import artifact_description
     from creditscope.runs.plan import plan
 
-    named = {r.run for e in found for r in e.reports} | {n.run for e in found for n in e.nulls}
+    runs = [{r.run for r in entry.reports} | {n.run for n in entry.nulls} for entry in found]
+    named = {run for own in runs for run in own}
     used = {b.spec.hash: b for b in sources.bundles if b.spec.hash in named}
-    versions: dict[str, list[str]] = {}
+    versions: dict[str, dict[str, None]] = {}  # in the order in which they are met
     for bundle in used.values():
         for name, version in bundle.versions.items():
-            if version not in versions.setdefault(name, []):
-                versions[name].append(version)
+            versions.setdefault(name, {})[version] = None
     hours: list[float | None] = []
-    for entry in found if timed else ():
-        runs = {r.run for r in entry.reports} | {n.run for n in entry.nulls}
-        specs = [used[run].spec for run in runs if run in used]
+    for own in runs if timed else ():
+        specs = [used[run].spec for run in own if run in used]
         hours.append(plan(specs, None, 1, None).hours if specs else None)
-    return artifact_description(found, versions, hours)
+    return artifact_description(found, {name: list(met) for name, met in versions.items()}, hours)
 
 
 def entries(sources: Sources, protocol: str) -> list[Entry]:
@@ -89,18 +86,16 @@ def entries(sources: Sources, protocol: str) -> list[Entry]:
     from creditscope.runs.groups import NULL_KINDS, audit, nulls_for, recipe
     from creditscope.studies.shown import full_reports
 
-    named = {recipe(b.spec) for b in sources.single}
-    only_named = len(sources.single) > 0 and not sources.stores
+    named = {recipe(b.spec) for b in sources.single} if not sources.stores else set()
     full = [r for root in sources.stores for r in full_reports(root)]
     runs = {b.spec.hash for b in sources.bundles}
     extra = [r for r in full if r.run in runs] + [r for _, r in sources.reports if r.run in runs]
     made = []
     for group in audit(sources.bundles, protocol=protocol):
-        if only_named and recipe(group.spec) not in named:
+        if named and recipe(group.spec) not in named:
             continue
-        reports = [
-            n.report for n in networks([group], (), [r for r in extra if r.run in {x.run for x in group.reports}])
-        ]
+        own = {r.run for r in group.reports}
+        reports = [n.report for n in networks([group], (), [r for r in extra if r.run in own])]
         nulls = [
             Null(kind, b.spec.seed, found[kind].spec.hash, found[kind].accuracy)
             for b in group.records
@@ -108,18 +103,8 @@ def entries(sources: Sources, protocol: str) -> list[Entry]:
             for kind in (*NULL_KINDS, "bp_trained")
             if kind in found and found[kind].spec.hash != b.spec.hash
         ]
-        made.append(
-            Entry(
-                group.label,
-                reports,
-                group.accuracies,
-                group.seeds,
-                group.spec,
-                nulls,
-                _remarks(sources, recipe(group.spec)),
-                [str(b.path) for b in group.records],
-            )
-        )
+        remarks, paths = _remarks(sources, recipe(group.spec)), [str(b.path) for b in group.records]
+        made.append(Entry(group.label, reports, group.accuracies, group.seeds, group.spec, nulls, remarks, paths))
     made = _told_apart(made)
     for name, report in sources.reports:
         if report.run not in runs or not report.run:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import tyro
 
-from creditscope.cli.parse import METAVARS
+from creditscope.cli.parse import METAVARS, named_value
 from creditscope.errors import CreditscopeError
 from creditscope.training.spec import ARCHITECTURES, RECIPES, RunSpec, make_spec
 
@@ -112,8 +112,8 @@ class Train(Settings):  # type: ignore[misc]
         from rich.console import Console
 
         from creditscope.cli.bar import epoch_bar
+        from creditscope.cli.output import told
         from creditscope.cli.place import chosen
-        from creditscope.cli.verdict import told
         from creditscope.protocol.report import DiagnosticReport
         from creditscope.training.bundle import is_bundle
         from creditscope.training.loop import train
@@ -143,9 +143,7 @@ def judged_by(null: Bundle) -> str:
 
 
 def _option(text: str) -> tuple[str, bool | int | float | str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise CreditscopeError(f"--option {text!r} is not NAME=VALUE")
+    name, value = named_value("--option", text)
     if value.lower() in ("true", "false"):
         return name, value.lower() == "true"
     for kind in (int, float):

@@ -7,7 +7,7 @@ layout's files, the layout's directory, or the archive; failing all, the officia
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from creditscope.data.cifar_archive import MAX_PICKLE_OVERHEAD, Layout, download, extract
 from creditscope.data.cifar_pickle import load_pickle
@@ -23,11 +24,15 @@ from creditscope.errors import CreditscopeError
 
 PIXELS = 3 * 32 * 32
 URL = "https://www.cs.toronto.edu/~kriz/"
+Files = tuple[tuple[str, int], ...]
+"""(name in the python layout, number of records) of each; in the binary layout the name ends in .bin."""
+Samples = tuple[NDArray[np.uint8], NDArray[np.int64]]
+"""Pixels [n, 3072] and labels [n] of one file."""
 
 
 @dataclass(frozen=True)
 class CifarSpec:
-    """What the official files of one data set must look like. Files: (name, number of records)."""
+    """What the official files of one data set must look like."""
 
     name: str
     n_classes: int
@@ -38,10 +43,8 @@ class CifarSpec:
     binary_archive: str
     binary_md5: str
     python_archive: str
-    binary_train: tuple[tuple[str, int], ...]
-    binary_test: tuple[tuple[str, int], ...]
-    python_train: tuple[tuple[str, int], ...]
-    python_test: tuple[tuple[str, int], ...]
+    train: Files
+    test: Files
     label_limits: tuple[int, ...]  # per label byte of a binary record, labels are below it; the last byte is the label
     label_key: str  # the labels in the python layout
 
@@ -56,10 +59,8 @@ CIFAR10 = CifarSpec(
     binary_archive="cifar-10-binary.tar.gz",
     binary_md5="c32a1d4ab5d03f1284b67883e8d87530",
     python_archive="cifar-10-python.tar.gz",
-    binary_train=tuple((f"data_batch_{i}.bin", 10_000) for i in range(1, 6)),
-    binary_test=(("test_batch.bin", 10_000),),
-    python_train=tuple((f"data_batch_{i}", 10_000) for i in range(1, 6)),
-    python_test=(("test_batch", 10_000),),
+    train=tuple((f"data_batch_{i}", 10_000) for i in range(1, 6)),
+    test=(("test_batch", 10_000),),
     label_limits=(10,),
     label_key="labels",
 )
@@ -73,10 +74,8 @@ CIFAR100 = CifarSpec(
     binary_archive="cifar-100-binary.tar.gz",
     binary_md5="03b5dce01913d631647c71ecec9e9cb8",
     python_archive="cifar-100-python.tar.gz",
-    binary_train=(("train.bin", 50_000),),
-    binary_test=(("test.bin", 10_000),),
-    python_train=(("train", 50_000),),
-    python_test=(("test", 10_000),),
+    train=(("train", 50_000),),
+    test=(("test", 10_000),),
     label_limits=(20, 100),  # coarse, fine
     label_key="fine_labels",
 )
@@ -102,41 +101,22 @@ def load_from(spec: CifarSpec, root: Path) -> Dataset:
     binary, python = _layouts(spec)
     found = _find(binary, root) or _find(python, root)
     if found is None:
-        for layout in (binary, python):
-            if (root / layout.archive).is_file():
-                found = layout, extract(layout, root)
-                break
-    if found is None:
-        download(URL + binary.archive, spec.binary_md5, binary, root)
-        found = binary, extract(binary, root)
+        layout = next((each for each in (binary, python) if (root / each.archive).is_file()), None)
+        if layout is None:
+            layout = binary
+            download(URL + binary.archive, spec.binary_md5, binary, root)
+        found = layout, extract(layout, root)
     layout, directory = found
-    if layout is binary:
-        train = _read_binary(directory, spec.binary_train, spec.label_limits)
-        test = _read_binary(directory, spec.binary_test, spec.label_limits)
-    else:
-        train = _read_python(directory, spec.python_train, spec.label_key, spec.n_classes)
-        test = _read_python(directory, spec.python_test, spec.label_key, spec.n_classes)
-    return Dataset(
-        name=spec.name,
-        train_x=torch.from_numpy(train[0]),
-        train_y=torch.from_numpy(train[1]),
-        test_x=torch.from_numpy(test[0]),
-        test_y=torch.from_numpy(test[1]),
-        n_classes=spec.n_classes,
-        input_shape=(3, 32, 32),
-        augmentable=True,
-        mean=spec.mean,
-        std=spec.std,
-    )
+    read = _binary_file if layout is binary else _python_file
+    train, test = (_read(directory, files, spec, read) for files in (spec.train, spec.test))
+    return Dataset(spec.name, *train, *test, spec.n_classes, (3, 32, 32), True, spec.mean, spec.std)
 
 
 def _layouts(spec: CifarSpec) -> tuple[Layout, Layout]:
-    record = len(spec.label_limits) + PIXELS
-    binary = {name: (n * record, n * record) for name, n in spec.binary_train + spec.binary_test}
+    record, files = len(spec.label_limits) + PIXELS, spec.train + spec.test
+    binary = {f"{name}.bin": (n * record, n * record) for name, n in files}
     # a pickle carries file names and numbers of no fixed length beside the pixels
-    python = {
-        name: (n * PIXELS, n * (PIXELS + 256) + MAX_PICKLE_OVERHEAD) for name, n in spec.python_train + spec.python_test
-    }
+    python = {name: (n * PIXELS, n * (PIXELS + 256) + MAX_PICKLE_OVERHEAD) for name, n in files}
     return (
         Layout(spec.binary_dir, spec.binary_archive, binary),
         Layout(spec.python_dir, spec.python_archive, python),
@@ -163,61 +143,52 @@ def _find(layout: Layout, root: Path) -> tuple[Layout, Path] | None:
     return None
 
 
-def _read_binary(
-    directory: Path, files: Sequence[tuple[str, int]], label_limits: Sequence[int]
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images [N, 3, 32, 32] and labels [N] of the binary layout: per record the label bytes, then 3072 pixel bytes."""
-    total, first_pixel, start = sum(n for _, n in files), len(label_limits), 0
+def _read(
+    directory: Path, files: Files, spec: CifarSpec, read: Callable[[Path, int, CifarSpec], Samples]
+) -> tuple[Tensor, Tensor]:
+    """Images [N, 3, 32, 32] and labels [N] of these files, one after the other."""
+    total, start = sum(n for _, n in files), 0
     images, labels = np.empty((total, PIXELS), np.uint8), np.empty(total, np.int64)
     for name, n in files:
-        path = directory / name
-        records = np.fromfile(path, dtype=np.uint8)
-        if records.size != n * (first_pixel + PIXELS):  # it may have changed since its size was looked at
-            raise CreditscopeError(f"{path} has {records.size} bytes, not {n} records; get the official archive again")
-        records = records.reshape(n, -1)
-        for column, limit in enumerate(label_limits):
-            _check_labels(path, records[:, column], limit)
-        images[start : start + n] = records[:, first_pixel:]
-        labels[start : start + n] = records[:, first_pixel - 1]
+        images[start : start + n], labels[start : start + n] = read(directory / name, n, spec)
         start += n
-    return images.reshape(-1, 3, 32, 32), labels
+    return torch.from_numpy(images.reshape(-1, 3, 32, 32)), torch.from_numpy(labels)
 
 
-def _read_python(
-    directory: Path, files: Sequence[tuple[str, int]], label_key: str, n_classes: int
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images [N, 3, 32, 32] and labels [N] of the python layout: pickles of {data: uint8 [n, 3072], labels: list}."""
-    images, labels = [], []
-    for name, n in files:
-        path = directory / name
-        content = load_pickle(path)
-        data, given = content.get("data"), content.get(label_key)
-        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != (n, PIXELS):
+def _binary_file(name: Path, n: int, spec: CifarSpec) -> Samples:
+    """Of the binary layout: per record the label bytes, then 3072 pixel bytes."""
+    path, first_pixel = name.with_name(f"{name.name}.bin"), len(spec.label_limits)
+    records = np.fromfile(path, dtype=np.uint8)
+    if records.size != n * (first_pixel + PIXELS):  # it may have changed since its size was looked at
+        raise CreditscopeError(f"{path} has {records.size} bytes, not {n} records; get the official archive again")
+    records = records.reshape(n, -1)
+    for column, limit in enumerate(spec.label_limits):
+        _check_labels(path, records[:, column].tolist(), limit)
+    return records[:, first_pixel:], records[:, first_pixel - 1].astype(np.int64)
+
+
+def _python_file(path: Path, n: int, spec: CifarSpec) -> Samples:
+    """Of the python layout: a pickle of {data: uint8 [n, 3072], labels: list}."""
+    content = load_pickle(path)
+    data, given = content.get("data"), content.get(spec.label_key)
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != (n, PIXELS):
+        raise CreditscopeError(
+            f"{path}: 'data' is {_describe(data)}, not uint8 ({n}, {PIXELS}); get the official archive again"
+        )
+    if not isinstance(given, list) or len(given) != n or any(type(label) is not int for label in given):
+        raise CreditscopeError(
+            f"{path}: {spec.label_key!r} is {_describe(given)}, not a list of {n} integers; get the official archive"
+        )
+    _check_labels(path, given, spec.n_classes)
+    return data, np.array(given, np.int64)
+
+
+def _check_labels(path: Path, labels: Sequence[int], limit: int) -> None:
+    for record, label in enumerate(labels):
+        if not 0 <= label < limit:
             raise CreditscopeError(
-                f"{path}: 'data' is {_describe(data)}, not uint8 ({n}, {PIXELS}); get the official archive again"
+                f"{path}: record {record} has label {label}, expected 0 to {limit - 1}; get the official archive again"
             )
-        if not isinstance(given, list) or len(given) != n or any(type(label) is not int for label in given):
-            raise CreditscopeError(
-                f"{path}: {label_key!r} is {_describe(given)}, not a list of {n} integers; get the official archive"
-            )
-        bad = next((label for label in given if not 0 <= label < n_classes), None)
-        if bad is not None:
-            raise _label_error(path, given.index(bad), bad, n_classes)
-        images.append(data)
-        labels.append(np.array(given, np.int64))
-    return np.concatenate(images).reshape(-1, 3, 32, 32), np.concatenate(labels)
-
-
-def _check_labels(path: Path, labels: NDArray[np.uint8], limit: int) -> None:
-    bad = np.flatnonzero(labels >= limit)
-    if bad.size:
-        raise _label_error(path, int(bad[0]), int(labels[bad[0]]), limit)
-
-
-def _label_error(path: Path, record: int, label: int, limit: int) -> CreditscopeError:
-    return CreditscopeError(
-        f"{path}: record {record} has label {label}, expected 0 to {limit - 1}; get the official archive again"
-    )
 
 
 def _describe(value: Any) -> str:

@@ -25,6 +25,7 @@ from creditscope.errors import CreditscopeError
 # The evaluation samples are the same for every run, method and seed: facts of two runs are then paired by sample.
 EVAL_PERMUTATION_SEED = 20260408
 PROFILE_BATCH = 1000
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)  # eq=False: tensors have no single truth value, and identity serves as cache key
@@ -48,7 +49,7 @@ class Dataset:
     std: tuple[float, ...]
 
 
-def of_vectors(name: str, x: NDArray[np.float64], scores: NDArray[np.float64], n_train: int) -> Dataset:
+def of_vectors(name: str, x: Array, scores: Array, n_train: int) -> Dataset:
     """Vectors [N, d] with the class of their largest score [N, C]; the first `n_train` are for training."""
     inputs, y = torch.from_numpy(x.astype(np.float32)), torch.from_numpy(scores.argmax(axis=1))
     parts = (inputs[:n_train], y[:n_train], inputs[n_train:], y[n_train:])

@@ -10,9 +10,8 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from creditscope.data.dataset import Dataset, of_vectors
+from creditscope.data.dataset import Array, Dataset, of_vectors
 
 DIM, N_CLASSES, N_TRAIN, N_TEST = 48, 10, 20_000, 4_000
 LINEAR_WEIGHT = 0.5
@@ -26,7 +25,7 @@ def load_quadratic() -> Dataset:
     return of_vectors("quadratic", x, teacher_scores(x, forms, linear), N_TRAIN)
 
 
-def draw_teacher() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def draw_teacher() -> tuple[Array, Array, Array]:
     """Inputs [24000, 48], forms A [10, 48, 48] and linear map w [10, 48], all float64 from one fixed seed."""
     rng = np.random.Generator(np.random.PCG64(SEED))
     forms = rng.standard_normal((N_CLASSES, DIM, DIM))
@@ -34,13 +33,11 @@ def draw_teacher() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np
     return rng.standard_normal((N_TRAIN + N_TEST, DIM)), forms, linear
 
 
-def teacher_scores(
-    x: NDArray[np.float64], forms: NDArray[np.float64], linear: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def teacher_scores(x: Array, forms: Array, linear: Array) -> Array:
     """Class scores [N, C]; each form has mean 0 and variance 1 over N(0, I) in closed form: tr A and 2 |sym A|_F^2."""
     symmetric = (forms + forms.transpose(0, 2, 1)) / 2
     means = np.trace(symmetric, axis1=1, axis2=2)
     stds = np.sqrt(2 * (symmetric**2).sum(axis=(1, 2)))
     quadratic = np.stack([((x @ form) * x).sum(axis=1) for form in symmetric], axis=1)
-    scores: NDArray[np.float64] = (quadratic - means) / stds + LINEAR_WEIGHT * (x @ linear.T)
+    scores: Array = (quadratic - means) / stds + LINEAR_WEIGHT * (x @ linear.T)
     return scores

@@ -15,9 +15,8 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from creditscope.data.dataset import Dataset, of_vectors
+from creditscope.data.dataset import Array, Dataset, of_vectors
 
 DIM, DEPTH, N_CLASSES, N_TRAIN, N_TEST = 128, 4, 10, 20_000, 4_000
 ALPHA = 1.0
@@ -32,12 +31,12 @@ def load_student() -> Dataset:
     return of_vectors("student", x, teacher_scores(x, blocks, readout), N_TRAIN)
 
 
-def phi(z: NDArray[np.float64], alpha: float = ALPHA) -> NDArray[np.float64]:
+def phi(z: Array, alpha: float = ALPHA) -> Array:
     """The teacher's nonlinearity, elementwise: the identity at alpha = 0, tanh at alpha = 1."""
     return (1 - alpha) * z + alpha * np.tanh(z)
 
 
-def draw_teacher() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def draw_teacher() -> tuple[Array, Array, Array]:
     """Inputs [24000, 128], block weights [4, 128, 128] and unit-length readout rows [10, 128], float64, fixed seed."""
     rng = np.random.Generator(np.random.PCG64(SEED))
     blocks = rng.standard_normal((DEPTH, DIM, DIM)) / np.sqrt(DIM)
@@ -46,12 +45,10 @@ def draw_teacher() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np
     return rng.standard_normal((N_TRAIN + N_TEST, DIM)), blocks, readout
 
 
-def teacher_scores(
-    x: NDArray[np.float64], blocks: NDArray[np.float64], readout: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def teacher_scores(x: Array, blocks: Array, readout: Array) -> Array:
     """Class scores [N, C] of inputs [N, 128]."""
     h = x
     for weight in blocks:
         h = h + BRANCH_SCALE * phi(h @ weight.T)
-    scores: NDArray[np.float64] = h @ readout.T
+    scores: Array = h @ readout.T
     return scores

@@ -52,20 +52,20 @@ class MonitorCallback(Callback):  # type: ignore[misc]
             self.monitor = Monitor(self._pick(pl_module), self._eval_batches, **self._options)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        by_epoch = self.monitor is not None and self.monitor.every == "epoch"
-        self._step(trainer, trainer.current_epoch if by_epoch else trainer.global_step)
+        self._step(trainer, epoch=trainer.current_epoch, step=trainer.global_step)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if self.monitor is not None and self.monitor.every != "epoch":
-            self._step(trainer, trainer.global_step)
+        self._step(trainer, step=trainer.global_step)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        if self.monitor is not None and self.monitor.every == "epoch":
-            self._step(trainer, trainer.current_epoch + 1)
+        self._step(trainer, epoch=trainer.current_epoch + 1)
 
-    def _step(self, trainer: Any, place: int) -> None:
+    def _step(self, trainer: Any, epoch: int | None = None, step: int | None = None) -> None:
+        """Measure where an epoch, or where an optimiser step has ended, as the monitor counts."""
         monitor = self.monitor
-        if monitor is None or place == self._last:  # accumulated gradients: several batches, one optimiser step
+        assert monitor is not None
+        place = epoch if monitor.every == "epoch" else step
+        if place is None or place == self._last:  # accumulated gradients: several batches, one optimiser step
             return
         self._last = place
         before = len(monitor.history)

@@ -25,21 +25,19 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> Any:
         if self.monitor is None:  # by now the model is where it will be trained
             self.monitor = Monitor(model, self._eval_batches, **self._options)
-        by_epoch = self.monitor.every == "epoch"
-        return self._step(round(state.epoch or 0) if by_epoch else state.global_step, control)
+        return self._step(control, epoch=round(state.epoch or 0), step=state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        if self.monitor is not None and self.monitor.every != "epoch":
-            return self._step(state.global_step, control)
-        return control
+        return self._step(control, step=state.global_step)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        if self.monitor is not None and self.monitor.every == "epoch":
-            return self._step(round(state.epoch), control)
-        return control
+        return self._step(control, epoch=round(state.epoch))
 
-    def _step(self, place: int, control: Any) -> Any:
+    def _step(self, control: Any, epoch: int | None = None, step: int | None = None) -> Any:
+        """Measure where an epoch, or where an optimiser step has ended, as the monitor counts."""
         assert self.monitor is not None
-        self.monitor.step(place)
-        control.should_training_stop = control.should_training_stop or self.monitor.should_stop
+        place = epoch if self.monitor.every == "epoch" else step
+        if place is not None:
+            self.monitor.step(place)
+            control.should_training_stop = control.should_training_stop or self.monitor.should_stop
         return control

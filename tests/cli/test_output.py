@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from creditscope.cli.verdict import annotation, exit_code
+from creditscope.cli.output import annotation, exit_code
 
 
 def test_exit_code_and_annotation_of_every_status():

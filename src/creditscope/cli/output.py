@@ -1,14 +1,51 @@
-"""What a command says of a network: its report, and what the verdict means to the shell and to a workflow."""
+"""What commands say: text and files where they were asked for, remarks on standard error, what a verdict means to the shell."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from creditscope.protocol.report import DiagnosticReport
+    from creditscope.render.document import Block
 
 STRICT_FAIL, STRICT_OPEN = 3, 4
+
+
+def remark(text: object) -> None:
+    """One line on standard error: standard output stays what it was asked for."""
+    print(f"creditscope: {text}", file=sys.stderr)
+
+
+def left_out(text: str) -> None:
+    remark(f"left out: {text}")
+
+
+def tell_written(*paths: Path | None) -> None:
+    """One line with the files that a command has written."""
+    given = [str(path) for path in paths if path is not None]
+    if given:
+        remark(f"written: {', '.join(given)}")
+
+
+def put(text: str, out: Path | None) -> None:
+    """Write to the file, or to standard output."""
+    from creditscope.files import write_atomic
+
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        write_atomic(out, text.encode())
+        tell_written(out)
+
+
+def put_document(blocks: Sequence[Block], latex: bool, standalone: bool, out: Path | None) -> None:
+    """A document as Markdown, or as LaTeX where one of the two options of LaTeX is given."""
+    from creditscope.render.document import to_latex, to_markdown
+
+    put(to_latex(blocks, standalone) if latex or standalone else to_markdown(blocks), out)
 
 
 def told(report: DiagnosticReport, null: bool, long: bool = False) -> str:
