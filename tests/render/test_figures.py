@@ -19,7 +19,6 @@ from tests.refusals import refusal
 
 from creditscope import CreditscopeError
 from creditscope.measure.facts import DepthProfile, Paired, Readout
-from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.report import make_report
 from creditscope.render import figures
 from creditscope.render.charts import Chart, Dots, Level, Panel, Row, summary
@@ -128,7 +127,7 @@ def test_the_panels_of_a_network_hold_its_facts():
     facts = make_facts(cosines=(0.4, 0.1, 0.2, 0.1, 0.3)).model_copy(
         update={"profile": profile((0.3, 0.4), (0.3, 0.31))}
     )
-    found = {p.key: p for p in figures.layer_panels(facts, DiagnosticThresholds())}
+    found = {p.key: p for p in figures.layer_panels(facts)}
     assert [*found][:4] == ["h", "g", "cosine", "profile"]
     expected = {"h": facts.scale.mean, "g": facts.reference.batch_mean_128, "cosine": (0.4, 0.1, 0.2, 0.1, 0.3)}
     for key, values in expected.items():

@@ -24,8 +24,8 @@ from creditscope.render.html import Network, html_page, networks
 from creditscope.render.html.overview import told_apart
 from creditscope.render.html.page import environment, network_html
 from creditscope.render.html.section import layers_full, row, tone, verdict_mark
+from creditscope.render.layers import PAGE, layers_section
 from creditscope.render.numbers import num, signed
-from creditscope.render.report import layers_section
 from creditscope.render.tables import kinds, table_markdown
 from creditscope.runs.groups import Group, audit, reported
 from creditscope.runs.record import Record
@@ -142,7 +142,7 @@ def test_a_cell_without_a_value_is_a_dash_that_says_why(page):
     means = partly.report.facts.alignment.model_copy(update={"mean": (0.1, 0.1, None, 0.1, 0.1)})
     facts = partly.report.facts.model_copy(update={"alignment": means})
     made = [hand_made(), dataclasses.replace(partly, report=partly.report.model_copy(update={"facts": facts}))]
-    found = [*page.pages.values(), html_page((), made), *(network_html(n, DiagnosticThresholds()) for n in made)]
+    found = [*page.pages.values(), html_page((), made), *(network_html(n) for n in made)]
     dashes = [title for html in found for title in re.findall(r'<span class="none" title="([^"]*)">–</span>', html)]
     assert {"no credit was given", "no credit, or no cosine, at this layer", "not set"} <= set(dashes)
     for html in found:
@@ -183,7 +183,7 @@ def test_the_depth_profile_is_drawn_with_the_twin_as_a_band():
     facts = make_facts(depth=None, cosines=(0.1,) * 5).model_copy(
         update={"profile": profile((0.3, 0.4, 0.41, 0.42, 0.5), (0.3,) * 5)}
     )
-    made = network_html(Network(make_report(facts, method_name="mine")), DiagnosticThresholds())
+    made = network_html(Network(make_report(facts, method_name="mine")))
     for words in ("network = 0.5 [0.48, 0.53], layer 4", "twin: random blocks = 0.3 [0.28, 0.33], layer 0"):
         assert f"<title>{words}</title>" in made
     assert 'fill-opacity="0.2"' in made
@@ -194,7 +194,7 @@ def test_the_depth_profile_is_drawn_with_the_twin_as_a_band():
 def test_a_certificate_stands_on_the_page_with_its_matrix():
     answer = Answer("weight transport between blocks", "no", 2e-7, 1e-6)
     found = Certificate("local", "because", ((None, 1e-9), (0.5, None)), {"transport": answer}, ("a", "b"), {})
-    made = network_html(Network(hand_made().report.with_certificate(found)), DiagnosticThresholds())
+    made = network_html(Network(hand_made().report.with_certificate(found)))
     for words in (
         "LOCALITY: local",
         "why: because",
@@ -250,7 +250,7 @@ def test_a_report_without_a_bundle_makes_a_page():
 
 def test_a_measurable_cosine_has_no_badge_of_a_pass():
     def told(**facts: Any) -> str:
-        html = network_html(hand_made(**facts), DiagnosticThresholds())
+        html = network_html(hand_made(**facts))
         return re.findall("<dt>Γ</dt><dd>(.*?)</dd>", html)[0]
 
     near_zero = (-0.01, -0.005, -0.01, -0.01, -0.01)
@@ -277,7 +277,7 @@ def test_the_warnings_of_few_networks_stand_on_the_overview(networks_shown, at_o
 
 def test_warnings_stand_under_the_verdict_and_names_in_them_are_code():
     made = make_report(make_facts(), headline_acc=[0.5] * 3, frozen_baseline_acc={"bp": [0.3, 0.31, 0.32]})
-    html = network_html(Network(made), DiagnosticThresholds())
+    html = network_html(Network(made))
     assert html.index('class="banner') < html.index('class="warnings"') < html.index('class="versus"')
     assert "D3 uses the bp null" in html
     assert "`" not in html
@@ -316,7 +316,7 @@ def test_a_fuller_report_adds_what_it_measured(groups, bundles):
 
 
 def test_the_full_level_is_drawn_with_its_controls_and_its_null_band():
-    made = network_html(Network(report(level="full", method_name="mine")), DiagnosticThresholds())
+    made = network_html(Network(report(level="full", method_name="mine")))
     label = re.findall(r'aria-label="(mean [^"]*)"', made)[0]
     for words in (
         "perturbation correlation ρ",
@@ -428,7 +428,7 @@ def test_a_column_of_names_is_no_column_of_sentences_or_numbers():
 
 def test_full_numbers_of_the_layers_are_those_of_the_facts():
     facts = make_facts(cosines=(1 / 3, 0.1, 0.1, 0.1, 0.1), g_128=1 / 7e5)
-    header, rows = layers_section(facts, clamp=True).header, layers_section(facts, clamp=True).rows
+    header, rows = layers_section(facts, PAGE).header, layers_section(facts, PAGE).rows
     whole = layers_full(facts)
     assert [len(cells) for cells in whole] == [len(header)] * len(rows)
     at = dict(zip(header, whole[0], strict=True))
@@ -445,7 +445,7 @@ def test_a_pass_with_a_warning_is_not_green():
         made = DiagnosticReport(facts=facts, verdict=judge(facts, DiagnosticThresholds()))
         shown = row(Network(made))
         assert (made.status, shown["tone"], shown["mark"]) == ("pass", name, words)
-        assert f'class="banner {name}"' in network_html(Network(made), DiagnosticThresholds())
+        assert f'class="banner {name}"' in network_html(Network(made))
     calm, grown = (judge(make_facts(growth=growth), DiagnosticThresholds()) for growth in (2.0, 177.0))
     assert (tone("pass", [calm, grown]), verdict_mark("pass", [calm, grown])) == ("warned", "✓ pass, with a warning")
     assert (tone("pass", [calm]), tone("mixed", [calm, grown])) == ("pass", "mixed")

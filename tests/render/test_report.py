@@ -192,7 +192,7 @@ def test_the_short_report_tells_numbers_thresholds_and_what_s1_decides():
 @pytest.mark.parametrize(("stability", "words"), [(0.9, "• high"), (0.1, "• low")])
 def test_c_decides_nothing_and_never_reads_as_a_failure_or_a_success(stability, words):
     made = judged(make_facts(stability=stability))
-    page = network_html(Network(made), DiagnosticThresholds())
+    page = network_html(Network(made))
     (row,) = re.findall(r'<tr><th scope="row">C direction.*?</tr>', page)
     (line,) = [line for line in short(made) if line.startswith("C ")]
     (told,) = [line for line in made.to_markdown().splitlines() if line.startswith("| C |")]
@@ -388,7 +388,7 @@ def test_gamma_over_fewer_layers_says_so_everywhere():
         update={"mean": (None, None, 1.0, 1.0, 1.0), "measurable": (0, 0, 9, 9, 9), "std": (None, None, 0.0, 0.0, 0.0)}
     )
     whole, part = (make_report(f, headline_acc=[0.5]) for f in (made, made.model_copy(update={"alignment": half})))
-    page, other = (network_html(Network(r), DiagnosticThresholds()) for r in (part, whole))
+    page, other = (network_html(Network(r)) for r in (part, whole))
     for text in (str(part), part.to_text(long=True), part.to_markdown().replace("\\", ""), page):
         lines = [line for line in text.splitlines() if "+1.000" in line and ("Γ" in line or "headline" in line)]
         assert lines

@@ -25,7 +25,7 @@ from creditscope.pitfalls.registry import PITFALLS
 from creditscope.protocol.report import make_report
 from creditscope.render.artifact import artifact_description
 from creditscope.render.checklist import QUESTIONS, Audited, checklist, checklist_document
-from creditscope.render.document import Block, Heading, Items, Paragraph, Table, to_latex, to_markdown
+from creditscope.render.document import Section, to_latex, to_markdown
 from creditscope.render.numbers import num
 from creditscope.render.template import Entry, Null, reporting_section
 from creditscope.runs.store import Store
@@ -255,13 +255,9 @@ def test_hostile_text_is_inert_in_section_and_checklist(hostile):
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
 def test_section_and_checklist_compile(store, tmp_path):
-    blocks: list[Block] = [
-        Heading(HOSTILE[4]),
-        Paragraph(HOSTILE[3]),
-        Items(HOSTILE[:7]),
-        Table(["a", "b"], [HOSTILE[:2], HOSTILE[3:5]], "c"),
-    ]
-    (tmp_path / "hostile.tex").write_text(to_latex(blocks, standalone=True))
+    rows = [HOSTILE[:2], HOSTILE[3:5]]
+    hostile = Section(HOSTILE[4], ["a", "b"], rows, HOSTILE[:7], level=2, text=HOSTILE[3], caption="c")
+    (tmp_path / "hostile.tex").write_text(to_latex([hostile], standalone=True))
     assert main(["template", str(store), "--standalone", "--out", str(tmp_path / "template.tex")]) == 0
     assert main(["checklist", str(store), "--standalone", "--out", str(tmp_path / "checklist.tex")]) == 0
     for name in ("hostile", "template", "checklist"):

@@ -6,14 +6,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from creditscope.measure.certificate import UNDETERMINED
-from creditscope.measure.facts import Facts
 from creditscope.protocol.chain import S1_WORDS, s1
 from creditscope.protocol.checks import Check, chosen_margin, what_decides
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.wording import between, compared, null_name
 from creditscope.render.certificate import certificate_title
-from creditscope.render.numbers import accuracy, interval_of, mark, num, percent, share, signed
-from creditscope.render.section import Section
+from creditscope.render.document import Section
+from creditscope.render.layers import headline_text, layers_brief
+from creditscope.render.numbers import accuracy, interval_of, mark, num, signed
 from creditscope.render.text import sheet
 
 FINDINGS = {
@@ -29,10 +29,10 @@ DIVERGED = "Γ does not count: NaN or Inf was met"
 REST = "the rest: --long, to_text(long=True)"
 
 
-def brief_parts(report: DiagnosticReport, headline: str, verdict: Text) -> list[RenderableType]:
-    """`headline`: Γ as every format prints it. The verdict stands first and, for scripts, last."""
+def brief_parts(report: DiagnosticReport, verdict: Text) -> list[RenderableType]:
+    """The verdict stands first and, for scripts, last."""
     facts, c = report.facts, report.facts.convention
-    told = [pair_text(report, headline)]
+    told = [pair_text(report)]
     if report.verdict.gamma_withheld and facts.aggregate is not None:
         told.append(
             WITHHELD if report.checks["D2"].value is not None and not report.checks["D2"].diverged else DIVERGED
@@ -48,7 +48,7 @@ def brief_parts(report: DiagnosticReport, headline: str, verdict: Text) -> list[
     convention = f"{report.protocol} · {c.n_samples:,} samples · {c.dtype}{run} · {REST}"
     return [
         verdict,
-        Text(f"{report.method_name or 'network'}" + (f" · {report.notes}" if report.notes else ""), style="bold"),
+        Text(title(report), style="bold"),
         *map(Text, told),
         Text(),
         sheet(Section("", ("", "", ""), check_rows(report), gap=2)),
@@ -62,11 +62,20 @@ def brief_parts(report: DiagnosticReport, headline: str, verdict: Text) -> list[
     ]
 
 
-def pair_text(report: DiagnosticReport, headline: str) -> str:
+def title(report: DiagnosticReport) -> str:
+    return f"{report.method_name or 'network'}" + (f" · {report.notes}" if report.notes else "")
+
+
+def accuracies(report: DiagnosticReport) -> tuple[float, ...]:
+    """Those that are claimed; where none are, that of the network."""
+    return report.headline_acc or (() if report.facts.accuracy is None else (report.facts.accuracy,))
+
+
+def pair_text(report: DiagnosticReport) -> str:
     """The two numbers that papers report, and what strategy S1 decides by them."""
     decision = S1_WORDS[s1(report.facts, report.headline_acc, report.n_test)].removeprefix("S1 ")
-    acc = report.headline_acc or (() if report.facts.accuracy is None else (report.facts.accuracy,))
-    gamma = "Γ not measured" if report.facts.aggregate is None else f"Γ {headline}"
+    acc = accuracies(report)
+    gamma = "Γ not measured" if report.facts.aggregate is None else f"Γ {headline_text(report.facts)}"
     gamma += " (this network)" if report.facts.aggregate is not None and len(acc) > 1 else ""
     return f"accuracy {accuracy(acc)}, {gamma}: S1 (above chance, Γ > 0) {decision}"
 
@@ -92,54 +101,3 @@ def _finding(check: Check, null: str, tokens: str) -> str:
     if check.answer == "inconclusive" and check.interval:
         return f"{symbol}{num(check.value)} {between(check.interval)} around {num(check.threshold)}{tokens}"
     return f"{symbol}{compared(check.value, check.threshold)}{tokens}; {FINDINGS[check.id, check.answer]}"
-
-
-def layers_brief(facts: Facts) -> Section:
-    """Scale, reference, cosine and, where they were measured, ρ and the readouts, layer by layer."""
-    al = facts.alignment
-    columns: dict[str, list[str]] = {
-        "l": [str(k) for k in range(facts.stream.depth + 1)],
-        norm_title(facts): [*map(num, facts.scale.mean)],
-        "‖g_l‖/128": [*map(num, facts.reference.batch_mean_128)],
-    }
-    lines = []
-    if al is not None:
-        columns["cos(a_l, g_l)"] = cosines(facts)
-        columns["sd"] = [num(v, 2) for v in al.std]
-        columns["under floor"] = [*map(percent, al.under_floor)]
-        lines += footnotes(facts)
-    if (p := facts.perturbation) is not None and p.credit is not None:
-        columns["ρ(a)"] = [*map(signed, p.credit.mean)]
-    if (profile := facts.profile) is not None:
-        columns["readout"] = [share(r.accuracy) for r in profile.curve]
-        columns["twin"] = [share(r.accuracy) for r in profile.twin]
-        lines.append("readout: accuracy of a linear readout of the normalised h_l; twin: the same with random blocks")
-    rows = [list(row) for row in zip(*columns.values(), strict=True)]
-    if profile is not None and profile.raw is not None:
-        of_input = {"l": "input", "readout": share(profile.raw.accuracy)}
-        rows.insert(0, [of_input.get(name, "") for name in columns])
-    return Section("", [*columns], rows, lines, numbers=True, gap=2)
-
-
-def norm_title(facts: Facts) -> str:
-    """Of the column of ‖h_l‖, with the vector that it is of."""
-    return "mean ‖h_l‖" + (f" ({facts.stream.vector})" if facts.stream.vector else "")
-
-
-def cosines(facts: Facts) -> list[str]:
-    """With * where the credit is exact by construction, ° where it trains nothing."""
-    al, exact = facts.alignment, facts.concentration.exact_layers if facts.concentration else ()
-    return [
-        signed(v) + ("*" if k in exact else "") + ("" if k in al.counting_layers else "°")
-        for k, v in enumerate(al.mean if al else ())
-        if al
-    ]
-
-
-def footnotes(facts: Facts) -> list[str]:
-    """What * and ° mean, and which layers count."""
-    exact = facts.alignment and facts.concentration and facts.concentration.exact_layers
-    lines = ["* exact by construction: the credit is the reference itself"] if exact else []
-    if (al := facts.alignment) is not None and al.counting_note:
-        lines.append(("° " if len(al.counting_layers) < len(al.mean) else "") + al.counting_note)
-    return lines

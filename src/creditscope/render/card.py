@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from creditscope.render.numbers import mark, printable
+from creditscope.render.document import Section
+from creditscope.render.numbers import mark, shortened
 from creditscope.render.plots import Drawing
-from creditscope.render.section import Section
 from creditscope.render.svg import svg
 
 LONGEST = 600
@@ -42,5 +42,4 @@ def card(title: str, status: str, lines: Sequence[str], section: Section | None,
 
 
 def _text(value: str) -> str:
-    value = printable(value)
-    return escape(value if len(value) <= LONGEST else value[: LONGEST - 1] + "…")
+    return escape(shortened(value, LONGEST))

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from creditscope.measure.certificate import Answer, Certificate
 from creditscope.render.charts import Cell as Box
 from creditscope.render.charts import Matrix
+from creditscope.render.document import Section, to_markdown
+from creditscope.render.markdown import LONGEST
 from creditscope.render.numbers import printable
-from creditscope.render.section import Section
 from creditscope.tables import Cell, Column, Row, Table
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def text(certificate: Certificate) -> str:
 
 
 def markdown(certificate: Certificate) -> str:
-    return "\n".join(certificate_section(certificate).markdown())
+    return to_markdown([certificate_section(certificate)], LONGEST)
 
 
 def html(certificate: Certificate) -> str:

@@ -156,7 +156,6 @@ class Matrix:
 
 
 Panel = Chart | Dots | Matrix
-Figure = Panel
 
 
 def usable(value: float | None, log: bool) -> bool:

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from creditscope.pitfalls.base import Answer, Pitfall
 from creditscope.pitfalls.registry import PITFALLS
-from creditscope.render.document import Block, Heading, Items, Paragraph, Table, clip
+from creditscope.render.document import Section
+from creditscope.render.numbers import clip
 
 QUESTIONS = {
     1: "Was every norm taken per sample over its features, not over a whole tensor or along a wrong axis?",
@@ -123,39 +124,28 @@ def questions() -> list[dict[str, str]]:
     return [{"pitfall": p.id, "question": QUESTIONS[p.number], "why": p.why} for p in PITFALLS]
 
 
-def blank_form() -> list[Block]:
+def blank_form() -> list[Section]:
     """The questions without answers, to be filled in by hand."""
-    return [
-        Heading("Checklist of the known ways to mismeasure credit"),
-        Table(
-            ["", "question", "why it matters", "answer"],
-            [[q["pitfall"], q["question"], q["why"], ""] for q in questions()],
-            widths=(7, 40, 45, 14),
-        ),
-    ]
+    rows = [[q["pitfall"], q["question"], q["why"], ""] for q in questions()]
+    return [Section(TITLE, ["", "question", "why it matters", "answer"], rows, level=2, widths=(7, 40, 45, 14))]
 
 
+TITLE = "Checklist of the known ways to mismeasure credit"
 NAMES = {"answered": "✓ answered", "found": "✗ pitfall met", "author": "? author"}
 
 
-def checklist_document(lines: Sequence[Line], audited: Sequence[Audited]) -> list[Block]:
+def checklist_document(lines: Sequence[Line], audited: Sequence[Audited]) -> list[Section]:
     count = {state: sum(line.state == state for line in lines) for state in NAMES}
     rows = []
     for line in lines:
         todo = f" To do: {line.pitfall.fix}" if line.found else ""
         rows.append([line.pitfall.id, line.question, NAMES[line.state], line.answer + todo])
     left = [f"{line.pitfall.id}: {line.question}" for line in lines if line.state != "answered"]
-    about = (
-        f"{len(audited)} networks"
-        if len(audited) > 1
-        else f"{clip(audited[0].label, 80)} ({_called([audited[0].run])})"
+    alone = f"{clip(audited[0].label, 80)} ({_called([audited[0].run])})"
+    about = f"{len(audited)} networks" if len(audited) > 1 else alone
+    told = (
+        f"About {about}. Of {len(lines)} questions the files answer {count['answered']}; pitfalls met: {count['found']}; to "
+        f"be answered by the author: {count['author']}."
     )
-    blocks: list[Block] = [
-        Heading("Checklist of the known ways to mismeasure credit"),
-        Paragraph(
-            f"About {about}. Of {len(lines)} questions the files answer {count['answered']}; pitfalls met: {count['found']}; to "
-            f"be answered by the author: {count['author']}."
-        ),
-        Table(["", "question", "state", "answer"], rows, widths=(7, 30, 14, 55)),
-    ]
-    return [*blocks, Heading("Left to do", 3), Items(left)] if left else blocks
+    form = Section(TITLE, ["", "question", "state", "answer"], rows, level=2, text=told, widths=(7, 30, 14, 55))
+    return [form, Section("Left to do", lines=left, level=3)] if left else [form]

@@ -6,8 +6,6 @@ import re
 
 from creditscope.render.numbers import printable
 
-LONGEST = 500
-
 SPECIAL = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -56,24 +54,19 @@ SYMBOLS = {
 """What the tables themselves use; any other character outside Latin is shown as "?"."""
 
 
-def escape(text: str, longest: int | None = LONGEST) -> str:
-    """One line of inert text of limited length (None: as long as it is)."""
+def escape(text: str) -> str:
+    """One line of inert text."""
     text = " ".join(printable(str(text)).split())
-    text = text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
     return re.sub(r"-(?=-)", "-{}", "".join(map(_character, text)))  # two hyphens stay two
 
 
 def _character(c: str) -> str:
-    if c in SPECIAL:
-        return SPECIAL[c]
-    if c in SYMBOLS:
-        return SYMBOLS[c]
-    return c if c.isascii() or "À" <= c <= "ſ" else "?"
+    shown = c if c.isascii() or "À" <= c <= "ſ" else "?"
+    return SPECIAL.get(c) or SYMBOLS.get(c) or shown
 
 
-def numbers(text: str, longest: int | None = LONGEST) -> str:
+def numbers(text: str) -> str:
     """Our own numbers: real minus signs, powers of ten."""
-    text = re.sub(
-        r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]\d+)", lambda m: rf"${m[1]}\times 10^{{{int(m[2])}}}$", escape(text, longest)
-    )
+    power = r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]\d+)"
+    text = re.sub(power, lambda m: rf"${m[1]}\times 10^{{{int(m[2])}}}$", escape(text))
     return re.sub(r"(?<![\w{])-(?=[\d$])", "$-$", text)

@@ -10,8 +10,9 @@ from rich.text import Text
 from creditscope.measure.facts import DepthProfile, Readout
 from creditscope.protocol.estimate import CALIBRATION
 from creditscope.protocol.wording import signed_pp
+from creditscope.render.document import Section, to_markdown
+from creditscope.render.markdown import LONGEST
 from creditscope.render.numbers import printable, share
-from creditscope.render.section import Section
 from creditscope.render.text import sheet, to_text
 from creditscope.tables import Cell, Column, Row, Table
 
@@ -29,7 +30,7 @@ def text(profile: DepthProfile) -> str:
 
 
 def markdown(profile: DepthProfile) -> str:
-    return "\n".join(profile_section(profile).markdown())
+    return to_markdown([profile_section(profile)], LONGEST)
 
 
 def html(profile: DepthProfile) -> str:

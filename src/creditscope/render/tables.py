@@ -17,11 +17,10 @@ from rich.text import Text
 
 from creditscope.errors import CreditscopeError, unknown
 from creditscope.quantities import Form, Scale
-from creditscope.render import document
+from creditscope.render.document import Section, to_latex
 from creditscope.render.markdown import CAPTION, escape
 from creditscope.render.markdown import table as pipe_table
 from creditscope.render.numbers import STYLES, interval_of, num, percent, printable, share, signed
-from creditscope.render.section import Section
 from creditscope.render.sheet import Sheet
 from creditscope.render.text import columns as terminal_width
 from creditscope.render.text import to_text
@@ -129,8 +128,8 @@ def table_latex(table: Table, standalone: bool = False) -> str:
     """A table that may break over pages; its caption is the conclusion and the convention."""
     header, rows = texts(table)
     caption = " ".join(filter(None, (paragraph(table.conclusion), paragraph(table.convention)))) or table.title
-    grid = document.Table(header, rows, caption, label=f"tab:creditscope-{table.name}")
-    return document.to_latex([grid], standalone)
+    grid = Section("", header, rows, caption=caption, label=f"tab:creditscope-{table.name}")
+    return to_latex([grid], standalone)
 
 
 def table_html(table: Table) -> str:

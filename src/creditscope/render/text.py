@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from creditscope.render.document import Section
 from creditscope.render.numbers import MARKS, STYLES
-from creditscope.render.section import Section
 from creditscope.render.sheet import Sheet
 
 WIDTH = 118

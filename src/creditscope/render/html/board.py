@@ -22,14 +22,15 @@ from creditscope.render.badge import badge
 from creditscope.render.certificate import certificate_section
 from creditscope.render.charts import Chart, Level, Series
 from creditscope.render.claims import accuracy_words, gamma_words, not_checked, renamed
+from creditscope.render.document import Section
 from creditscope.render.evidence import CONVENTION, TITLE, evidence_figures
 from creditscope.render.html.overview import counted
 from creditscope.render.html.page import asset, environment, packs, whole_page
 from creditscope.render.html.section import figure_of
+from creditscope.render.layers import layers_section
 from creditscope.render.numbers import accuracy, interval_of, mark, num, printable, share, signed, span_of
 from creditscope.render.profile import profile_section
-from creditscope.render.report import checks_section, layers_section, margin_lines
-from creditscope.render.section import Section
+from creditscope.render.report import checks_section, margin_lines
 from creditscope.render.words import LOCALITY, STATUSES
 
 TOGETHER = 40

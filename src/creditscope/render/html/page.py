@@ -20,14 +20,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from creditscope.files import plain
-from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.render import audit as audit_table
 from creditscope.render.figures import audit_panels
 from creditscope.render.html.network import Network, apart, data_of
 from creditscope.render.html.overview import FEW, audit_row, summary
 from creditscope.render.html.section import figure_of, row, section
 from creditscope.render.html.studies import study_data, study_section
-from creditscope.render.numbers import num, printable, share, signed
+from creditscope.render.numbers import num, share, shortened, signed
 from creditscope.runs.groups import AuditRow, reported
 from creditscope.tables import Table
 
@@ -44,7 +43,6 @@ def html_page(
     groups: Sequence[AuditRow],
     shown: Sequence[Network],
     title: str = "creditscope audit",
-    thresholds: DiagnosticThresholds | None = None,
     studies: Sequence[tuple[str, Table]] = (),
     begun: Sequence[str] = (),
 ) -> str:
@@ -52,7 +50,6 @@ def html_page(
 
     `studies` are (preset, result); `begun` are lines on studies that cannot be shown yet.
     """
-    limits = thresholds or DiagnosticThresholds()
     shown = apart(shown)
     rows = [row(n) for n in shown]
     judged = [n for n in shown if not n.null]
@@ -61,7 +58,7 @@ def html_page(
         "page.html",
         asset("page.css"),
         title=title,
-        packs=packs({n.key: network_html(n, limits) for n in shown}, TOGETHER),
+        packs=packs({n.key: network_html(n) for n in shown}, TOGETHER),
         data=packed({"networks": list(map(data_of, shown)), "studies": [study_data(*study) for study in studies]}),
         protocols=list(dict.fromkeys(n.report.protocol for n in judged)),
         summary=summary(groups or reported((n.report.method_name, n.report) for n in judged)),
@@ -93,9 +90,9 @@ def packs(pages: Mapping[str, str], together: int) -> list[tuple[Markup, Markup]
     return [(Markup(" ").join(part), packed(part)) for part in parts]
 
 
-def network_html(network: Network, limits: DiagnosticThresholds) -> str:
+def network_html(network: Network) -> str:
     """The page of one network."""
-    return environment().get_template("network.html").render(n=section(network, limits))
+    return environment().get_template("network.html").render(n=section(network))
 
 
 @cache
@@ -116,8 +113,7 @@ def _shown(value: Any) -> Any:
     """Text from outside: one line, without control characters, of limited length."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    value = printable(value)
-    return value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
+    return shortened(value, LONGEST)
 
 
 def _code(sentence: str) -> Markup:

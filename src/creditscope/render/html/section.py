@@ -9,24 +9,17 @@ from creditscope.measure.facts import Facts
 from creditscope.protocol.chain import S1_WORDS, s1
 from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.policies import Verdict
-from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.protocol.wording import null_name
 from creditscope.render.certificate import certificate_matrix, certificate_section
 from creditscope.render.charts import Panel
+from creditscope.render.document import Section
 from creditscope.render.figures import epoch_panels, layer_panels
 from creditscope.render.html.network import Network, first_fired, trajectory_columns
-from creditscope.render.numbers import accuracy, mark, signed
+from creditscope.render.layers import PAGE, by_layer, functional_section, headline_text, layers_section
+from creditscope.render.numbers import accuracy, mark, shortened, signed
 from creditscope.render.plots import figure
 from creditscope.render.profile import profile_section
-from creditscope.render.report import (
-    check_interval,
-    functional_section,
-    gamma_text,
-    headline_text,
-    layers_section,
-    margin_lines,
-)
-from creditscope.render.section import Section
+from creditscope.render.report import check_interval, gamma_text, margin_lines
 from creditscope.render.svg import svg
 from creditscope.training.spec import norm_remark
 
@@ -93,7 +86,7 @@ def row(network: Network) -> dict[str, Any]:
     }
 
 
-def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
+def section(network: Network) -> dict[str, Any]:
     """Everything on the page of a network."""
     report, facts = network.report, network.report.facts
     name = report.method_name or "network"
@@ -104,7 +97,7 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
     parts.append(Section("Depth margin", lines=margin_lines(facts)))
     return {
         **row(network),
-        "run_name": run if len(run) <= 160 else run[:159] + "…",
+        "run_name": shortened(run, 160),
         "path": network.path,
         "verdict": "null (random-blocks baseline), not judged"
         if network.null
@@ -120,18 +113,15 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
         "by_id": report.checks,
         "warnings": report.verdict.warnings,
         "alternative": report.verdict.alternative,
-        "figure": figure_of(*layer_panels(facts, limits), title="By layer", quick=True),
-        "layers": layers_section(facts, clamp=True),
+        "figure": figure_of(*layer_panels(facts), title="By layer", quick=True),
+        "layers": layers_section(facts, PAGE),
         "layers_full": layers_full(facts),
         "parts": [part for part in parts if part.rows or part.lines],
         "certificate": report.certificate and certificate_section(report.certificate),
         "matrix": report.certificate and figure_of(certificate_matrix(report.certificate)),
         "fired": fired,
-        "epoch_figure": figure_of(
-            *epoch_panels(columns, fired, facts.convention.dtype, limits), title="Over the epochs", quick=True
-        )
-        if columns
-        else None,
+        "epoch_figure": columns
+        and figure_of(*epoch_panels(columns, fired, facts.convention.dtype), title="Over the epochs", quick=True),
         "pairs": {
             f"Convention ({report.protocol})": _flat(facts.convention.model_dump()),
             "Stream": _flat(facts.stream.model_dump()),
@@ -142,11 +132,10 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
 
 
 def layers_full(facts: Facts) -> list[list[str]]:
-    """The cells of `layers_section(facts, clamp=True)` with all their digits; "" where the cell says everything."""
-    r, al = facts.reference, facts.alignment
-    columns: list[Sequence[float | None]] = [facts.scale.mean, r.per_sample, r.batch_mean_128, r.clamp_batch_size]
-    columns += [] if al is None else [al.mean, al.std, (None,) * len(al.mean), al.under_floor]
-    return [["", *("" if v is None else repr(v) for v in row)] for row in zip(*columns, strict=True)]
+    """The cells of `layers_section(facts, PAGE)` with all their digits; "" where the cell says everything."""
+    found = {name: values for name, values in by_layer(facts).items() if name in PAGE}
+    whole = {name: [repr(v) if isinstance(v, float) else "" for v in values] for name, values in found.items()}
+    return [list(row) for row in zip(*whole.values(), strict=True)]
 
 
 def _margin(network: Network) -> dict[str, Any]:
