@@ -19,9 +19,8 @@ from creditscope.measure.certificate import Answer, Certificate
 from creditscope.measure.facts import Training
 from creditscope.protocol import DiagnosticThresholds, judge
 from creditscope.protocol.report import DiagnosticReport, make_report
-from creditscope.render.audit import cells
 from creditscope.render.html import Network, html_page, networks
-from creditscope.render.html.overview import told_apart
+from creditscope.render.html.overview import audit_cells, told_apart
 from creditscope.render.html.page import environment, network_html
 from creditscope.render.html.section import layers_full, row, tone, verdict_mark
 from creditscope.render.layers import PAGE, layers_section
@@ -400,11 +399,11 @@ def test_the_margin_of_a_network_is_its_own_and_the_mean_says_that_it_is_one(bun
 
 def test_the_audit_table_says_over_how_many_layers_gamma_is(groups):
     group = groups[0]
-    assert "layers)" not in cells(group)["gamma"]
+    assert "layers)" not in audit_cells(group)["gamma"]
     facts = group.reports[0].facts
     lost = facts.alignment.model_copy(update={"mean": (None, *facts.alignment.mean[1:])})
     fewer = renamed(group, facts=facts.model_copy(update={"alignment": lost}))
-    assert "1 of 2 layers" in cells(fewer)["gamma"]  # of those that count: a_2 trains nothing
+    assert "1 of 2 layers" in audit_cells(fewer)["gamma"]  # of those that count: a_2 trains nothing
 
 
 def test_groups_of_one_name_are_told_apart_by_what_differs_on_the_same_task_and_shape():

@@ -28,7 +28,7 @@ from creditscope.render.html.overview import counted
 from creditscope.render.html.page import asset, environment, packs, whole_page
 from creditscope.render.html.section import figure_of
 from creditscope.render.layers import layers_section
-from creditscope.render.numbers import accuracy, interval_of, mark, num, printable, share, signed, span_of
+from creditscope.render.numbers import accuracy, interval_of, mark, num, share, signed, span_of
 from creditscope.render.profile import profile_section
 from creditscope.render.report import checks_section, margin_lines
 from creditscope.render.words import LOCALITY, STATUSES
@@ -76,7 +76,11 @@ def board_page(
         figures_list=[figure_of(plot, title="One mark per claim")] if (plot := claims_plot(entries)) else [],
         refused=refused,
         statuses=[s for s in STATUSES if any(r["status"] == s for r in rows)],
-        choices={name: sorted({r[name] for r in rows}) for name in ("data", "code", "locality")},
+        choices={
+            "data": sorted({e.claim.data for e in entries}),
+            "code": sorted({e.claim.code.name for e in entries}),
+            "locality": sorted(set(map(_locality, entries))),
+        },
     )
 
 
@@ -105,51 +109,51 @@ def key(entry: Entry) -> str:
 
 def row(entry: Entry) -> dict[str, Any]:
     """The line of an entry in the table."""
-    claim, audit = entry.claim, entry.current
-    margin, others = audit.margin, entry.by_others
-    first = audit.profile_margins[0] if len(audit.profile_margins) == 1 else None
-    profiles = [m.pp for m in audit.profile_margins]
+    audit, others = entry.current, entry.by_others
+    profiles = audit.profile_margins
+    margin_text, interval = _margin(audit)
     return {
+        "entry": entry,
+        "claim": entry.claim,
+        "audit": audit,
         "key": key(entry),
-        "method": claim.method,
         "renamed": renamed(entry),
-        "architecture": claim.architecture,
-        "data": claim.data,
-        "code": claim.code.name,
-        "claimed": claim.claimed.accuracy,
+        "claimed": entry.claim.claimed.accuracy,
         "audited": audit.accuracy.mean if audit.accuracy else None,
         "audited_text": accuracy(audit.accuracies),
-        "spread": accuracy(audit.accuracies).partition(" ")[2],
-        "over": entry.over,
-        "reach": entry.reach,
-        "published": entry.published,
-        "margin": margin.margin_pp if margin else None,
-        "margin_text": signed(margin.margin_pp, 1) if margin else "–",
-        "interval": interval_of(margin.low_pp, margin.high_pp) if margin else "",
-        "profile": sum(profiles) / len(profiles) if profiles else None,
-        "profile_text": _profile(audit.profile_margins),
-        "profile_interval": interval_of(first.low_pp, first.high_pp) if first else "",
-        "locality": LOCALITY.get(audit.locality, audit.locality) or "not certified",
+        "margin": audit.margin.margin_pp if audit.margin else None,
+        "margin_text": margin_text,
+        "interval": interval,
+        "profile": sum(m.pp for m in profiles) / len(profiles) if profiles else None,
+        "profile_text": _profile(profiles),
+        "profile_interval": interval_of(profiles[0].low_pp, profiles[0].high_pp) if len(profiles) == 1 else "",
+        "locality": _locality(entry),
         "status": audit.status,
         "mark": mark(audit.status),
         "others": _others(others),
         "others_sort": others.margin.margin_pp if others and others.margin else None,
-        "contested": entry.contested,
-        "date": audit.stated.date.isoformat(),
     }
 
 
+def _locality(entry: Entry) -> str:
+    return LOCALITY.get(entry.current.locality, entry.current.locality) or "not certified"
+
+
+def _margin(audit: Audit) -> tuple[str, str]:
+    """The margin over the null in words, and its interval."""
+    m = audit.margin
+    return (signed(m.margin_pp, 1), interval_of(m.low_pp, m.high_pp)) if m else ("–", "")
+
+
 def _profile(margins: Sequence[Paired]) -> str:
-    if len(margins) < 2:
-        return signed(margins[0].pp, 1) if margins else "–"
-    values = [m.pp for m in margins]
-    return f"{signed(min(values), 1)} to {signed(max(values), 1)}"
+    values = sorted(m.pp for m in margins)
+    return " to ".join(signed(v, 1) for v in (values if len(values) < 2 else (values[0], values[-1]))) or "–"
 
 
 def _others(audit: Audit | None) -> str:
     if audit is None:
         return "–"
-    margin = f"{signed(audit.margin.margin_pp, 1)} " if audit.margin else ""
+    margin = f"{_margin(audit)[0]} " if audit.margin else ""
     return f"{margin}{mark(audit.status)}"
 
 
@@ -188,64 +192,47 @@ def claims_plot(entries: Sequence[Entry]) -> Chart | None:
 
 def entry_html(entry: Entry, drawn: Markup | None = None) -> str:
     """The page of an entry; `drawn`: its figure."""
-    evidence = [] if drawn is None else [{"title": TITLE, "svg": drawn, "convention": CONVENTION, "note": ""}]
-    return environment().get_template("entry.html").render(e=_entry(entry), evidence=evidence)
-
-
-def _entry(entry: Entry) -> dict[str, Any]:
     claim, audit = entry.claim, entry.current
-    reports = audit.reports
-    return {
-        **row(entry),
-        "name": claim.name,
-        "claim": claim,
-        "line": audit.line,
-        "by": audit.stated.by,
-        "accuracy_words": accuracy_words(entry),
-        "gamma_words": gamma_words(entry),
-        "not_checked": not_checked(entry),
-        "accuracy": audit.accuracy and span_of(audit.accuracy.low, audit.accuracy.high),
-        "accuracy_kind": audit.accuracy and audit.accuracy.kind,
-        "gamma": audit.gamma,
-        "withheld": any(r.verdict.gamma_withheld for r in reports),
-        "where": [
-            ("paper", claim.paper.title if claim.paper else "", claim.paper.url if claim.paper else ""),
-            ("code", " ".join(filter(None, (claim.code.name, claim.code.version))), claim.code.url),
-            ("licence of the code", claim.code.licence, ""),
-            ("in the report", " · ".join(filter(None, (reports[0].method_name, reports[0].notes))), ""),
-            ("architecture", claim.architecture, ""),
-            ("data", claim.data, ""),
-            ("claim stands in", claim.claimed.source, ""),
-            ("convention of the claim", claim.claimed.convention, ""),
-            ("audited by", f"{audit.stated.by}, {audit.stated.date}", ""),
-            ("device", audit.stated.device, ""),
-            ("protocol", audit.stated.protocol, ""),
-            ("seeds", ", ".join(map(str, audit.stated.seeds)), ""),
-            ("recipe", audit.stated.recipe, ""),
-            ("remark", " ".join(filter(None, (claim.note, audit.stated.note))), ""),
-            ("seal of the claim", claim.seal, ""),
-        ],
-        "seeds": _seeds(audit),
-        "networks": [_network(r, k, len(reports)) for k, r in enumerate(reports)],
-        "history": [
-            {
-                "date": a.stated.date.isoformat(),
-                "by": a.stated.by,
-                "kind": a.stated.kind,
-                "renamed": renamed(entry, a),
-                "protocol": a.stated.protocol,
-                "margin": f"{signed(a.margin.margin_pp, 1)} {interval_of(a.margin.low_pp, a.margin.high_pp)}"
-                if a.margin
-                else "–",
-                "status": a.status,
-                "mark": mark(a.status),
-                "under": [(version, mark(status)) for version, status in under.items()],
-                "note": a.stated.note,
-                "files": a.stated.reports,
-            }
-            for a, under in entry.history()
-        ],
-    }
+    stated, first = audit.stated, audit.reports[0]
+    where = [
+        ("paper", claim.paper.title if claim.paper else "", claim.paper.url if claim.paper else ""),
+        ("code", " ".join(filter(None, (claim.code.name, claim.code.version))), claim.code.url),
+        ("licence of the code", claim.code.licence, ""),
+        ("in the report", " · ".join(filter(None, (first.method_name, first.notes))), ""),
+        ("architecture", claim.architecture, ""),
+        ("data", claim.data, ""),
+        ("claim stands in", claim.claimed.source, ""),
+        ("convention of the claim", claim.claimed.convention, ""),
+        ("audited by", f"{stated.by}, {stated.date}", ""),
+        ("device", stated.device, ""),
+        ("protocol", stated.protocol, ""),
+        ("seeds", ", ".join(map(str, stated.seeds)), ""),
+        ("recipe", stated.recipe, ""),
+        ("remark", " ".join(filter(None, (claim.note, stated.note))), ""),
+        ("seal of the claim", claim.seal, ""),
+    ]
+    return (
+        environment()
+        .get_template("entry.html")
+        .render(
+            e=row(entry),
+            evidence=[] if drawn is None else [{"title": TITLE, "svg": drawn, "convention": CONVENTION, "note": ""}],
+            accuracy_words=accuracy_words(entry),
+            gamma_words=gamma_words(entry),
+            not_checked=not_checked(entry),
+            interval=audit.accuracy and span_of(audit.accuracy.low, audit.accuracy.high),
+            where=where,
+            seeds=_seeds(audit),
+            history=[
+                (a, renamed(entry, a), " ".join(_margin(a)) if a.margin else "–", under) for a, under in entry.history()
+            ],
+            checks_section=checks_section,
+            layers_section=layers_section,
+            margin_lines=margin_lines,
+            profile_section=profile_section,
+            certificate_section=certificate_section,
+        )
+    )
 
 
 def _seeds(audit: Audit) -> Section:
@@ -259,17 +246,3 @@ def _seeds(audit: Audit) -> Section:
         for k, seed in enumerate(audit.stated.seeds)
     ]
     return Section("Accuracy, seed by seed", header, rows)
-
-
-def _network(report: Any, k: int, n: int) -> dict[str, Any]:
-    facts = report.facts
-    layers = layers_section(facts)
-    return {
-        "title": printable(report.notes or report.method_name or f"network {k + 1}") if n > 1 else "",
-        "checks": checks_section(report),
-        "warnings": report.verdict.warnings,
-        "margins": margin_lines(facts) if k == 0 else [],
-        "layers": layers,
-        "profile": profile_section(facts.profile) if facts.profile else None,
-        "certificate": certificate_section(report.certificate) if report.certificate else None,
-    }

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from creditscope.render import audit as audit_table
 from creditscope.render.html.network import Network
 from creditscope.render.html.section import tone, verdict_mark
 from creditscope.render.numbers import num
-from creditscope.render.words import STATUSES
+from creditscope.render.tables import texts, three_digits
+from creditscope.render.words import STATUSES, paragraph
 from creditscope.runs.groups import AuditRow, Group
+from creditscope.studies.audit import audit_table
 
 FEW = 3
 """Up to this many rows, the warnings of each stand on the overview; beyond, on the page of its network."""
@@ -49,10 +50,21 @@ def told_apart(group: AuditRow, rows: Sequence[AuditRow]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
+def audit_cells(group: AuditRow) -> dict[str, str]:
+    """The row of a group in the audit table of `creditscope report` as text, by the names of the columns."""
+    table = three_digits(audit_table([group], ""))
+    return dict(zip(table.by_name, texts(table)[1][0], strict=True))
+
+
+def caption(groups: Sequence[AuditRow]) -> str:
+    """The convention of every number in the table."""
+    return paragraph(audit_table(groups, "").convention)
+
+
 def audit_row(group: AuditRow, shown: Sequence[Network], groups: Sequence[AuditRow] = ()) -> dict[str, Any]:
     by_run = {n.report.run: n.key for n in shown if n.report.run}
     by_report = {id(n.report): n.key for n in shown}
-    cells = audit_table.cells(group)
+    cells = audit_cells(group)
     status, verdicts = group.status, [report.verdict for report in group.reports]
     chances = [c for r in group.reports if r.facts.evaluation and (c := r.facts.evaluation.chance) is not None]
     return {

@@ -20,13 +20,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from creditscope.files import plain
-from creditscope.render import audit as audit_table
 from creditscope.render.figures import audit_panels
 from creditscope.render.html.network import Network, apart, data_of
-from creditscope.render.html.overview import FEW, audit_row, summary
-from creditscope.render.html.section import figure_of, row, section
-from creditscope.render.html.studies import study_data, study_section
-from creditscope.render.numbers import num, share, shortened, signed
+from creditscope.render.html.overview import FEW, audit_row, caption, summary
+from creditscope.render.html.section import figure_of, row, section, study_data, study_section
+from creditscope.render.numbers import accuracy, mark, num, share, shortened, signed
+from creditscope.render.report import check_interval
 from creditscope.runs.groups import AuditRow, reported
 from creditscope.tables import Table
 
@@ -64,7 +63,7 @@ def html_page(
         summary=summary(groups or reported((n.report.method_name, n.report) for n in judged)),
         audit=[audit_row(g, shown, groups) for g in groups],
         few=len(groups) <= FEW,
-        caption=audit_table.caption(groups) if groups else "",
+        caption=caption(groups) if groups else "",
         panels=[figure_of(*panels, title="Accuracy, Γ and margin of every method")] if panels else [],
         networks=rows,
         studies=[study_section(preset, result) for preset, result in studies],
@@ -105,7 +104,16 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(num=num, share=share, signed=signed, code=_code, dash=or_dash)
+    environment.filters.update(
+        num=num,
+        share=share,
+        signed=signed,
+        accuracy=accuracy,
+        mark=mark,
+        code=_code,
+        dash=or_dash,
+        interval=check_interval,
+    )
     return environment
 
 
