@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
 from creditscope.render.document import Section
 from creditscope.render.numbers import mark, shortened
-from creditscope.render.plots import Drawing
-from creditscope.render.svg import svg
+
+if TYPE_CHECKING:
+    from creditscope.render.plots import Drawing
 
 LONGEST = 600
 STYLE = """
@@ -36,6 +38,8 @@ def card(title: str, status: str, lines: Sequence[str], section: Section | None,
         rows = "".join("<tr>" + "".join(f"<td>{_text(c)}</td>" for c in row) + "</tr>" for row in section.rows)
         parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>")
     if drawing is not None:
+        from creditscope.render.svg import svg  # with matplotlib: only to draw
+
         note = f"<p>{_text(drawing.note)}</p>" if drawing.note else ""
         parts += [str(svg(drawing)), note]
     return f'<div class="cs-card"><style>{STYLE}</style>{"".join(parts)}</div>'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from creditscope.measure.certificate import Answer, Certificate
+from creditscope.render.card import card
 from creditscope.render.charts import Cell as Box
 from creditscope.render.charts import Matrix
 from creditscope.render.document import Section, to_markdown
@@ -19,8 +20,7 @@ COUNTS = 1e-6
 """From this change on a cell is marked; the answers say what was judged."""
 DISTANCES = {"backpropagation": "relative difference", "head": "1 - cosine"}
 """Questions whose number is a distance to the exact gradient, not a change: which one."""
-HEADER = ["question", "answer", "change", "floor", "detail"]
-EMPTY = "nothing to add"
+HEADER = ("question", "answer", "change", "floor", "detail")
 
 
 def text(certificate: Certificate) -> str:
@@ -32,8 +32,6 @@ def markdown(certificate: Certificate) -> str:
 
 
 def html(certificate: Certificate) -> str:
-    from creditscope.render.card import card
-
     section = certificate_section(certificate)
     return card(section.title, "", section.lines, section, plot(certificate))
 
@@ -48,9 +46,8 @@ def plot(certificate: Certificate) -> Drawing:
 def frame(certificate: Certificate) -> Any:
     """One row per question."""
     answers = certificate.answers.items()
-    names = ("question", "answer", "change", "floor", "detail")
-    rows = [Row({"name": Cell(key), **{n: Cell(getattr(a, n)) for n in names}}) for key, a in answers]
-    return Table("certificate", certificate.label, tuple(map(Column, ("name", *names))), tuple(rows)).to_frame()
+    rows = [Row({"name": Cell(key), **{n: Cell(getattr(a, n)) for n in HEADER}}) for key, a in answers]
+    return Table("certificate", certificate.label, tuple(map(Column, ("name", *HEADER))), tuple(rows)).to_frame()
 
 
 def certificate_lines(certificate: Certificate) -> list[str]:
@@ -75,16 +72,12 @@ def _notes(certificate: Certificate) -> list[str]:
 
 
 def certificate_section(certificate: Certificate) -> Section:
-    rows = [
-        [a.question, a.answer, _short(a.change), _short(a.floor), a.detail or "–"] for a in certificate.answers.values()
-    ]
-    return Section(
-        certificate_title(certificate), HEADER, rows, [*_why(certificate), *_notes(certificate)], empty=EMPTY
-    )
-
-
-def _short(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2g}"
+    rows = []
+    for a in certificate.answers.values():
+        change, floor = ("–" if value is None else f"{value:.2g}" for value in (a.change, a.floor))
+        rows.append([a.question, a.answer, change, floor, a.detail or "–"])
+    lines = [*_why(certificate), *_notes(certificate)]
+    return Section(certificate_title(certificate), HEADER, rows, lines, empty="nothing to add")
 
 
 def _line(certificate: Certificate, name: str) -> str:

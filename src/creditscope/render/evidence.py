@@ -6,6 +6,7 @@ Entries with the same rows and the same range share one frame, of which each has
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import matplotlib
 from markupsafe import Markup
@@ -93,7 +94,5 @@ def _frame(size: float, panels: dict[str, Dots]) -> dict[str, Markup]:
 
 def _cut(dots: Dots, size: float) -> Dots:
     """A t interval of two seeds may reach beyond 100 pp; its words say so, the bar ends at the frame."""
-    rows = [
-        Row(r.name, r.marks, r.interval and (max(r.interval[0], -size), min(r.interval[1], size))) for r in dots.rows
-    ]
-    return Dots(dots.key, dots.title, dots.convention, dots.x, rows)
+    ends = [r.interval and (max(r.interval[0], -size), min(r.interval[1], size)) for r in dots.rows]
+    return replace(dots, rows=[replace(r, interval=cut) for r, cut in zip(dots.rows, ends, strict=True)])

@@ -10,6 +10,7 @@ from rich.text import Text
 from creditscope.measure.facts import DepthProfile, Readout
 from creditscope.protocol.estimate import CALIBRATION
 from creditscope.protocol.wording import signed_pp
+from creditscope.render.card import card
 from creditscope.render.document import Section, to_markdown
 from creditscope.render.markdown import LONGEST
 from creditscope.render.numbers import printable, share
@@ -34,8 +35,6 @@ def markdown(profile: DepthProfile) -> str:
 
 
 def html(profile: DepthProfile) -> str:
-    from creditscope.render.card import card
-
     section = profile_section(profile)
     return card("Depth profile", "", section.lines[:2], section, plot(profile))
 

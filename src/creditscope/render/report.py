@@ -18,6 +18,7 @@ from creditscope.protocol.checks import Check
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.wording import in_percent, null_name
 from creditscope.render.brief import accuracies, brief_parts, title
+from creditscope.render.card import card
 from creditscope.render.certificate import certificate_lines
 from creditscope.render.document import Section, to_markdown
 from creditscope.render.layers import by_layer, functional_section, headline_text, layers_brief, layers_section
@@ -98,8 +99,6 @@ def markdown(report: DiagnosticReport) -> str:
 
 
 def html(report: DiagnosticReport) -> str:
-    from creditscope.render.card import card
-
     checks = checks_section(report)
     return card(
         report.method_name or "network", report.status, [report.notes, report.verdict.line], checks, plot(report)

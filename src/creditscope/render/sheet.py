@@ -22,9 +22,8 @@ FEW_ROWS, MOST_PARTS = 6, 3
 class Sheet:
     """A table of words and numbers.
 
-    header, rows: the cells; a cell may have several lines. preferred: widths of the columns where there is room for them.
-    widest: no column becomes wider than this by itself. right: numbers of the columns to be set to the right. style: further
-    arguments of rich's Table.
+    header, rows: the cells; a cell may have several lines. widest: no column becomes wider than this by itself. right: numbers
+    of the columns to be set to the right. title: above the table. style: further arguments of rich's Table.
     """
 
     def __init__(
@@ -32,13 +31,13 @@ class Sheet:
         header: Sequence[str],
         rows: Sequence[Sequence[Cell]],
         *,
-        preferred: Sequence[int] | None = None,
         widest: int | None = None,
         right: Sequence[int] = (),
+        title: str | None = None,
         **style: Any,
     ) -> None:
-        self.header, self.rows, self.preferred, self.widest = list(header), [list(r) for r in rows], preferred, widest
-        self.right, self.style = set(right), style
+        self.header, self.rows, self.widest, self.right = list(header), [list(r) for r in rows], widest, set(right)
+        self.style = style | ({"title": title, "title_justify": "left", "title_style": "bold"} if title else {})
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         widths = self._widths(options.max_width)
@@ -80,14 +79,14 @@ class Sheet:
     def _numbered(self) -> Sheet:
         """With the number of each row in front."""
         rows = [[str(n), *row] for n, row in enumerate(self.rows, 1)]
-        return Sheet(
-            ["#", *self.header], rows, widest=self.widest, right=[0, *(k + 1 for k in self.right)], **self.style
-        )
+        return self._like(["#", *self.header], rows, [0, *(k + 1 for k in self.right)])
 
     def _of(self, columns: Sequence[int]) -> Sheet:
         """These columns alone."""
         right = [n for n, k in enumerate(columns) if k in self.right]
-        header, rows = [self.header[k] for k in columns], [[row[k] for k in columns] for row in self.rows]
+        return self._like([self.header[k] for k in columns], [[row[k] for k in columns] for row in self.rows], right)
+
+    def _like(self, header: Sequence[str], rows: Sequence[Sequence[Cell]], right: Sequence[int]) -> Sheet:
         return Sheet(header, rows, widest=self.widest, right=right, **self.style)
 
     def _breaks(self, room: int) -> bool:
@@ -106,8 +105,6 @@ class Sheet:
         wanted = [max((cell_len(line) for text in texts for line in text.splitlines()), default=0) for texts in columns]
         if sum(least) > room:
             return None
-        if self.preferred and sum(self.preferred) <= room and all(map(int.__ge__, self.preferred, least)):
-            return list(self.preferred)
         limit = self.widest or max(wanted, default=0)
         widths = [max(a, min(b, limit)) for a, b in zip(least, wanted, strict=True)]
         if wide and sum(widths) > room:
@@ -119,7 +116,7 @@ class Sheet:
 
     def _stacked(self) -> Iterator[RenderableType]:
         if title := self.style.get("title"):
-            yield Text(str(title), style=self.style.get("title_style", ""))
+            yield Text(str(title), style=self.style["title_style"])
         for row in self.rows:
             first = " ".join(str(row[0]).split())
             yield Text(f"{self.header[0]} = {first}" if first.isdigit() else first, style="bold")

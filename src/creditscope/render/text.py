@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import shutil
 import sys
-from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -36,14 +35,9 @@ def to_text(content: RenderableType, width: int | None = None) -> str:
 
 def sheet(section: Section) -> Sheet:
     """The table of a section: a title, no lines; no header where it is empty."""
-    look: dict[str, Any] = {
-        "box": None,
-        "show_header": any(section.header),
-        "pad_edge": False,
-        "padding": (0, section.gap, 0, 0),
-    }
-    if section.title:
-        look |= {"title": section.title, "title_justify": "left", "title_style": "bold"}
     rows = [[Text(cell, style=ANSWERS[cell]) if cell in ANSWERS else cell for cell in row] for row in section.rows]
     first = 0 if all(row[0].isdigit() for row in section.rows) else 1
-    return Sheet(section.header, rows, right=range(first, len(section.header)) if section.numbers else (), **look)
+    return Sheet(
+        section.header, rows, right=range(first, len(section.header)) if section.numbers else (), title=section.title,
+        box=None, show_header=any(section.header), pad_edge=False, padding=(0, section.gap, 0, 0),
+    )  # fmt: skip
