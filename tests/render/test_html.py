@@ -16,12 +16,10 @@ import pytest
 
 from creditscope.cli import main
 from creditscope.measure.certificate import Answer, Certificate
-from creditscope.measure.facts import Training
 from creditscope.protocol import DiagnosticThresholds, judge
 from creditscope.protocol.report import DiagnosticReport, make_report
 from creditscope.render.html import Network, html_page, networks
-from creditscope.render.html.overview import audit_cells, told_apart
-from creditscope.render.html.page import environment, network_html
+from creditscope.render.html.page import audit_cells, environment, network_html, told_apart
 from creditscope.render.html.section import layers_full, row, tone, verdict_mark
 from creditscope.render.layers import PAGE, layers_section
 from creditscope.render.numbers import num, signed
@@ -34,8 +32,7 @@ from creditscope.studies.grid import FA
 from ..protocol.factory import make_facts
 from ..studies.records import pool
 from .pages import HOSTILE, renamed, trained, unpacked
-from .synthetic import full
-from .test_figures import profile
+from .synthetic import full, profile
 from .test_report import report
 
 VOID = {"meta", "link", "input", "br", "circle", "rect", "path"}
@@ -242,11 +239,6 @@ def test_hostile_text_is_inert_in_the_page_and_in_the_table(groups, bundles, pag
     assert len(table) < 20_000
 
 
-def test_a_report_without_a_bundle_makes_a_page():
-    page = Page(html_page([], [hand_made(cosines=(0.9, 0.1, 0.0, 0.0, 0.1))]))
-    assert "by hand" in " ".join(page.text)
-
-
 def test_a_measurable_cosine_has_no_badge_of_a_pass():
     def told(**facts: Any) -> str:
         html = network_html(hand_made(**facts))
@@ -288,6 +280,7 @@ def test_what_cannot_be_drawn_is_said():
     network = hand_made(cosines=(math.nan, 0.1, 0.0, 0.0, 0.1), growth=math.inf, g_128=0.0, non_finite=("h_1",))
     page = Page(html_page([], [network]))
     text = " ".join(page.text)
+    assert "by hand" in text  # its own words: it comes from no bundle
     assert "not drawn: layer 0 (NaN)" in text
     assert "not drawn: layer 0 (0)" in text
     assert "needs walk-back" in text
@@ -295,22 +288,10 @@ def test_what_cannot_be_drawn_is_said():
 
 def test_a_fuller_report_adds_what_it_measured(groups, bundles):
     report = groups[0].reports[0]
-    training = Training(
-        accuracy=(0.1,),
-        train_loss=(2.0,),
-        loss_decrease=-0.5,
-        loss_decrease_from_start=None,
-        growth=1.5,
-        growth_embed=None,
-        growth_readout=None,
-        growth_by_block=(1.0,),
-        weight_product=(1.0,),
-        weight_product_start=(1.0,),
-    )
-    fuller = report.facts.model_copy(update={"training": training})
+    fuller = full(report.facts, random.Random(0))
     shown = networks(groups, bundles, [report.model_copy(update={"facts": fuller})])
     assert len(shown) == 4
-    assert shown[0].report.facts.training is not None
+    assert shown[0].report.facts.perturbation == fuller.perturbation is not None
     assert shown[0].report.verdict == report.verdict
 
 

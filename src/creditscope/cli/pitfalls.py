@@ -92,8 +92,7 @@ class Run:
         import textwrap
 
         from creditscope.render.numbers import num
-        from creditscope.render.sheet import Sheet
-        from creditscope.render.text import WIDTH, columns, to_text
+        from creditscope.render.text import WIDTH, Sheet, columns, to_text
 
         header = ("id", "what is measured", "wrong", "right", "factor")
         rows = [(p.id, r.what, num(r.wrong), num(r.right), num(r.factor)) for p, r in done]

@@ -97,17 +97,12 @@ def _judged_number(name: str, answer: Answer) -> str:
 
 def certificate_matrix(certificate: Certificate) -> Matrix:
     names = [printable(name) for name in certificate.blocks]
-    return Matrix(
-        "locality",
-        f"Locality: {certificate.label}",
+    convention = (
         "relative change of the update of a block (column) when weights of a block (row) move in the null space of the batch; "
-        "diagonal: of the first weight of a block, when those behind it move",
-        [f"update of {name}" for name in names],
-        [
-            (f"weights of {name}", [_box(value) for value in row])
-            for name, row in zip(names, certificate.matrix, strict=True)
-        ],
+        "diagonal: of the first weight of a block, when those behind it move"
     )
+    rows = [(f"weights of {n}", [*map(_box, row)]) for n, row in zip(names, certificate.matrix, strict=True)]
+    return Matrix("locality", f"Locality: {certificate.label}", convention, [f"update of {n}" for n in names], rows)
 
 
 def _box(value: float | None) -> Box:

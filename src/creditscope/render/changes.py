@@ -12,8 +12,7 @@ from creditscope.measure.student_t import cut
 from creditscope.protocol.checks import INTERPRETIVE
 from creditscope.quantities import QUANTITIES, get_quantity
 from creditscope.render.numbers import num, printable
-from creditscope.render.sheet import Sheet
-from creditscope.render.text import to_text
+from creditscope.render.text import Sheet, to_text
 from creditscope.render.words import paragraph, words
 from creditscope.tables import Row, Table
 

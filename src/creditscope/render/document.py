@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from creditscope.render import latex, markdown
+from creditscope.render import markdown
 from creditscope.render.numbers import printable
 
 
@@ -93,8 +94,8 @@ def _tex(text: str) -> str:
 
 def _breakable(word: str) -> str:
     if len(word) <= 24:
-        return latex.numbers(word)
-    return r"\allowbreak{}".join(latex.escape(word[k : k + 10]) for k in range(0, len(word), 10))
+        return latex_numbers(word)
+    return r"\allowbreak{}".join(latex_escape(word[k : k + 10]) for k in range(0, len(word), 10))
 
 
 def _tex_table(table: Section) -> list[str]:
@@ -125,3 +126,72 @@ def _needed(column: Sequence[str]) -> float:
     """Letters that a column should hold: its longest word, or its mean cell, within bounds."""
     longest = max((len(word) for cell in column for word in cell.split()), default=0)
     return min(34.0, max(4.0, longest, sum(map(len, column)) / len(column)))
+
+
+# ---- text for LaTeX: nothing in it that the reader's text could command ----------------------------------------------------
+
+
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': '{"}',
+    "`": "{`}",
+    "[": "{[}",  # after a line end, a bracket would be read as its argument
+    "]": "{]}",
+}
+SYMBOLS = {
+    "Γ": r"$\Gamma$",
+    "ρ": r"$\rho$",
+    "λ": r"$\lambda$",
+    "β": r"$\beta$",
+    "ε": r"$\varepsilon$",
+    "η": r"$\eta$",
+    "Σ": r"$\Sigma$",
+    "‖": r"$\Vert$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "·": r"$\cdot$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "–": "--",
+    "…": r"\ldots{}",
+    "²": r"$^2$",
+    "Δ": r"$\Delta$",
+    "≈": r"$\approx$",
+    "→": r"$\to$",
+    "✓": r"$\surd$",
+    "✗": r"$\times$",
+    "√": r"$\surd$",
+    "“": "``",
+    "”": "''",
+}
+"""What the tables themselves use; any other character outside Latin is shown as "?"."""
+
+
+def latex_escape(text: str) -> str:
+    """One line of inert text."""
+    text = " ".join(printable(str(text)).split())
+    return re.sub(r"-(?=-)", "-{}", "".join(map(_character, text)))  # two hyphens stay two
+
+
+def _character(c: str) -> str:
+    shown = c if c.isascii() or "À" <= c <= "ſ" else "?"
+    return SPECIAL.get(c) or SYMBOLS.get(c) or shown
+
+
+def latex_numbers(text: str) -> str:
+    """Our own numbers: real minus signs, powers of ten."""
+    power = r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]\d+)"
+    text = re.sub(power, lambda m: rf"${m[1]}\times 10^{{{int(m[2])}}}$", latex_escape(text))
+    return re.sub(r"(?<![\w{])-(?=[\d$])", "$-$", text)

@@ -137,16 +137,11 @@ def profile_panel(methods: Mapping[str, Sequence[DepthProfile]]) -> Chart:
     rows = sorted({(p.fit_rows, p.test_rows) for p in every})
     fitted = " or ".join(f"fitted on {fit:,}, tested on {test:,}" for fit, test in rows)
     several = any(len(profiles) > 1 for profiles in methods.values())
-    return Chart(
-        "profile",
-        "linear readout of h_l",
-        f"accuracy of a ridge readout, {fitted}; {'ranges over networks' if several else '95 % intervals'}; twin: random blocks",
-        "accuracy",
-        layers,
-        [*series, twins],
-        levels=() if raw is None else (Level(raw, f"raw input {share(raw)}"),),
-        least=SHARES,
-    )
+    told = "ranges over networks" if several else "95 % intervals"
+    convention = f"accuracy of a ridge readout, {fitted}; {told}; twin: random blocks"
+    levels = () if raw is None else (Level(raw, f"raw input {share(raw)}"),)
+    title, lines = "linear readout of h_l", [*series, twins]
+    return Chart("profile", title, convention, "accuracy", layers, lines, levels=levels, least=SHARES)
 
 
 def _readouts(name: str, curves: Sequence[Sequence[Readout]], band: bool = False) -> Series:

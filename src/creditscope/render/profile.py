@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from creditscope.render.plots import Drawing
 
 HEADER = ["state", "readout", "95 % interval", "twin's readout", "95 % interval"]
-EMPTY = "the twin gets the same input"
+FRAME = ("state", "readout", "twin")
 TITLE = "Depth profile (accuracy of a linear readout; twin: random blocks)"
 
 
@@ -47,12 +47,17 @@ def plot(profile: DepthProfile) -> Drawing:
 
 def frame(profile: DepthProfile) -> Any:
     """One row per state, the raw input first where it was read."""
-    states: list[tuple[str, Readout, Readout | None]] = []
-    states += [] if profile.raw is None else [("input", profile.raw, None)]
-    states += [(f"h_{k}", own, twin) for k, (own, twin) in enumerate(zip(profile.curve, profile.twin, strict=True))]
-    rows = [Row({"state": Cell(name), "readout": _cell(own), "twin": _cell(twin)}) for name, own, twin in states]
-    columns = (Column("state"), Column("readout"), Column("twin"))
-    return Table("profile", TITLE, columns, tuple(rows)).to_frame()
+    rows = [
+        Row(dict(zip(FRAME, (Cell(name), _cell(own), _cell(twin)), strict=True)))
+        for name, own, twin in _states(profile)
+    ]
+    return Table("profile", TITLE, tuple(map(Column, FRAME)), tuple(rows)).to_frame()
+
+
+def _states(profile: DepthProfile) -> list[tuple[str, Readout, Readout | None]]:
+    """(name, readout, that of the twin) of the raw input, where it was read, and of every state."""
+    raw: list[tuple[str, Readout, Readout | None]] = [] if profile.raw is None else [("input", profile.raw, None)]
+    return raw + [(f"h_{k}", own, profile.twin[k]) for k, own in enumerate(profile.curve)]
 
 
 def _cell(readout: Readout | None) -> Cell:
@@ -61,10 +66,8 @@ def _cell(readout: Readout | None) -> Cell:
 
 def profile_section(profile: DepthProfile) -> Section:
     """One row for the raw input, where it was read, and one per state; then the margin and how it was measured."""
-    rows = [] if profile.raw is None else [["input", *_words(profile.raw), "", ""]]
-    pairs = enumerate(zip(profile.curve, profile.twin, strict=True))
-    rows += [[f"h_{k}", *_words(own), *_words(twin)] for k, (own, twin) in pairs]
-    return Section(TITLE, HEADER, rows, _lines(profile), numbers=True, empty=EMPTY)
+    rows = [[name, *_words(own), *_words(twin)] for name, own, twin in _states(profile)]
+    return Section(TITLE, HEADER, rows, _lines(profile), numbers=True, empty="the twin gets the same input")
 
 
 def _lines(profile: DepthProfile) -> list[str]:
@@ -96,7 +99,9 @@ def _lines(profile: DepthProfile) -> list[str]:
     return lines
 
 
-def _words(readout: Readout) -> list[str]:
+def _words(readout: Readout | None) -> list[str]:
+    if readout is None:
+        return ["", ""]
     if readout.accuracy is None or readout.low is None or readout.high is None:
         return ["not finite", "–"]
     return [share(readout.accuracy), f"[{share(readout.low)}, {share(readout.high)}]"]

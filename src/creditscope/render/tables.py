@@ -22,9 +22,8 @@ from creditscope.render.document import Section, to_latex
 from creditscope.render.markdown import CAPTION, escape
 from creditscope.render.markdown import table as pipe_table
 from creditscope.render.numbers import STYLES, interval_of, num, percent, printable, share, signed
-from creditscope.render.sheet import Sheet
+from creditscope.render.text import Sheet, to_text
 from creditscope.render.text import columns as terminal_width
-from creditscope.render.text import to_text
 from creditscope.render.words import paragraph, span_text, words
 from creditscope.tables import Cell, Column, Spread, Table, span
 
