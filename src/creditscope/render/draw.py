@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from creditscope.errors import CreditscopeError
-from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.quantities import Form, Scale
-from creditscope.render.charts import Cell, Chart, Dots, Level, Matrix, Panel, Row, Series
+from creditscope.render.charts import Cell, Chart, Dots, Level, Matrix, Panel, Row, Series, rule
 from creditscope.render.numbers import num
 from creditscope.render.plots import Drawing, figure
 from creditscope.render.svg import svg
@@ -31,13 +30,6 @@ KINDS = {
 MARKS = {"good": "✓ ", "bad": "✗ ", "open": "? ", "plain": ""}
 PLACES = 12
 """Values of a setting that are not whole numbers stand side by side, up to so many."""
-RULES = {
-    "h_norm_explosion_ratio": "D1 {}",
-    "g_norm_floor": "floor of D2 {}",
-    "frozen_acc_margin_pp": "D3 threshold {} pp",
-    "stability_drift_ceiling": "C {}",
-    "concentration_share": "Mode 2 above {}",
-}
 
 
 def draw(
@@ -115,10 +107,7 @@ def _matrix(about: About, points: Points, say: Callable[[Any], str]) -> Matrix:
 
 def rules(quantity: Quantity | None) -> tuple[Level, ...]:
     """The threshold that a quantity is judged by."""
-    if quantity is None or not quantity.threshold:
-        return ()
-    value = float(getattr(DiagnosticThresholds(), quantity.threshold))
-    return (Level(value, RULES[quantity.threshold].format(f"{value:g}".replace("e-0", "e-"))),)
+    return (rule(quantity.threshold),) if quantity and quantity.threshold else ()
 
 
 def _drawable(panel: Panel) -> bool:

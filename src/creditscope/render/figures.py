@@ -13,9 +13,8 @@ from creditscope.errors import CreditscopeError
 from creditscope.files import make_directory
 from creditscope.measure.facts import DepthProfile, Facts, Nudging, Perturbation, Readout, batch_mean
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.protocol.wording import null_name
-from creditscope.render.charts import Band, Chart, Dots, Event, Level, Panel, Row, Series, Spread
+from creditscope.render.charts import LIMITS, RULES, Band, Chart, Dots, Event, Level, Panel, Row, Series, Spread, rule
 from creditscope.render.numbers import share, shortened
 from creditscope.runs.groups import AuditRow, Group
 from creditscope.tables import grouped_by
@@ -23,8 +22,6 @@ from creditscope.tables import grouped_by
 if TYPE_CHECKING:
     from creditscope.render.plots import Drawing
 
-LIMITS = DiagnosticThresholds()
-COSINE_EPS = 1e-8
 LONGEST = 24
 """Letters of a group's name."""
 MOST = 12
@@ -54,12 +51,11 @@ def layer_panels(facts: Facts) -> list[Panel]:
     c, chart = facts.convention, over("layer", range(facts.stream.depth + 1))
     of = f" of the {facts.stream.vector}" if facts.stream.vector else ""
     raw = f"raw norms{of}, mean over {c.n_samples} samples, {c.dtype}"
-    rules = (_floor(c.dtype), Level(COSINE_EPS, "cosine eps 1e-8"))
     made: list[Panel] = [
         chart("h", "mean ‖h_l‖", raw, Series("mean ‖h_l‖", facts.scale.mean), log=True),
         chart(
             "g", "‖g_l‖ / 128", f"{SIZE_128}, {c.dtype}", Series("‖g_l‖ / 128", facts.reference.batch_mean_128), log=True,
-            levels=rules,
+            levels=_norm_rules(c.dtype),
         ),
     ]  # fmt: skip
     if (al := facts.alignment) is not None:
@@ -72,8 +68,7 @@ def layer_panels(facts: Facts) -> list[Panel]:
         made.append(profile_panel({"network": [facts.profile]}))
     if any(v is not None for v in facts.stability.per_layer):
         convention = f"mean pairwise cosine of batch-mean gradients, {facts.stability.groups} groups of {c.group_size}"
-        ceiling = LIMITS.stability_drift_ceiling
-        levels = (Level(ceiling, f"C {ceiling:g}"),)
+        levels = (rule("stability_drift_ceiling"),)
         series = Series("stability", facts.stability.per_layer)
         made.append(chart("stability", "stability of g_l", convention, series, zero=True, levels=levels, least=COSINES))
     if (p := facts.perturbation) is not None and (lines := _kinds(p)):
@@ -93,8 +88,13 @@ def layer_panels(facts: Facts) -> list[Panel]:
 
 
 def _floor(dtype: str) -> Level:
-    floor = LIMITS.floor_for(dtype)
-    return Level(floor, f"floor of D2 {floor:.0e}".replace("e-0", "e-"))
+    floor = LIMITS.floor_for(dtype)  # 5.96e-7 of float16 is told as 6e-7
+    return Level(floor, RULES["g_norm_floor"].format(f"{floor:.0e}".replace("e-0", "e-")))
+
+
+def _norm_rules(dtype: str) -> tuple[Level, Level]:
+    """What a reference norm is compared with."""
+    return _floor(dtype), Level(1e-8, "cosine eps 1e-8")
 
 
 def _kinds(fact: Perturbation | Nudging) -> list[Series]:
@@ -181,10 +181,9 @@ def _epoch_charts(
     chart: Callable[..., Chart], conventions: Sequence[str], lines: Sequence[Sequence[Series]], dtype: str
 ) -> list[Panel]:
     """`conventions` and `lines` of each quantity of EPOCHS."""
-    limit = LIMITS.h_norm_explosion_ratio
     looks: tuple[dict[str, Any], ...] = (
         {"least": SHARES},
-        {"log": True, "levels": (Level(limit, f"D1 {limit:g}"),)},
+        {"log": True, "levels": (rule("h_norm_explosion_ratio"),)},
         {"log": True, "levels": (_floor(dtype),)},
     )
     given = zip(("accuracy", "growth", "reference"), EPOCHS.values(), conventions, lines, looks, strict=True)
@@ -319,7 +318,7 @@ def audit_panels(groups: Sequence[AuditRow], longest: int = LONGEST) -> list[Pan
             mine.append(
                 Row(name, [] if m is None else [(f"mean of n={m.n}, {null_name(null)}", m.margin_pp)], interval)
             )
-        level = Level(limit, f"D3 threshold {limit:g} pp")
+        level = rule("frozen_acc_margin_pp", limit)
         convention = "trained minus null, percentage points; bar: 95 % interval"
         title = f"margin to {null_name(null)}"
         made.append(Dots(f"audit-margin-{null}", title, convention, "pp", mine, levels=(level,), least=POINTS))
@@ -334,7 +333,7 @@ def layers_panels(groups: Sequence[Group]) -> list[Panel]:
     h = [_over_seeds(name, [f.scale.mean for f in found], log=True) for name, found in facts]
     g = [_over_seeds(name, [f.reference.batch_mean_128 for f in found], log=True) for name, found in facts]
     cosines = [_over_seeds(name, [f.alignment.mean for f in found if f.alignment]) for name, found in facts]
-    rules = (_floor(facts[0][1][0].convention.dtype), Level(COSINE_EPS, "cosine eps 1e-8"))
+    rules = _norm_rules(facts[0][1][0].convention.dtype)
     chart = over("layer", layers, "layers-")
     return [
         chart("h", "mean ‖h_l‖", f"geometric {means}", *h, log=True),

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
-from rich.text import Text
-
 from creditscope.measure.facts import DepthProfile, Readout
 from creditscope.protocol.estimate import CALIBRATION
 from creditscope.protocol.wording import signed_pp
 from creditscope.render.card import card
 from creditscope.render.document import Section, to_markdown
 from creditscope.render.markdown import LONGEST
-from creditscope.render.numbers import printable, share
-from creditscope.render.text import sheet, to_text
+from creditscope.render.numbers import share
+from creditscope.render.text import shown, to_text
 from creditscope.tables import Cell, Column, Row, Table
 
 if TYPE_CHECKING:
@@ -26,8 +23,7 @@ TITLE = "Depth profile (accuracy of a linear readout; twin: random blocks)"
 
 
 def text(profile: DepthProfile) -> str:
-    section = profile_section(profile)
-    return to_text(Group(sheet(section), *(Text(printable(line)) for line in section.lines)))
+    return to_text(shown(profile_section(profile)))
 
 
 def markdown(profile: DepthProfile) -> str:

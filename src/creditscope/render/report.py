@@ -25,7 +25,7 @@ from creditscope.render.layers import by_layer, functional_section, headline_tex
 from creditscope.render.markdown import LONGEST, escape
 from creditscope.render.numbers import STYLES, accuracy, interval_of, mark, num, printable, share, signed
 from creditscope.render.profile import profile_section
-from creditscope.render.text import sheet, to_text
+from creditscope.render.text import sheet, shown, to_text
 from creditscope.tables import Cell, Column, Row, Table
 
 if TYPE_CHECKING:
@@ -71,8 +71,7 @@ def null_text(report: DiagnosticReport, long: bool = False) -> str:
     )
     if long:
         return to_text(Group(Text(told), Text(), _heading(report), *_shown(measured_sections(report))))
-    layers = layers_brief(report.facts)
-    return to_text(Group(Text(told), Text(title(report)), Text(), sheet(layers), *map(Text, layers.lines)))
+    return to_text(Group(Text(told), Text(title(report)), Text(), shown(layers_brief(report.facts))))
 
 
 def inert(report: DiagnosticReport) -> DiagnosticReport:
@@ -235,7 +234,6 @@ def brief_parts(report: DiagnosticReport, verdict: Text) -> list[RenderableType]
         told.append(
             WITHHELD if report.checks["D2"].value is not None and not report.checks["D2"].diverged else DIVERGED
         )
-    layers = layers_brief(facts)
     below = [f"D3: {todo}" for todo in [what_decides(facts, report.checks["D3"])] if todo]
     below += [f"! {warning}" for warning in report.verdict.warnings]
     below += [report.verdict.alternative] if report.verdict.alternative else []
@@ -251,8 +249,7 @@ def brief_parts(report: DiagnosticReport, verdict: Text) -> list[RenderableType]
         Text(),
         sheet(Section("", ("", "", ""), check_rows(report), gap=2)),
         Text(),
-        sheet(layers),
-        *map(Text, layers.lines),
+        shown(layers_brief(facts)),
         Text(),
         *(Text(line, style="yellow" if line.startswith("! ") else "") for line in below),
         Text(convention, style="dim"),

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from creditscope.render.document import Section
-from creditscope.render.numbers import MARKS, STYLES
+from creditscope.render.numbers import MARKS, STYLES, printable
 
 Cell = str | Text
 FEW_ROWS, MOST_PARTS = 6, 3
@@ -149,6 +149,11 @@ def to_text(content: RenderableType, width: int | None = None) -> str:
     console = Console(file=buffer, width=width, force_terminal=colour, no_color=not colour or None, highlight=False)
     console.print(content, crop=False)  # the verdict is one line, however long
     return "\n".join(line.rstrip() for line in buffer.getvalue().rstrip().splitlines())
+
+
+def shown(section: Section) -> Group:
+    """The table of a section and its lines."""
+    return Group(sheet(section), *(Text(printable(line)) for line in section.lines))
 
 
 def sheet(section: Section) -> Sheet:

@@ -19,10 +19,9 @@ from creditscope.board.entry import Audit, Entry
 from creditscope.files import claim_directory, make_directory, write_atomic
 from creditscope.measure.depth import UNSTATED
 from creditscope.measure.facts import Paired
-from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.protocol.wording import null_name
 from creditscope.render.certificate import certificate_section
-from creditscope.render.charts import Chart, Dots, Level, Row, Series, summary
+from creditscope.render.charts import LIMITS, Chart, Dots, Level, Row, Series, rule, summary
 from creditscope.render.claims import accuracy_words, badge, gamma_words, not_checked, renamed
 from creditscope.render.document import Section
 from creditscope.render.html.page import asset, counted, environment, packs, whole_page
@@ -173,7 +172,7 @@ def claims_plot(entries: Sequence[Entry]) -> Chart | None:
             series.append(Series(mark(status), margins, (), claimed, line=False, labels=names))
     if not series:
         return None
-    needed = DiagnosticThresholds().frozen_acc_margin_pp
+    needed = LIMITS.frozen_acc_margin_pp
     xs = sorted(x for s in series for x in s.xs or ())
     title = "Claimed accuracy against the margin over the null"
     convention = (
@@ -275,15 +274,13 @@ def evidence_figures(entries: Sequence[Entry]) -> dict[str, Markup]:
 
 def margins_panel(entry: Entry) -> Dots:
     """Every margin of the current audit, and those of evaluations by others."""
-    limit = DiagnosticThresholds().frozen_acc_margin_pp
     rows = _rows(entry.current)
     rows += [
         Row(f"by others {k}", own[0].marks, own[0].interval)
         for k, audit in enumerate(entry.externals, 1)
         if (own := _rows(audit, profile=False))
     ]
-    level = Level(limit, f"D3 threshold {num(limit)} pp")
-    return Dots("margins", TITLE, CONVENTION, "pp", rows, levels=(level,))
+    return Dots("margins", TITLE, CONVENTION, "pp", rows, levels=(rule("frozen_acc_margin_pp"),))
 
 
 def _rows(audit: Audit, profile: bool = True) -> list[Row]:
