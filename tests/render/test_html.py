@@ -8,7 +8,6 @@ import math
 import random
 import re
 from html.parser import HTMLParser
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -18,21 +17,24 @@ from creditscope.cli import main
 from creditscope.measure.certificate import Answer, Certificate
 from creditscope.protocol import DiagnosticThresholds, judge
 from creditscope.protocol.report import DiagnosticReport, make_report
+from creditscope.render.draw import table_panels
 from creditscope.render.html import Network, html_page, networks
 from creditscope.render.html.page import audit_cells, environment, network_html, told_apart
 from creditscope.render.html.section import layers_full, row, tone, verdict_mark
 from creditscope.render.layers import PAGE, layers_section
 from creditscope.render.numbers import num, signed
 from creditscope.render.tables import kinds, table_markdown
+from creditscope.render.words import paragraph
 from creditscope.runs.groups import Group, audit, reported
 from creditscope.runs.record import Record
 from creditscope.studies.audit import audit_table
+from creditscope.studies.catalogue import NAMES
 from creditscope.studies.grid import FA
 
 from ..protocol.factory import make_facts
 from ..studies.records import pool
 from .pages import HOSTILE, renamed, trained, unpacked
-from .synthetic import full, profile
+from .synthetic import full, made_up_study, profile, spoilt
 from .test_report import report
 
 VOID = {"meta", "link", "input", "br", "circle", "rect", "path"}
@@ -74,6 +76,10 @@ class Page(HTMLParser):
 
     def of(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.elements if name == tag]
+
+    def assert_inert(self, source: str) -> None:
+        assert not any(name.startswith("on") for _, attributes in self.elements for name in attributes)
+        assert not re.search("[\x00\x1b\u2028\u202e]", source + "".join(self.pages.values()))
 
 
 @pytest.fixture(scope="module")
@@ -227,12 +233,10 @@ def test_hostile_text_is_inert_in_the_page_and_in_the_table(groups, bundles, pag
     other = Page(made)
     tags = [tag for tag, _ in other.elements]
     assert tags == [tag for tag, _ in page.elements]
-    for _, attributes in other.elements:
-        assert not any(name.startswith("on") for name in attributes)
+    other.assert_inert(made)
     assert other.networks[0]["report"]["notes"] == text
     assert len(made) < 400_000 + 40 * len(text)
     assert "49" not in re.findall(r"<h1>(.*?)</h1>", made)[0]
-    assert not re.search("[\x00\x1b\u2028\u202e]", made + "".join(other.pages.values()))
     table = table_markdown(audit_table(spoilt, text))
     assert "<script" not in table
     assert "<img" not in table
@@ -343,12 +347,6 @@ def test_24_networks_stay_under_400_kilobytes(groups, bundles):
     assert len(html_page(groups, [*many[:22], *networks(groups, bundles)[:2]]).encode()) < 400_000
 
 
-def test_the_files_of_the_page_are_in_the_package():
-    folder = resources.files("creditscope.render") / "html"
-    for name in ("page.html", "page.css", "page.js"):
-        assert (folder / name).is_file()
-
-
 def test_the_margin_of_a_network_is_its_own_and_the_mean_says_that_it_is_one(bundles):
     """A second seed with other accuracies: each row shows its own margin, the section names the mean over seeds."""
 
@@ -429,3 +427,29 @@ def test_a_pass_with_a_warning_is_not_green():
     calm, grown = (judge(make_facts(growth=growth), DiagnosticThresholds()) for growth in (2.0, 177.0))
     assert (tone("pass", [calm, grown]), verdict_mark("pass", [calm, grown])) == ("warned", "✓ pass, with a warning")
     assert (tone("pass", [calm]), tone("mixed", [calm, grown])) == ("pass", "mixed")
+
+
+def test_every_study_has_its_section_with_conclusion_figure_and_table():
+    tables = [made_up_study(name) for name in NAMES]
+    page = Page(html_page([], [hand_made()], studies=[("smoke", t) for t in tables], begun=["depth (paper): 1 of 30"]))
+    text = " ".join(page.text)
+    for table in tables:
+        assert paragraph(table.conclusion)[:400] in text
+        assert any(a.get("id") == f"study-{table.name}-smoke" for a in page.of("h3"))
+        assert table_panels(table), table.name
+    assert "depth (paper): 1 of 30" in text
+    assert [s["text"]["conclusion"] for s in page.studies] == [paragraph(t.conclusion) for t in tables]
+
+
+def test_hostile_text_in_a_study_is_inert_everywhere():
+    tables = [made_up_study(name) for name in NAMES[:3]]  # a page is drawn for each of the three forms
+    plain = Page(html_page([], [hand_made()], studies=[("smoke", t) for t in tables]))
+    bad = [spoilt(t) for t in tables]
+    clean = [dataclasses.replace(t, notes=HOSTILE) for t in tables]
+    made = html_page([], [hand_made()], studies=[("smoke", t) for t in bad])
+    page = Page(made)
+    assert {tag for tag, _ in page.elements} <= {tag for tag, _ in plain.elements} | {"ul", "li"}
+    same = Page(html_page([], [hand_made()], studies=[("smoke", t) for t in clean]))
+    for tag in ("script", "img", "style", "a", "button", "h3", "table"):
+        assert len(page.of(tag)) == len(same.of(tag)), tag
+    page.assert_inert(made)
