@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from creditscope.render.plots import Drawing
 
 HEADER = ["state", "readout", "95 % interval", "twin's readout", "95 % interval"]
-FRAME = ("state", "readout", "twin")
 TITLE = "Depth profile (accuracy of a linear readout; twin: random blocks)"
 
 
@@ -43,11 +42,10 @@ def plot(profile: DepthProfile) -> Drawing:
 
 def frame(profile: DepthProfile) -> Any:
     """One row per state, the raw input first where it was read."""
-    rows = [
-        Row(dict(zip(FRAME, (Cell(name), _cell(own), _cell(twin)), strict=True)))
-        for name, own, twin in _states(profile)
-    ]
-    return Table("profile", TITLE, tuple(map(Column, FRAME)), tuple(rows)).to_frame()
+    rows = tuple(
+        Row({"state": Cell(name), "readout": _cell(own), "twin": _cell(twin)}) for name, own, twin in _states(profile)
+    )
+    return Table("profile", TITLE, tuple(map(Column, ("state", "readout", "twin"))), rows).to_frame()
 
 
 def _states(profile: DepthProfile) -> list[tuple[str, Readout, Readout | None]]:

@@ -24,7 +24,7 @@ from creditscope.render.certificate import certificate_section
 from creditscope.render.charts import LIMITS, Chart, Dots, Level, Row, Series, rule, summary
 from creditscope.render.claims import accuracy_words, badge, gamma_words, not_checked, renamed
 from creditscope.render.document import Section
-from creditscope.render.html.page import asset, counted, environment, packs, whole_page
+from creditscope.render.html.page import Tile, asset, counted, environment, packs, whole_page
 from creditscope.render.html.section import figure_of
 from creditscope.render.layers import layers_section
 from creditscope.render.numbers import accuracy, interval_of, mark, num, share, signed, span_of
@@ -85,17 +85,15 @@ def board_page(
     )
 
 
-def _summary(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+def _summary(entries: Sequence[Entry]) -> list[Tile]:
     """What the board holds, in numbers."""
     compared = [e for e in entries if e.reach and e.published]
     over, undecided = (sum(e.reach == reach for e in compared) for reach in ("above", "undecided"))
     words = f"published accuracies above the audited ones, {undecided} more undecided"
     published, total = sum(e.published for e in entries), len(entries)
     whose = f"audited networks: {published} next to a published accuracy, {total - published} run here"
-    return [
-        {"count": str(total), "words": whose, "status": "claim"},
-        *counted(f"{over} of {len(compared)}", words, [e.current.status for e in entries]),
-    ]
+    tiles = counted(f"{over} of {len(compared)}", words, [e.current.status for e in entries])
+    return [(str(total), whose, "claim"), *tiles]
 
 
 def _place(entry: Entry) -> tuple[Any, ...]:

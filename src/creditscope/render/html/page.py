@@ -164,23 +164,24 @@ def packed(value: Any) -> Markup:
 # ---- the overview over seeds: what is claimed and what holds, in numbers, and in a table -----------------------------------
 
 
+Tile = tuple[str, str, str]
+"""Count, words and status."""
 FEW = 3
 """Up to this many rows, the warnings of each stand on the overview; beyond, on the page of its network."""
 
 
-def summary(rows: Sequence[AuditRow]) -> list[dict[str, Any]]:
-    """What is claimed and what holds, in numbers: (count, words, status)."""
+def summary(rows: Sequence[AuditRow]) -> list[Tile]:
+    """What is claimed and what holds, in numbers."""
     noun = "method" if any(isinstance(row, Group) for row in rows) else "network"
     accepted = sum(row.s1 == "accept" for row in rows)
     words = f"{noun}s accepted by accuracy above chance and Γ > 0 alone (S1)"
     return counted(f"{accepted} of {len(rows)}", words, [row.status for row in rows])
 
 
-def counted(count: str, words: str, statuses: Sequence[str]) -> list[dict[str, Any]]:
+def counted(count: str, words: str, statuses: Sequence[str]) -> list[Tile]:
     """The tiles at the head of a page: what is claimed (`count`, `words`), then how often each status stands there."""
     shown = [s for s in STATUSES if s in statuses or s in ("pass", "fail")]
-    tiles = [(count, words, "claim"), *((f"{statuses.count(s)} of {len(statuses)}", STATUSES[s], s) for s in shown)]
-    return [dict(zip(("count", "words", "status"), tile, strict=True)) for tile in tiles]
+    return [(count, words, "claim"), *((f"{statuses.count(s)} of {len(statuses)}", STATUSES[s], s) for s in shown)]
 
 
 def told_apart(group: AuditRow, rows: Sequence[AuditRow]) -> str:
