@@ -93,7 +93,7 @@ test-all: $(DEV_READY) ## the tests with every extra installed and nothing skipp
 	command -v pdflatex > /dev/null || { \
 		echo "creditscope: no pdflatex here (a program of the system, not of pip); its tests are skipped"; \
 		allowed="$$allowed,no pdflatex here"; }; \
-	$(BIN)/python -c 'from tests.e2e.test_browser import CHROMIUM; raise SystemExit(CHROMIUM is None)' || { \
+	$(BIN)/python -c 'from tests.e2e.browsing import CHROMIUM; raise SystemExit(CHROMIUM is None)' || { \
 		echo "creditscope: no chromium here (a program of the system, not of pip); its tests are skipped"; \
 		allowed="$$allowed,NO CHROMIUM FOUND"; }; \
 	$(ONE_THREAD) CREDITSCOPE_MAY_SKIP="$$allowed" $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)

@@ -8,53 +8,18 @@ from typing import Any
 import pytest
 from tests.trust.board_size import build, write_entries
 
-from .test_browser import CHROMIUM, FLAGS
+from .browsing import MARKS, violations
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM FOUND: the page was not tested in a browser"),
-]
+pytestmark = MARKS
 ENTRIES = 60
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
+def page_file(tmp_path_factory) -> Path:
     root: Path = tmp_path_factory.mktemp("board")
     write_entries(ENTRIES, root / "entries")
     build(root / "entries", root / "site")
     return root / "site" / "index.html"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield running
-        running.close()
-
-
-@pytest.fixture
-def opened(browser, site):
-    """Opens the page; at the end no request and no complaint may have been seen."""
-    contexts, requests, complaints = [], [], []
-
-    def open_page(width: int = 1280, scheme: str = "light") -> Any:
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("request", lambda request: requests.append(request.url))
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(site.as_uri())
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert [url for url in requests if not url.startswith(("blob:", "data:", site.as_uri()))] == []
-    assert complaints == []
 
 
 def names(page: Any) -> list[str]:
@@ -104,15 +69,12 @@ def test_an_entry_opens_by_keyboard_and_the_way_back_leads_to_it(opened):
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_violation_of_axe_and_nothing_wider_than_the_page(opened, width, scheme):
-    from axe_playwright_python.sync_playwright import Axe
-
     page = opened(width, scheme)
     for place in ("index", "entry"):
         if place == "entry":
             page.locator("#networks tbody th a").first.click()
             page.wait_for_selector("article h2")
-        found = Axe().run(page)
-        assert found.violations_count == 0, f"{place}: {[v['id'] for v in found.response['violations']]}"
+        assert violations(page) == [], place
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +18,11 @@ from creditscope.runs.groups import audit, reported
 from ..protocol.factory import make_facts
 from ..render.pages import HOSTILE, renamed, trained, unpacked
 from ..render.synthetic import made_up_study, spoilt
-
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"))), None
-)
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync"]  # fmt: skip
-if CHROMIUM is None:
-    warnings.warn("############ no chromium found: the browser tests are SKIPPED ############", stacklevel=1)
+from .browsing import MARKS, violations
 
 STUDIES = ("audit", "ablation", "temporal", "early", "triangulation", "penalty", "functional", "freshb", "seeds")
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM FOUND: the page was not tested in a browser"),
-]
+pytestmark = MARKS
 
 
 def told(page: Any) -> tuple[float, str]:
@@ -54,41 +43,6 @@ def page_file(tmp_path_factory) -> Path:
     made = html_page(groups, shown, studies=studies, begun=["depth (smoke): 1 of 18 networks are trained"])
     path.write_text(made, encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield running
-        running.close()
-
-
-@pytest.fixture
-def opened(browser, page_file):
-    """Opens the page; at the end no request and no complaint may have been seen."""
-    contexts, requests, complaints = [], [], []
-
-    def open_page(width: int = 1200, scheme: str = "light", anchor: str = "") -> Any:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True, accept_downloads=True
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.on("request", lambda request: requests.append(request.url))
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(page_file.as_uri() + anchor)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    allowed = ("blob:", "data:", page_file.as_uri())
-    assert [url for url in requests if not url.startswith(allowed)] == []
-    assert complaints == []
 
 
 def data_of(page: Any) -> list[dict[str, Any]]:
@@ -250,28 +204,27 @@ def test_light_and_dark_follow_the_system_and_the_button(opened):
     assert backgrounds["dark"] != backgrounds["light"]
 
 
-@pytest.mark.parametrize("width", [390, 1600])
-def test_nothing_needs_sideways_scrolling(opened, width):
-    page = opened(width=width)
-    anchors = ["", *(f"#{n['key']}" for n in data_of(page))]
-    for anchor in anchors:
+def unfolded(page: Any, networks: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """The overview, then the networks, each opened with all its details."""
+    for anchor in ["", *(f"#{n['key']}" for n in networks)]:
         page.goto(page.url.split("#")[0] + anchor)
         page.wait_for_selector("article h2" if anchor else "#overview")
         page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, anchor
+        yield anchor
+
+
+@pytest.mark.parametrize("width", [390, 1600])
+def test_nothing_needs_sideways_scrolling(opened, width):
+    page = opened(width=width)
+    for place in unfolded(page, data_of(page)):
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, place
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_violation(opened, scheme):
-    from axe_playwright_python.sync_playwright import Axe
-
     page = opened(scheme=scheme)
-    for anchor in ["", *(f"#{n['key']}" for n in data_of(page)[:2])]:
-        page.goto(page.url.split("#")[0] + anchor)
-        page.wait_for_selector("article h2" if anchor else "#overview")
-        page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-        found = Axe().run(page).response["violations"]
-        assert found == [], [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in found]
+    for place in unfolded(page, data_of(page)[:2]):
+        assert violations(page) == [], place
 
 
 def test_numbers_have_three_digits_and_all_of_them_on_demand(opened):

@@ -79,7 +79,8 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(released):
         names = {name for name in wheel.namelist() if not name.startswith(f"creditscope-{VERSION}.dist-info/")}
         metadata = wheel.read(f"creditscope-{VERSION}.dist-info/METADATA").decode()
     assert names == wanted
-    assert {"creditscope/render/html/page.html", "creditscope/render/html/page.css", "creditscope/py.typed"} <= names
+    pages = {f"creditscope/render/html/page.{kind}" for kind in ("html", "css", "js")}
+    assert pages | {"creditscope/py.typed"} <= names
     with tarfile.open(released[0]) as sdist:
         packed = {name.partition("/")[2] for name in sdist.getnames()}
     assert packed >= {

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 import random
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -34,14 +35,15 @@ def _means(value: float) -> LayerMeans:
     )
 
 
-def _profile(dice: random.Random) -> DepthProfile:
-    curve, twin = (
-        tuple(Readout(accuracy=a, low=a - 0.01, high=a + 0.01, width=8, strength=1e-3) for a in accuracies)
-        for accuracies in ([0.3 + 0.1 * dice.random() for _ in range(5)], [0.3 - 0.01 * k for k in range(5)])
-    )
+def readout(accuracy: float) -> Readout:
+    return Readout(accuracy=accuracy, low=accuracy - 0.02, high=accuracy + 0.03, width=8, strength=0.1)
+
+
+def profile(curve: Sequence[float], twin: Sequence[float]) -> DepthProfile:
     return DepthProfile(
-        curve=curve, twin=twin, margin=Paired(pp=5.0, low_pp=4.0, high_pp=6.0), steps=(None,) * 4, first_loss=2,
-        n_fit=100, n_test=100, fit_rows=100, test_rows=100, fit_samples="x", test_samples="y", seed=0, rest="keep",
+        raw=readout(0.25), curve=tuple(map(readout, curve)), twin=tuple(map(readout, twin)),
+        margin=Paired(pp=1.0, low_pp=0.5, high_pp=1.5), steps=(None,) * (len(curve) - 1), first_loss=2, n_fit=500, n_test=100,
+        fit_rows=500, test_rows=100, fit_samples="f", test_samples="t", seed=0, rest="keep",
     )  # fmt: skip
 
 
@@ -54,7 +56,7 @@ def full(facts: Facts, dice: random.Random) -> Facts:
                 credit=_means(dice.uniform(-0.1, 0.6)), reference=_means(0.99), random=_means(0.01),
                 directions=32, epsilon=1e-3, seed=0, **COMMON,
             ),
-            "profile": _profile(dice),
+            "profile": profile([0.3 + 0.1 * dice.random() for _ in range(5)], [0.3 - 0.01 * k for k in range(5)]),
             "nudging": Nudging(credit=_means(-(10 ** dice.uniform(-5, -3))), step=0.01, **COMMON),
             "fresh_b": FreshB(
                 trained=dice.uniform(0.05, 0.3), mean=0.0, std=0.02, z=5.0, draws=draws, layers=(1, 2, 3), seed=0,

@@ -9,9 +9,8 @@ import pytest
 
 from creditscope.board.entry import Entry, read_entries, read_entry
 from creditscope.protocol.report import make_report
-from creditscope.render.badge import badge
-from creditscope.render.evidence import evidence_figures, margins_panel
-from creditscope.render.html.board import board_page, claims_plot, entry_html, row
+from creditscope.render.claims import badge
+from creditscope.render.html.board import board_page, claims_plot, entry_html, evidence_figures, margins_panel, row
 from creditscope.render.numbers import num
 
 from ..board.entries import ROOT, made, stored_report

@@ -18,8 +18,7 @@ from matplotlib.text import Text
 from tests.refusals import refusal
 
 from creditscope import CreditscopeError
-from creditscope.measure.facts import DepthProfile, Paired, Readout
-from creditscope.protocol import DiagnosticThresholds
+from creditscope.measure.facts import DepthProfile
 from creditscope.protocol.report import make_report
 from creditscope.render import figures
 from creditscope.render.charts import Chart, Dots, Level, Panel, Row, summary
@@ -32,7 +31,7 @@ from creditscope.studies.grid import FA
 from ..protocol.factory import make_facts
 from ..studies.records import pool
 from .pages import HOSTILE, renamed, trained
-from .synthetic import made_up_study, spoilt
+from .synthetic import made_up_study, profile, spoilt
 
 PRESETS = {"penalty": "paper", "depth": "paper", "architectures": "paper", "temporal": "paper"}
 """Where the published grid has more to draw than the small one."""
@@ -42,18 +41,6 @@ PANELS = [figures.audit_panels, figures.layers_panels, figures.temporal_panels]
 @pytest.fixture(scope="module")
 def groups(tmp_path_factory):
     return audit(trained(tmp_path_factory.mktemp("runs")))
-
-
-def readout(accuracy: float) -> Readout:
-    return Readout(accuracy=accuracy, low=accuracy - 0.02, high=accuracy + 0.03, width=8, strength=0.1)
-
-
-def profile(curve: Sequence[float], twin: Sequence[float]) -> DepthProfile:
-    return DepthProfile(
-        raw=readout(0.25), curve=tuple(map(readout, curve)), twin=tuple(map(readout, twin)),
-        margin=Paired(pp=1.0, low_pp=0.5, high_pp=1.5), steps=(None,) * (len(curve) - 1), first_loss=None, n_fit=500, n_test=100,
-        fit_rows=500, test_rows=100, fit_samples="f", test_samples="t", seed=0, rest="keep",
-    )  # fmt: skip
 
 
 def readable(panels: Sequence[Panel], **how: Any) -> Drawing:
@@ -128,7 +115,7 @@ def test_the_panels_of_a_network_hold_its_facts():
     facts = make_facts(cosines=(0.4, 0.1, 0.2, 0.1, 0.3)).model_copy(
         update={"profile": profile((0.3, 0.4), (0.3, 0.31))}
     )
-    found = {p.key: p for p in figures.layer_panels(facts, DiagnosticThresholds())}
+    found = {p.key: p for p in figures.layer_panels(facts)}
     assert [*found][:4] == ["h", "g", "cosine", "profile"]
     expected = {"h": facts.scale.mean, "g": facts.reference.batch_mean_128, "cosine": (0.4, 0.1, 0.2, 0.1, 0.3)}
     for key, values in expected.items():

@@ -8,7 +8,6 @@ import math
 import random
 import re
 from html.parser import HTMLParser
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -16,27 +15,26 @@ import pytest
 
 from creditscope.cli import main
 from creditscope.measure.certificate import Answer, Certificate
-from creditscope.measure.facts import Training
 from creditscope.protocol import DiagnosticThresholds, judge
 from creditscope.protocol.report import DiagnosticReport, make_report
-from creditscope.render.audit import cells
+from creditscope.render.draw import table_panels
 from creditscope.render.html import Network, html_page, networks
-from creditscope.render.html.overview import told_apart
-from creditscope.render.html.page import environment, network_html
+from creditscope.render.html.page import audit_cells, environment, network_html, told_apart
 from creditscope.render.html.section import layers_full, row, tone, verdict_mark
+from creditscope.render.layers import PAGE, layers_section
 from creditscope.render.numbers import num, signed
-from creditscope.render.report import layers_section
 from creditscope.render.tables import kinds, table_markdown
+from creditscope.render.words import paragraph
 from creditscope.runs.groups import Group, audit, reported
 from creditscope.runs.record import Record
 from creditscope.studies.audit import audit_table
+from creditscope.studies.catalogue import NAMES
 from creditscope.studies.grid import FA
 
 from ..protocol.factory import make_facts
 from ..studies.records import pool
 from .pages import HOSTILE, renamed, trained, unpacked
-from .synthetic import full
-from .test_figures import profile
+from .synthetic import full, made_up_study, profile, spoilt
 from .test_report import report
 
 VOID = {"meta", "link", "input", "br", "circle", "rect", "path"}
@@ -78,6 +76,10 @@ class Page(HTMLParser):
 
     def of(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.elements if name == tag]
+
+    def assert_inert(self, source: str) -> None:
+        assert not any(name.startswith("on") for _, attributes in self.elements for name in attributes)
+        assert not re.search("[\x00\x1b\u2028\u202e]", source + "".join(self.pages.values()))
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +144,7 @@ def test_a_cell_without_a_value_is_a_dash_that_says_why(page):
     means = partly.report.facts.alignment.model_copy(update={"mean": (0.1, 0.1, None, 0.1, 0.1)})
     facts = partly.report.facts.model_copy(update={"alignment": means})
     made = [hand_made(), dataclasses.replace(partly, report=partly.report.model_copy(update={"facts": facts}))]
-    found = [*page.pages.values(), html_page((), made), *(network_html(n, DiagnosticThresholds()) for n in made)]
+    found = [*page.pages.values(), html_page((), made), *(network_html(n) for n in made)]
     dashes = [title for html in found for title in re.findall(r'<span class="none" title="([^"]*)">–</span>', html)]
     assert {"no credit was given", "no credit, or no cosine, at this layer", "not set"} <= set(dashes)
     for html in found:
@@ -183,7 +185,7 @@ def test_the_depth_profile_is_drawn_with_the_twin_as_a_band():
     facts = make_facts(depth=None, cosines=(0.1,) * 5).model_copy(
         update={"profile": profile((0.3, 0.4, 0.41, 0.42, 0.5), (0.3,) * 5)}
     )
-    made = network_html(Network(make_report(facts, method_name="mine")), DiagnosticThresholds())
+    made = network_html(Network(make_report(facts, method_name="mine")))
     for words in ("network = 0.5 [0.48, 0.53], layer 4", "twin: random blocks = 0.3 [0.28, 0.33], layer 0"):
         assert f"<title>{words}</title>" in made
     assert 'fill-opacity="0.2"' in made
@@ -194,7 +196,7 @@ def test_the_depth_profile_is_drawn_with_the_twin_as_a_band():
 def test_a_certificate_stands_on_the_page_with_its_matrix():
     answer = Answer("weight transport between blocks", "no", 2e-7, 1e-6)
     found = Certificate("local", "because", ((None, 1e-9), (0.5, None)), {"transport": answer}, ("a", "b"), {})
-    made = network_html(Network(hand_made().report.with_certificate(found)), DiagnosticThresholds())
+    made = network_html(Network(hand_made().report.with_certificate(found)))
     for words in (
         "LOCALITY: local",
         "why: because",
@@ -231,26 +233,19 @@ def test_hostile_text_is_inert_in_the_page_and_in_the_table(groups, bundles, pag
     other = Page(made)
     tags = [tag for tag, _ in other.elements]
     assert tags == [tag for tag, _ in page.elements]
-    for _, attributes in other.elements:
-        assert not any(name.startswith("on") for name in attributes)
+    other.assert_inert(made)
     assert other.networks[0]["report"]["notes"] == text
     assert len(made) < 400_000 + 40 * len(text)
     assert "49" not in re.findall(r"<h1>(.*?)</h1>", made)[0]
-    assert not re.search("[\x00\x1b\u2028\u202e]", made + "".join(other.pages.values()))
     table = table_markdown(audit_table(spoilt, text))
     assert "<script" not in table
     assert "<img" not in table
     assert len(table) < 20_000
 
 
-def test_a_report_without_a_bundle_makes_a_page():
-    page = Page(html_page([], [hand_made(cosines=(0.9, 0.1, 0.0, 0.0, 0.1))]))
-    assert "by hand" in " ".join(page.text)
-
-
 def test_a_measurable_cosine_has_no_badge_of_a_pass():
     def told(**facts: Any) -> str:
-        html = network_html(hand_made(**facts), DiagnosticThresholds())
+        html = network_html(hand_made(**facts))
         return re.findall("<dt>Γ</dt><dd>(.*?)</dd>", html)[0]
 
     near_zero = (-0.01, -0.005, -0.01, -0.01, -0.01)
@@ -277,7 +272,7 @@ def test_the_warnings_of_few_networks_stand_on_the_overview(networks_shown, at_o
 
 def test_warnings_stand_under_the_verdict_and_names_in_them_are_code():
     made = make_report(make_facts(), headline_acc=[0.5] * 3, frozen_baseline_acc={"bp": [0.3, 0.31, 0.32]})
-    html = network_html(Network(made), DiagnosticThresholds())
+    html = network_html(Network(made))
     assert html.index('class="banner') < html.index('class="warnings"') < html.index('class="versus"')
     assert "D3 uses the bp null" in html
     assert "`" not in html
@@ -289,6 +284,7 @@ def test_what_cannot_be_drawn_is_said():
     network = hand_made(cosines=(math.nan, 0.1, 0.0, 0.0, 0.1), growth=math.inf, g_128=0.0, non_finite=("h_1",))
     page = Page(html_page([], [network]))
     text = " ".join(page.text)
+    assert "by hand" in text  # its own words: it comes from no bundle
     assert "not drawn: layer 0 (NaN)" in text
     assert "not drawn: layer 0 (0)" in text
     assert "needs walk-back" in text
@@ -296,27 +292,15 @@ def test_what_cannot_be_drawn_is_said():
 
 def test_a_fuller_report_adds_what_it_measured(groups, bundles):
     report = groups[0].reports[0]
-    training = Training(
-        accuracy=(0.1,),
-        train_loss=(2.0,),
-        loss_decrease=-0.5,
-        loss_decrease_from_start=None,
-        growth=1.5,
-        growth_embed=None,
-        growth_readout=None,
-        growth_by_block=(1.0,),
-        weight_product=(1.0,),
-        weight_product_start=(1.0,),
-    )
-    fuller = report.facts.model_copy(update={"training": training})
+    fuller = full(report.facts, random.Random(0))
     shown = networks(groups, bundles, [report.model_copy(update={"facts": fuller})])
     assert len(shown) == 4
-    assert shown[0].report.facts.training is not None
+    assert shown[0].report.facts.perturbation == fuller.perturbation is not None
     assert shown[0].report.verdict == report.verdict
 
 
 def test_the_full_level_is_drawn_with_its_controls_and_its_null_band():
-    made = network_html(Network(report(level="full", method_name="mine")), DiagnosticThresholds())
+    made = network_html(Network(report(level="full", method_name="mine")))
     label = re.findall(r'aria-label="(mean [^"]*)"', made)[0]
     for words in (
         "perturbation correlation ρ",
@@ -363,12 +347,6 @@ def test_24_networks_stay_under_400_kilobytes(groups, bundles):
     assert len(html_page(groups, [*many[:22], *networks(groups, bundles)[:2]]).encode()) < 400_000
 
 
-def test_the_files_of_the_page_are_in_the_package():
-    folder = resources.files("creditscope.render") / "html"
-    for name in ("page.html", "page.css", "page.js"):
-        assert (folder / name).is_file()
-
-
 def test_the_margin_of_a_network_is_its_own_and_the_mean_says_that_it_is_one(bundles):
     """A second seed with other accuracies: each row shows its own margin, the section names the mean over seeds."""
 
@@ -400,11 +378,11 @@ def test_the_margin_of_a_network_is_its_own_and_the_mean_says_that_it_is_one(bun
 
 def test_the_audit_table_says_over_how_many_layers_gamma_is(groups):
     group = groups[0]
-    assert "layers)" not in cells(group)["gamma"]
+    assert "layers)" not in audit_cells(group)["gamma"]
     facts = group.reports[0].facts
     lost = facts.alignment.model_copy(update={"mean": (None, *facts.alignment.mean[1:])})
     fewer = renamed(group, facts=facts.model_copy(update={"alignment": lost}))
-    assert "1 of 2 layers" in cells(fewer)["gamma"]  # of those that count: a_2 trains nothing
+    assert "1 of 2 layers" in audit_cells(fewer)["gamma"]  # of those that count: a_2 trains nothing
 
 
 def test_groups_of_one_name_are_told_apart_by_what_differs_on_the_same_task_and_shape():
@@ -428,7 +406,7 @@ def test_a_column_of_names_is_no_column_of_sentences_or_numbers():
 
 def test_full_numbers_of_the_layers_are_those_of_the_facts():
     facts = make_facts(cosines=(1 / 3, 0.1, 0.1, 0.1, 0.1), g_128=1 / 7e5)
-    header, rows = layers_section(facts, clamp=True).header, layers_section(facts, clamp=True).rows
+    header, rows = layers_section(facts, PAGE).header, layers_section(facts, PAGE).rows
     whole = layers_full(facts)
     assert [len(cells) for cells in whole] == [len(header)] * len(rows)
     at = dict(zip(header, whole[0], strict=True))
@@ -445,7 +423,33 @@ def test_a_pass_with_a_warning_is_not_green():
         made = DiagnosticReport(facts=facts, verdict=judge(facts, DiagnosticThresholds()))
         shown = row(Network(made))
         assert (made.status, shown["tone"], shown["mark"]) == ("pass", name, words)
-        assert f'class="banner {name}"' in network_html(Network(made), DiagnosticThresholds())
+        assert f'class="banner {name}"' in network_html(Network(made))
     calm, grown = (judge(make_facts(growth=growth), DiagnosticThresholds()) for growth in (2.0, 177.0))
     assert (tone("pass", [calm, grown]), verdict_mark("pass", [calm, grown])) == ("warned", "✓ pass, with a warning")
     assert (tone("pass", [calm]), tone("mixed", [calm, grown])) == ("pass", "mixed")
+
+
+def test_every_study_has_its_section_with_conclusion_figure_and_table():
+    tables = [made_up_study(name) for name in NAMES]
+    page = Page(html_page([], [hand_made()], studies=[("smoke", t) for t in tables], begun=["depth (paper): 1 of 30"]))
+    text = " ".join(page.text)
+    for table in tables:
+        assert paragraph(table.conclusion)[:400] in text
+        assert any(a.get("id") == f"study-{table.name}-smoke" for a in page.of("h3"))
+        assert table_panels(table), table.name
+    assert "depth (paper): 1 of 30" in text
+    assert [s["text"]["conclusion"] for s in page.studies] == [paragraph(t.conclusion) for t in tables]
+
+
+def test_hostile_text_in_a_study_is_inert_everywhere():
+    tables = [made_up_study(name) for name in NAMES[:3]]  # a page is drawn for each of the three forms
+    plain = Page(html_page([], [hand_made()], studies=[("smoke", t) for t in tables]))
+    bad = [spoilt(t) for t in tables]
+    clean = [dataclasses.replace(t, notes=HOSTILE) for t in tables]
+    made = html_page([], [hand_made()], studies=[("smoke", t) for t in bad])
+    page = Page(made)
+    assert {tag for tag, _ in page.elements} <= {tag for tag, _ in plain.elements} | {"ul", "li"}
+    same = Page(html_page([], [hand_made()], studies=[("smoke", t) for t in clean]))
+    for tag in ("script", "img", "style", "a", "button", "h3", "table"):
+        assert len(page.of(tag)) == len(same.of(tag)), tag
+    page.assert_inert(made)

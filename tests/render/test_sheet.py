@@ -10,9 +10,8 @@ from rich.text import Text
 from creditscope.protocol.report import make_report
 from creditscope.render import tables
 from creditscope.render.report import renderable
-from creditscope.render.sheet import Cell, Sheet
 from creditscope.render.tables import table_text, texts
-from creditscope.render.text import to_text
+from creditscope.render.text import Cell, Sheet, to_text
 from creditscope.runs.groups import reported
 from creditscope.studies.audit import audit_table
 

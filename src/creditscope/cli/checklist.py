@@ -99,7 +99,7 @@ def _from_report(name: str, report: DiagnosticReport) -> Audited:
     from creditscope.pitfalls.evidence import Evidence
     from creditscope.pitfalls.registry import PITFALLS
     from creditscope.render.checklist import Audited
-    from creditscope.render.document import clip
+    from creditscope.render.numbers import clip
     from creditscope.training.spec import make_spec
 
     # a spec that no fact-only detector reads, except that its rule has feedback (PF04 asks for the fresh-B null then)

@@ -268,7 +268,7 @@ class Badge:
     def execute(self) -> int:
         from creditscope.board.entry import read_entry
         from creditscope.files import write_atomic
-        from creditscope.render.badge import badge
+        from creditscope.render.claims import badge
 
         write_atomic(self.out, badge(read_entry(self.entry).current).encode())
         print(self.out)

@@ -86,8 +86,7 @@ class Run:
             _print_json(plain([{"id": p.id, "title": p.title, **asdict(r), "factor": r.factor} for p, r in done]))
             return 0
         from creditscope.render.numbers import num
-        from creditscope.render.sheet import Sheet
-        from creditscope.render.text import WIDTH, columns, to_text
+        from creditscope.render.text import WIDTH, Sheet, columns, to_text
 
         header = ("id", "what is measured", "wrong", "right", "factor")
         rows = [(p.id, r.what, num(r.wrong), num(r.right), num(r.factor)) for p, r in done]

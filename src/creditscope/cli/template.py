@@ -13,7 +13,7 @@ from creditscope.cli.sources import Sources, find_sources
 from creditscope.errors import CreditscopeError
 
 if TYPE_CHECKING:
-    from creditscope.render.document import Block
+    from creditscope.render.document import Section
     from creditscope.render.template import Entry
 
 
@@ -60,7 +60,7 @@ class Template:
         return 0
 
 
-def artifact(found: list[Entry], sources: Sources, timed: bool) -> list[Block]:
+def artifact(found: list[Entry], sources: Sources, timed: bool) -> list[Section]:
     """The description of the artifact; `timed`: with the time that each claim takes here, on one core."""
     from creditscope.render.artifact import artifact_description
     from creditscope.runs.plan import plan

@@ -6,11 +6,13 @@ About two pages, from the files of the runs; what only the author knows is marke
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from creditscope.protocol.checks import chosen_margin
-from creditscope.render.document import Block, Heading, Items, Paragraph, Table, clip
-from creditscope.render.numbers import accuracy, interval_of, num, share, signed
-from creditscope.render.template_facts import Entry, key, short
+from creditscope.render.document import Section
+from creditscope.render.numbers import accuracy, clip, interval_of, num, share, signed
+from creditscope.render.template import Entry
+from creditscope.render.words import span_text
 from creditscope.runs.archive import command
 from creditscope.runs.groups import network
 from creditscope.training.spec import RunSpec
@@ -25,32 +27,33 @@ DATA = {
 NULLS = {"matched": "matched null", "bp": "bp null", "bp_trained": "BP itself"}
 
 
+Part = partial(Section, level=3)
+
+
 def artifact_description(
     entries: Sequence[Entry], versions: Mapping[str, Sequence[str]], hours: Sequence[float | None] = ()
-) -> list[Block]:
+) -> list[Section]:
     """The document. `versions`: of each package those that the runs were made with. `hours` on one core, one per entry."""
     return [
-        Heading("Artifact description"),
-        Paragraph(
-            "Filled by creditscope from the files of the runs. It answers what reviewers of artifacts ask (NeurIPS "
-            f"reproducibility checklist, ACM artifact review); what the files do not hold is marked “{AUTHOR}”."
+        Section(
+            "Artifact description",
+            level=2,
+            text="Filled by creditscope from the files of the runs. It answers what reviewers of artifacts ask (NeurIPS "
+            f"reproducibility checklist, ACM artifact review); what the files do not hold is marked “{AUTHOR}”.",
         ),
-        *_claims(entries),
-        *_needs(entries, versions),
-        *_run(entries),
-        *_time(entries, hours),
-        *_expect(entries),
-        *_questions(entries),
+        _claims(entries),
+        _needs(entries, versions),
+        _run(entries),
+        _time(entries, hours),
+        _expect(entries),
+        _questions(entries),
     ]
 
 
-def _claims(entries: Sequence[Entry]) -> list[Block]:
+def _claims(entries: Sequence[Entry]) -> Section:
     rows = [[f"C{k}", _name(e), _found(e)] for k, e in enumerate(entries, 1)]
-    return [
-        Heading("What is claimed", 3),
-        Table(["claim", "network", "what the runs show"], rows, widths=(6, 34, 60)),
-        Items([f"Which table or figure of the paper each claim supports: {AUTHOR}."]),
-    ]
+    lines = [f"Which table or figure of the paper each claim supports: {AUTHOR}."]
+    return Part("What is claimed", ["claim", "network", "what the runs show"], rows, lines, widths=(6, 34, 60))
 
 
 def _name(entry: Entry) -> str:
@@ -68,7 +71,7 @@ def _accuracy(entry: Entry) -> str:
     return f"accuracy {accuracy(entry.stated)}{this}" if entry.stated else "accuracy not stated"
 
 
-def _needs(entries: Sequence[Entry], versions: Mapping[str, Sequence[str]]) -> list[Block]:
+def _needs(entries: Sequence[Entry], versions: Mapping[str, Sequence[str]]) -> Section:
     sets = dict.fromkeys(e.spec.dataset for e in entries if e.spec is not None)
     made = "; ".join(f"{name} {' and '.join(found)}" for name, found in versions.items())
     lines = [
@@ -78,10 +81,10 @@ def _needs(entries: Sequence[Entry], versions: Mapping[str, Sequence[str]]) -> l
     ]
     if any(e.spec is None for e in entries):
         lines.append(f"Data of the networks that come as reports: {AUTHOR}.")
-    return [Heading("What you need", 3), Items(lines)]
+    return Part("What you need", lines=lines)
 
 
-def _run(entries: Sequence[Entry]) -> list[Block]:
+def _run(entries: Sequence[Entry]) -> Section:
     rows = []
     for k, entry in enumerate(entries, 1):
         if entry.spec is None:
@@ -92,17 +95,13 @@ def _run(entries: Sequence[Entry]) -> list[Block]:
         if others:
             told = f"each command again with --seed {', then '.join(others)}, into directories of their own"
             rows.append([f"C{k}, other seeds", told])
-    return [
-        Heading("How to run it", 3),
-        Table(["step", "command"], rows, "Train every network, then judge all of them.", widths=(20, 80)),
-        Items(
-            [
-                "Judge: creditscope report runs --html report.html --strict (exit code 0: every verdict passes, 3: one fails).",
-                "Without training: creditscope report on the files of this artifact judges the stored facts again; "
-                "creditscope diagnose BUNDLE measures a network again from its weights.",
-            ]
-        ),
+    lines = [
+        "Judge: creditscope report runs --html report.html --strict (exit code 0: every verdict passes, 3: one fails).",
+        "Without training: creditscope report on the files of this artifact judges the stored facts again; "
+        "creditscope diagnose BUNDLE measures a network again from its weights.",
     ]
+    told = "Train every network, then judge all of them."
+    return Part("How to run it", ["step", "command"], rows, lines, caption=told, widths=(20, 80))
 
 
 def _networks(entry: Entry) -> list[tuple[str, RunSpec]]:
@@ -118,7 +117,7 @@ def _networks(entry: Entry) -> list[tuple[str, RunSpec]]:
     return list(made.values())
 
 
-def _time(entries: Sequence[Entry], hours: Sequence[float | None]) -> list[Block]:
+def _time(entries: Sequence[Entry], hours: Sequence[float | None]) -> Section:
     rows = []
     for k, entry in enumerate(entries, 1):
         taken = hours[k - 1] if k <= len(hours) else None
@@ -131,14 +130,14 @@ def _time(entries: Sequence[Entry], hours: Sequence[float | None]) -> list[Block
         if any(h is not None for h in hours)
         else "; the files do not hold it (creditscope template --artifact --time measures it)."
     )
-    return [Heading("How long it takes", 3), Table(["claim", "networks", "epochs each", "time"], rows, told)]
+    return Part("How long it takes", ["claim", "networks", "epochs each", "time"], rows, caption=told)
 
 
 def _duration(hours: float) -> str:
     return f"{num(hours, 2)} hours" if hours >= 1 else f"{max(1, round(60 * hours))} min"
 
 
-def _expect(entries: Sequence[Entry]) -> list[Block]:
+def _expect(entries: Sequence[Entry]) -> Section:
     rows = []
     for k, e in enumerate(entries, 1):
         margin = chosen_margin(e.reports[0].facts)
@@ -149,48 +148,31 @@ def _expect(entries: Sequence[Entry]) -> list[Block]:
                 told += f" {interval_of(margin.low_pp, margin.high_pp)}, {clip(margin.interval, 60)}"
         growth = [r.facts.scale.growth for r in e.reports]
         reference = [r.facts.reference.batch_mean_128[-1] for r in e.reports]
-        runs = ", ".join(short(key(r)) for r in e.reports)
-        rows.append([f"C{k}", _accuracy(e).removeprefix("accuracy "), told, _span(growth), _span(reference), runs])
+        rows.append([f"C{k}", _accuracy(e).removeprefix("accuracy "), told, _span(growth), _span(reference), e.runs])
     header = ["claim", "accuracy", "margin (pp), 95 % interval", "growth", "‖g_L‖/128", "runs"]
-    return [
-        Heading("What to expect", 3),
-        Table(header, rows, "What a run of these commands should show; smallest to largest over seeds."),
-        Items(
-            [
-                "The same versions on the same kind of CPU give the same bits: creditscope runs verify HASH --store STORE "
-                "trains a run again and compares every epoch.",
-                "Elsewhere rounding differs and the numbers move with it: a claim is reproduced where its verdict is the same.",
-            ]
-        ),
+    lines = [
+        "The same versions on the same kind of CPU give the same bits: creditscope runs verify HASH --store STORE "
+        "trains a run again and compares every epoch.",
+        "Elsewhere rounding differs and the numbers move with it: a claim is reproduced where its verdict is the same.",
     ]
+    told = "What a run of these commands should show; smallest to largest over seeds."
+    return Part("What to expect", header, rows, lines, caption=told)
 
 
 def _span(values: Sequence[float]) -> str:
-    low, high = num(min(values)), num(max(values))
-    return low if low == high else f"{low} to {high}"
+    return span_text((min(values), max(values)), 3)
 
 
-def _questions(entries: Sequence[Entry]) -> list[Block]:
+def _questions(entries: Sequence[Entry]) -> Section:
     counts = sorted({max(len(e.reports), len(e.stated)) for e in entries})
     seeds = " to ".join(dict.fromkeys((str(counts[0]), str(counts[-1]))))
-    rows = [
-        ["Do the main claims match what was measured? (NeurIPS: claims; ACM: results reproduced)", "What is claimed"],
-        [
-            "Are data and code there, with instructions? (NeurIPS: open access; ACM: available, documented)",
-            "What you need",
-        ],
-        [
-            "Are all settings stated? (NeurIPS: setting)",
-            "How to run it; creditscope template has every option of every run",
-        ],
-        [
-            "Are there error bars, over what? (NeurIPS: significance)",
-            f"What to expect; networks per claim: {seeds}",
-        ],
-        ["What resources does it need? (NeurIPS: compute; ACM: exercisable)", "How long it takes"],
-        ["Where is it archived, under which licence? (ACM: available, reusable)", AUTHOR],
-    ]
-    return [
-        Heading("Where the reviewers' questions are answered", 3),
-        Table(["question", "answer"], rows, widths=(60, 40)),
-    ]
+    rows = {
+        "Do the main claims match what was measured? (NeurIPS: claims; ACM: results reproduced)": "What is claimed",
+        "Are data and code there, with instructions? (NeurIPS: open access; ACM: available, documented)": "What you need",
+        "Are all settings stated? (NeurIPS: setting)": "How to run it; creditscope template has every option of every run",
+        "Are there error bars, over what? (NeurIPS: significance)": f"What to expect; networks per claim: {seeds}",
+        "What resources does it need? (NeurIPS: compute; ACM: exercisable)": "How long it takes",
+        "Where is it archived, under which licence? (ACM: available, reusable)": AUTHOR,
+    }
+    title = "Where the reviewers' questions are answered"
+    return Part(title, ["question", "answer"], [*rows.items()], widths=(60, 40))

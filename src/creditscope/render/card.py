@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
-from creditscope.render.numbers import mark, printable
-from creditscope.render.plots import Drawing
-from creditscope.render.section import Section
-from creditscope.render.svg import svg
+from creditscope.render.document import Section
+from creditscope.render.numbers import mark, shortened
+
+if TYPE_CHECKING:
+    from creditscope.render.plots import Drawing
 
 LONGEST = 600
 STYLE = """
@@ -36,11 +38,12 @@ def card(title: str, status: str, lines: Sequence[str], section: Section | None,
         rows = "".join("<tr>" + "".join(f"<td>{_text(c)}</td>" for c in row) + "</tr>" for row in section.rows)
         parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>")
     if drawing is not None:
+        from creditscope.render.svg import svg  # with matplotlib: only to draw
+
         note = f"<p>{_text(drawing.note)}</p>" if drawing.note else ""
         parts += [str(svg(drawing)), note]
     return f'<div class="cs-card"><style>{STYLE}</style>{"".join(parts)}</div>'
 
 
 def _text(value: str) -> str:
-    value = printable(value)
-    return escape(value if len(value) <= LONGEST else value[: LONGEST - 1] + "…")
+    return escape(shortened(value, LONGEST))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from creditscope.measure.certificate import Answer, Certificate
+from creditscope.render.card import card
 from creditscope.render.charts import Cell as Box
 from creditscope.render.charts import Matrix
+from creditscope.render.document import Section, to_markdown
+from creditscope.render.markdown import LONGEST
 from creditscope.render.numbers import printable
-from creditscope.render.section import Section
 from creditscope.tables import Cell, Column, Row, Table
 
 if TYPE_CHECKING:
@@ -18,8 +20,7 @@ COUNTS = 1e-6
 """From this change on a cell is marked; the answers say what was judged."""
 DISTANCES = {"backpropagation": "relative difference", "head": "1 - cosine"}
 """Questions whose number is a distance to the exact gradient, not a change: which one."""
-HEADER = ["question", "answer", "change", "floor", "detail"]
-EMPTY = "nothing to add"
+HEADER = ("question", "answer", "change", "floor", "detail")
 
 
 def text(certificate: Certificate) -> str:
@@ -27,12 +28,10 @@ def text(certificate: Certificate) -> str:
 
 
 def markdown(certificate: Certificate) -> str:
-    return "\n".join(certificate_section(certificate).markdown())
+    return to_markdown([certificate_section(certificate)], LONGEST)
 
 
 def html(certificate: Certificate) -> str:
-    from creditscope.render.card import card
-
     section = certificate_section(certificate)
     return card(section.title, "", section.lines, section, plot(certificate))
 
@@ -47,9 +46,8 @@ def plot(certificate: Certificate) -> Drawing:
 def frame(certificate: Certificate) -> Any:
     """One row per question."""
     answers = certificate.answers.items()
-    names = ("question", "answer", "change", "floor", "detail")
-    rows = [Row({"name": Cell(key), **{n: Cell(getattr(a, n)) for n in names}}) for key, a in answers]
-    return Table("certificate", certificate.label, tuple(map(Column, ("name", *names))), tuple(rows)).to_frame()
+    rows = [Row({"name": Cell(key), **{n: Cell(getattr(a, n)) for n in HEADER}}) for key, a in answers]
+    return Table("certificate", certificate.label, tuple(map(Column, ("name", *HEADER))), tuple(rows)).to_frame()
 
 
 def certificate_lines(certificate: Certificate) -> list[str]:
@@ -74,16 +72,12 @@ def _notes(certificate: Certificate) -> list[str]:
 
 
 def certificate_section(certificate: Certificate) -> Section:
-    rows = [
-        [a.question, a.answer, _short(a.change), _short(a.floor), a.detail or "–"] for a in certificate.answers.values()
-    ]
-    return Section(
-        certificate_title(certificate), HEADER, rows, [*_why(certificate), *_notes(certificate)], empty=EMPTY
-    )
-
-
-def _short(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2g}"
+    rows = []
+    for a in certificate.answers.values():
+        change, floor = ("–" if value is None else f"{value:.2g}" for value in (a.change, a.floor))
+        rows.append([a.question, a.answer, change, floor, a.detail or "–"])
+    lines = [*_why(certificate), *_notes(certificate)]
+    return Section(certificate_title(certificate), HEADER, rows, lines, empty="nothing to add")
 
 
 def _line(certificate: Certificate, name: str) -> str:
@@ -103,17 +97,12 @@ def _judged_number(name: str, answer: Answer) -> str:
 
 def certificate_matrix(certificate: Certificate) -> Matrix:
     names = [printable(name) for name in certificate.blocks]
-    return Matrix(
-        "locality",
-        f"Locality: {certificate.label}",
+    convention = (
         "relative change of the update of a block (column) when weights of a block (row) move in the null space of the batch; "
-        "diagonal: of the first weight of a block, when those behind it move",
-        [f"update of {name}" for name in names],
-        [
-            (f"weights of {name}", [_box(value) for value in row])
-            for name, row in zip(names, certificate.matrix, strict=True)
-        ],
+        "diagonal: of the first weight of a block, when those behind it move"
     )
+    rows = [(f"weights of {n}", [*map(_box, row)]) for n, row in zip(names, certificate.matrix, strict=True)]
+    return Matrix("locality", f"Locality: {certificate.label}", convention, [f"update of {n}" for n in names], rows)
 
 
 def _box(value: float | None) -> Box:

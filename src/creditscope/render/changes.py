@@ -12,9 +12,8 @@ from creditscope.measure.student_t import cut
 from creditscope.protocol.checks import INTERPRETIVE
 from creditscope.quantities import QUANTITIES, get_quantity
 from creditscope.render.numbers import num, printable
-from creditscope.render.sheet import Sheet
-from creditscope.render.text import to_text
-from creditscope.render.words import paragraph
+from creditscope.render.text import Sheet, to_text
+from creditscope.render.words import paragraph, words
 from creditscope.tables import Row, Table
 
 LAYERS = {
@@ -77,9 +76,9 @@ def _name(row: Row) -> str:
 
 def _cells(row: Row) -> list[str]:
     layer, change = row.value("layer"), row.value("change")
-    outside = {True: "yes", False: "no"}.get(row.value("outside"), "–")
-    told = {True: "yes", False: "no"}.get(change) if isinstance(change, bool) else num(change)
-    return [_name(row), "" if layer is None else str(layer), _side(row, "a"), _side(row, "b"), told or "–", outside]
+    told = words(change) if isinstance(change, bool) else num(change)
+    where = "" if layer is None else str(layer)
+    return [_name(row), where, _side(row, "a"), _side(row, "b"), told, words(row.value("outside"))]
 
 
 def _side(row: Row, side: str) -> str:

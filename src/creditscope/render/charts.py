@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.render.numbers import num
 
 Spread = float | tuple[float, float] | None
@@ -48,6 +49,22 @@ class Level:
 
     value: float
     label: str
+
+
+LIMITS = DiagnosticThresholds()
+RULES = {
+    "h_norm_explosion_ratio": "D1 {}",
+    "g_norm_floor": "floor of D2 {}",
+    "frozen_acc_margin_pp": "D3 threshold {} pp",
+    "stability_drift_ceiling": "C {}",
+    "concentration_share": "Mode 2 above {}",
+}
+
+
+def rule(threshold: str, value: float | None = None) -> Level:
+    """The line of a threshold of the protocol; `value` where it is not the default."""
+    value = float(getattr(LIMITS, threshold)) if value is None else value
+    return Level(value, RULES[threshold].format(f"{value:g}".replace("e-0", "e-")))
 
 
 @dataclass(frozen=True)
@@ -156,7 +173,6 @@ class Matrix:
 
 
 Panel = Chart | Dots | Matrix
-Figure = Panel
 
 
 def usable(value: float | None, log: bool) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from creditscope.pitfalls.base import Answer, Pitfall
 from creditscope.pitfalls.registry import PITFALLS
-from creditscope.render.document import Block, Heading, Items, Paragraph, Table, clip
+from creditscope.render.document import Section
+from creditscope.render.numbers import clip
 
 QUESTIONS = {
     1: "Was every norm taken per sample over its features, not over a whole tensor or along a wrong axis?",
@@ -29,7 +30,6 @@ QUESTIONS = {
     15: "Are all seeds that were run reported, with none selected?",
 }
 """`docs/review.md` asks the same, with a reason for each."""
-State = Literal["answered", "found", "author"]
 SHOWN = 4
 """Runs named in an answer; the others are counted."""
 
@@ -46,11 +46,9 @@ class Audited:
 
 @dataclass(frozen=True)
 class Line:
-    """One question with its answer over all networks."""
+    """One question with its answer over all networks. `found` outweighs; one network that cannot be told needs the author."""
 
     pitfall: Pitfall
-    state: State
-    answer: str
     found: Sequence[tuple[str, str]]
     """(run, sentence) of every network where the pitfall was met."""
     clear: Sequence[tuple[str, str]]
@@ -60,42 +58,45 @@ class Line:
     def question(self) -> str:
         return QUESTIONS[self.pitfall.number]
 
+    @property
+    def state(self) -> str:
+        return "found" if self.found else "author" if self.unknown else "answered"
+
+    @property
+    def answer(self) -> str:
+        found, clear, unknown = self.found, self.clear, self.unknown
+        n = len(found) + len(clear) + len(unknown)
+        if found:
+            text = f"Pitfall met{f' in {len(found)} of {n} networks' if n > 1 else ''}: {_told(found, n)}"
+            text += f"; to be answered by the author for {len(unknown)}: {_told(unknown, n)}" if unknown else ""
+        elif unknown:
+            which = f" for {len(unknown)} of {n} networks" if n > 1 else ""
+            text = f"To be answered by the author: the files cannot tell{which} ({_told(unknown, n)})"
+            text += f"; clear in {len(clear)}" if clear else ""
+        else:
+            text = f"Clear{f' in all {n}' if n > 1 else ''}: {_told(clear, n)}"
+        return text + "."
+
     def to_dict(self) -> dict[str, Any]:
+        told = {"found": self.found, "clear": self.clear, "cannot_be_told": self.unknown}
         return {
             "id": self.pitfall.id,
             "title": self.pitfall.title,
             "question": self.question,
             "state": self.state,
             "answer": self.answer,
-            "found": [{"run": r, "sentence": s} for r, s in self.found],
-            "clear": [{"run": r, "sentence": s} for r, s in self.clear],
-            "cannot_be_told": [{"run": r, "sentence": s} for r, s in self.unknown],
-            "fix": self.pitfall.fix if self.state == "found" else "",
+            **{name: [{"run": r, "sentence": s} for r, s in pairs] for name, pairs in told.items()},
+            "fix": self.pitfall.fix if self.found else "",
         }
 
 
 def checklist(audited: Sequence[Audited]) -> list[Line]:
-    """One line per pitfall of the catalogue. `found` outweighs; one network that cannot be told needs the author."""
+    """One line per pitfall of the catalogue."""
     lines = []
     for k, (pitfall, _) in enumerate(audited[0].answers):
-        by: dict[str, list[tuple[str, str]]] = {"found": [], "clear": [], "cannot be told": []}
-        for network in audited:
-            answer = network.answers[k][1]
-            by[answer.status].append((network.run, answer.sentence))
-        found, good, open_ = by["found"], by["clear"], by["cannot be told"]
-        n = len(audited)
-        if found:
-            state: State = "found"
-            text = f"Pitfall met{f' in {len(found)} of {n} networks' if n > 1 else ''}: {_told(found, n)}"
-            text += f"; to be answered by the author for {len(open_)}: {_told(open_, n)}" if open_ else ""
-        elif open_:
-            state = "author"
-            which = f" for {len(open_)} of {n} networks" if n > 1 else ""
-            text = f"To be answered by the author: the files cannot tell{which} ({_told(open_, n)})"
-            text += f"; clear in {len(good)}" if good else ""
-        else:
-            state, text = "answered", f"Clear in all {n}: {_told(good, n)}" if n > 1 else f"Clear: {_told(good, n)}"
-        lines.append(Line(pitfall, state, text + ".", found, good, open_))
+        answers = [(network.run, network.answers[k][1]) for network in audited]
+        by = {s: [(r, a.sentence) for r, a in answers if a.status == s] for s in ("found", "clear", "cannot be told")}
+        lines.append(Line(pitfall, *by.values()))
     return lines
 
 
@@ -123,39 +124,28 @@ def questions() -> list[dict[str, str]]:
     return [{"pitfall": p.id, "question": QUESTIONS[p.number], "why": p.why} for p in PITFALLS]
 
 
-def blank_form() -> list[Block]:
+def blank_form() -> list[Section]:
     """The questions without answers, to be filled in by hand."""
-    return [
-        Heading("Checklist of the known ways to mismeasure credit"),
-        Table(
-            ["", "question", "why it matters", "answer"],
-            [[q["pitfall"], q["question"], q["why"], ""] for q in questions()],
-            widths=(7, 40, 45, 14),
-        ),
-    ]
+    rows = [[q["pitfall"], q["question"], q["why"], ""] for q in questions()]
+    return [Section(TITLE, ["", "question", "why it matters", "answer"], rows, level=2, widths=(7, 40, 45, 14))]
 
 
+TITLE = "Checklist of the known ways to mismeasure credit"
 NAMES = {"answered": "✓ answered", "found": "✗ pitfall met", "author": "? author"}
 
 
-def checklist_document(lines: Sequence[Line], audited: Sequence[Audited]) -> list[Block]:
+def checklist_document(lines: Sequence[Line], audited: Sequence[Audited]) -> list[Section]:
     count = {state: sum(line.state == state for line in lines) for state in NAMES}
     rows = []
     for line in lines:
         todo = f" To do: {line.pitfall.fix}" if line.found else ""
         rows.append([line.pitfall.id, line.question, NAMES[line.state], line.answer + todo])
     left = [f"{line.pitfall.id}: {line.question}" for line in lines if line.state != "answered"]
-    about = (
-        f"{len(audited)} networks"
-        if len(audited) > 1
-        else f"{clip(audited[0].label, 80)} ({_called([audited[0].run])})"
+    alone = f"{clip(audited[0].label, 80)} ({_called([audited[0].run])})"
+    about = f"{len(audited)} networks" if len(audited) > 1 else alone
+    told = (
+        f"About {about}. Of {len(lines)} questions the files answer {count['answered']}; pitfalls met: {count['found']}; to "
+        f"be answered by the author: {count['author']}."
     )
-    blocks: list[Block] = [
-        Heading("Checklist of the known ways to mismeasure credit"),
-        Paragraph(
-            f"About {about}. Of {len(lines)} questions the files answer {count['answered']}; pitfalls met: {count['found']}; to "
-            f"be answered by the author: {count['author']}."
-        ),
-        Table(["", "question", "state", "answer"], rows, widths=(7, 30, 14, 55)),
-    ]
-    return [*blocks, Heading("Left to do", 3), Items(left)] if left else blocks
+    form = Section(TITLE, ["", "question", "state", "answer"], rows, level=2, text=told, widths=(7, 30, 14, 55))
+    return [form, Section("Left to do", lines=left, level=3)] if left else [form]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from xml.sax.saxutils import escape
+
 from creditscope.board.claim import FILE
 from creditscope.board.entry import Audit, Comparison, Entry
 from creditscope.board.make import slug
-from creditscope.render.numbers import share, signed, span_of
+from creditscope.render.numbers import mark, printable, share, signed, span_of
 from creditscope.render.words import REACHES
 
-NOT_AUDITED = "not audited: the reports hold none"
 AS_STATED = (
     "names, paper, code, licence, data, device and dates, and the numbers of a report from which no other follows "
     "(loss, medians, standard deviations)"
@@ -17,22 +18,19 @@ AS_STATED = (
 
 def accuracy_words(entry: Entry) -> str:
     """The claimed accuracy against the audited; "" where none is claimed."""
-    if entry.claim.claimed.accuracy is None:
-        return ""
-    return NOT_AUDITED if entry.accuracy is None else _words(entry.accuracy, 100, "pp", 1, least=0.0)
+    return _words(entry.claim.claimed.accuracy, entry.accuracy, 100, "pp", 1, least=0.0)
 
 
 def gamma_words(entry: Entry) -> str:
     """The claimed Γ against the audited; "" where none is claimed."""
-    if entry.claim.claimed.gamma is None:
-        return ""
-    if entry.gamma is None:
-        return NOT_AUDITED
-    return f"{_words(entry.gamma, 1, '', 3, least=-1.0)} ({entry.gamma.interval.kind})"
+    told = _words(entry.claim.claimed.gamma, entry.gamma, 1, "", 3, least=-1.0)
+    return f"{told} ({entry.gamma.interval.kind})" if told and entry.gamma else told
 
 
-def _words(found: Comparison, factor: float, unit: str, digits: int, least: float) -> str:
+def _words(claimed: float | None, found: Comparison | None, factor: float, unit: str, digits: int, least: float) -> str:
     """`least`: the smallest value that is possible."""
+    if claimed is None or found is None:
+        return "" if claimed is None else "not audited: the reports hold none"
     interval, n = found.interval, len(found.audited)
     networks = "one network" if n == 1 else f"{n} networks"
     difference = f"{signed(factor * found.over, digits)} {unit}".strip()
@@ -70,3 +68,27 @@ def not_checked(entry: Entry) -> str:
 def _recipe(entry: Entry) -> str:
     recipe = entry.current.stated.recipe
     return f"The recipe trains the network again: {recipe}" if recipe else f"{FILE} names no recipe"
+
+
+# ---- the verdict on a claim and the version of the protocol, as a small SVG ------------------------------------------------
+
+
+COLOURS = {"pass": "#0a5f33", "fail": "#9b1420"}
+OPEN = "#6d4300"
+LETTER = 6.6
+"""Width of a letter at 11 px, in the widest of the fonts that a browser may take."""
+
+
+def badge(audit: Audit) -> str:
+    left, right = f"creditscope {audit.stated.protocol}", mark(audit.status)
+    a, b = (round(len(t) * LETTER + 14) for t in (left, right))
+    words = [escape(printable(t)) for t in (left, right)]
+    title = escape(printable(f"{left}: {audit.line}"))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{a + b}" height="20" role="img" aria-label="{words[0]}: {words[1]}">'
+        f"<title>{title}</title>"
+        f'<rect width="{a + b}" height="20" rx="3" fill="#3b4651"/>'
+        f'<path d="M{a} 0h{b - 3}a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3h-{b - 3}z" fill="{COLOURS.get(audit.status, OPEN)}"/>'
+        '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">'
+        f'<text x="{a / 2:g}" y="14">{words[0]}</text><text x="{a + b / 2:g}" y="14">{words[1]}</text></g></svg>\n'
+    )

@@ -11,34 +11,31 @@ from typing import TYPE_CHECKING, Any
 
 from creditscope.errors import CreditscopeError
 from creditscope.files import make_directory
-from creditscope.measure.facts import DepthProfile, Facts, LayerMeans, Readout, batch_mean
+from creditscope.measure.facts import DepthProfile, Facts, Nudging, Perturbation, Readout, batch_mean
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.protocol.wording import null_name
-from creditscope.render.charts import Band, Chart, Dots, Event, Level, Panel, Row, Series, Spread
-from creditscope.render.numbers import printable, share
+from creditscope.render.charts import LIMITS, RULES, Band, Chart, Dots, Event, Level, Panel, Row, Series, Spread, rule
+from creditscope.render.numbers import share, shortened
 from creditscope.runs.groups import AuditRow, Group
+from creditscope.tables import grouped_by
 
 if TYPE_CHECKING:
     from creditscope.render.plots import Drawing
 
-COSINE_EPS = 1e-8
 LONGEST = 24
 """Letters of a group's name."""
 MOST = 12
 """Groups in one figure."""
 SIZE_128 = "mean per-sample norm / 128 (batch-mean convention, B = 128)"
-
-
 SHARES, COSINES, POINTS = 0.1, 0.2, 10.0
 """Smallest range of an axis of accuracies, of cosines, and of margins in percentage points."""
 
 
-def report_figure(report: DiagnosticReport, limits: DiagnosticThresholds | None = None) -> Drawing:
+def report_figure(report: DiagnosticReport) -> Drawing:
     """Everything about one network that has a value per layer."""
     from creditscope.render.plots import figure
 
-    return figure(layer_panels(report.facts, limits or DiagnosticThresholds()), columns=3, quick=True)
+    return figure(layer_panels(report.facts), columns=3, quick=True)
 
 
 def over(x: str, xs: Sequence[float], prefix: str = "") -> Callable[..., Chart]:
@@ -50,16 +47,15 @@ def over(x: str, xs: Sequence[float], prefix: str = "") -> Callable[..., Chart]:
     return chart
 
 
-def layer_panels(facts: Facts, limits: DiagnosticThresholds) -> list[Panel]:
+def layer_panels(facts: Facts) -> list[Panel]:
     c, chart = facts.convention, over("layer", range(facts.stream.depth + 1))
     of = f" of the {facts.stream.vector}" if facts.stream.vector else ""
     raw = f"raw norms{of}, mean over {c.n_samples} samples, {c.dtype}"
-    rules = (_floor(limits, c.dtype), Level(COSINE_EPS, "cosine eps 1e-8"))
     made: list[Panel] = [
         chart("h", "mean ‖h_l‖", raw, Series("mean ‖h_l‖", facts.scale.mean), log=True),
         chart(
             "g", "‖g_l‖ / 128", f"{SIZE_128}, {c.dtype}", Series("‖g_l‖ / 128", facts.reference.batch_mean_128), log=True,
-            levels=rules,
+            levels=_norm_rules(c.dtype),
         ),
     ]  # fmt: skip
     if (al := facts.alignment) is not None:
@@ -72,14 +68,13 @@ def layer_panels(facts: Facts, limits: DiagnosticThresholds) -> list[Panel]:
         made.append(profile_panel({"network": [facts.profile]}))
     if any(v is not None for v in facts.stability.per_layer):
         convention = f"mean pairwise cosine of batch-mean gradients, {facts.stability.groups} groups of {c.group_size}"
-        ceiling = limits.stability_drift_ceiling
-        levels = (Level(ceiling, f"C {ceiling:g}"),)
+        levels = (rule("stability_drift_ceiling"),)
         series = Series("stability", facts.stability.per_layer)
         made.append(chart("stability", "stability of g_l", convention, series, zero=True, levels=levels, least=COSINES))
-    if (p := facts.perturbation) is not None and (lines := _kinds(p.credit, p.reference, p.random)):
+    if (p := facts.perturbation) is not None and (lines := _kinds(p)):
         convention = f"{p.directions} directions, ε = {p.epsilon:g}, {p.n_samples} samples, {p.dtype}"
         made.append(chart("rho", "perturbation correlation ρ", convention, *lines, zero=True))
-    if (n := facts.nudging) is not None and (lines := _kinds(n.credit, n.reference, n.random)):
+    if (n := facts.nudging) is not None and (lines := _kinds(n)):
         convention = f"step {n.step:g} against the credit, {n.n_samples} samples, {n.dtype}"
         made.append(chart("nudging", "loss change by nudging", convention, *lines, zero=True))
     if (b := facts.fresh_b) is not None and b.trained is not None:
@@ -92,15 +87,20 @@ def layer_panels(facts: Facts, limits: DiagnosticThresholds) -> list[Panel]:
     return made
 
 
-def _floor(limits: DiagnosticThresholds, dtype: str) -> Level:
-    floor = limits.floor_for(dtype)
-    return Level(floor, f"floor of D2 {floor:.0e}".replace("e-0", "e-"))
+def _floor(dtype: str) -> Level:
+    floor = LIMITS.floor_for(dtype)  # 5.96e-7 of float16 is told as 6e-7
+    return Level(floor, RULES["g_norm_floor"].format(f"{floor:.0e}".replace("e-0", "e-")))
 
 
-def _kinds(credit: LayerMeans | None, reference: LayerMeans | None, random: LayerMeans | None) -> list[Series]:
-    made = [Series("credit a", credit.mean)] if credit else []
-    made += [Series("control a = g", reference.mean, role="gradient")] if reference else []
-    return [*made, *([Series("control random", random.mean, role="random")] if random else [])]
+def _norm_rules(dtype: str) -> tuple[Level, Level]:
+    """What a reference norm is compared with."""
+    return _floor(dtype), Level(1e-8, "cosine eps 1e-8")
+
+
+def _kinds(fact: Perturbation | Nudging) -> list[Series]:
+    made = [Series("credit a", fact.credit.mean)] if fact.credit else []
+    made += [Series("control a = g", fact.reference.mean, role="gradient")] if fact.reference else []
+    return [*made, *([Series("control random", fact.random.mean, role="random")] if fact.random else [])]
 
 
 def _null_band(facts: Facts) -> Band | None:
@@ -137,16 +137,11 @@ def profile_panel(methods: Mapping[str, Sequence[DepthProfile]]) -> Chart:
     rows = sorted({(p.fit_rows, p.test_rows) for p in every})
     fitted = " or ".join(f"fitted on {fit:,}, tested on {test:,}" for fit, test in rows)
     several = any(len(profiles) > 1 for profiles in methods.values())
-    return Chart(
-        "profile",
-        "linear readout of h_l",
-        f"accuracy of a ridge readout, {fitted}; {'ranges over networks' if several else '95 % intervals'}; twin: random blocks",
-        "accuracy",
-        layers,
-        [*series, twins],
-        levels=() if raw is None else (Level(raw, f"raw input {share(raw)}"),),
-        least=SHARES,
-    )
+    told = "ranges over networks" if several else "95 % intervals"
+    convention = f"accuracy of a ridge readout, {fitted}; {told}; twin: random blocks"
+    levels = () if raw is None else (Level(raw, f"raw input {share(raw)}"),)
+    title, lines = "linear readout of h_l", [*series, twins]
+    return Chart("profile", title, convention, "accuracy", layers, lines, levels=levels, least=SHARES)
 
 
 def _readouts(name: str, curves: Sequence[Sequence[Readout]], band: bool = False) -> Series:
@@ -163,9 +158,7 @@ def _readouts(name: str, curves: Sequence[Sequence[Readout]], band: bool = False
     return Series(name, values, spread, range(len(values)), band=band, role="random" if band else "")
 
 
-def epoch_panels(
-    columns: Mapping[str, Sequence[Any]], fired: Sequence[tuple[str, int]], dtype: str, limits: DiagnosticThresholds
-) -> list[Panel]:
+def epoch_panels(columns: Mapping[str, Sequence[Any]], fired: Sequence[tuple[str, int]], dtype: str) -> list[Panel]:
     """Accuracy, growth and reference of one run over its epochs; `fired`: (check, first epoch at which it was raised)."""
     by_epoch: dict[int, list[str]] = {}
     for check, epoch in fired:
@@ -174,18 +167,27 @@ def epoch_panels(
         Event(e, f"{' + '.join(checks)} first fired: epoch {e}", " + ".join(checks)) for e, checks in by_epoch.items()
     ]
     dotted = "; dotted: a check first fires" if events else ""
-    limit = limits.h_norm_explosion_ratio
     chart = partial(over("epoch", columns["epoch"], "epoch-"), events=events)
-    accuracy, growth, reference = (
-        Series(title, columns[name])
-        for title, name in (("test accuracy", "accuracy"), ("growth", "growth"), ("‖g_L‖ / 128", "reference_norm_128"))
+    lines = [[Series(EPOCHS[name], columns[name])] for name in EPOCHS]
+    told = ("test set", "largest mean‖h_{l+1}‖ / mean‖h_l‖", SIZE_128)
+    return _epoch_charts(chart, [words + dotted for words in told], lines, dtype)
+
+
+EPOCHS = {"accuracy": "test accuracy", "growth": "growth", "reference_norm_128": "‖g_L‖ / 128"}
+"""What is drawn over epochs, and its title."""
+
+
+def _epoch_charts(
+    chart: Callable[..., Chart], conventions: Sequence[str], lines: Sequence[Sequence[Series]], dtype: str
+) -> list[Panel]:
+    """`conventions` and `lines` of each quantity of EPOCHS."""
+    looks: tuple[dict[str, Any], ...] = (
+        {"least": SHARES},
+        {"log": True, "levels": (rule("h_norm_explosion_ratio"),)},
+        {"log": True, "levels": (_floor(dtype),)},
     )
-    step, rule = "largest mean‖h_{l+1}‖ / mean‖h_l‖", (Level(limit, f"D1 {limit:g}"),)
-    return [
-        chart("accuracy", "test accuracy", "test set" + dotted, accuracy, least=SHARES),
-        chart("growth", "growth", step + dotted, growth, log=True, levels=rule),
-        chart("reference", "‖g_L‖ / 128", SIZE_128 + dotted, reference, log=True, levels=(_floor(limits, dtype),)),
-    ]
+    given = zip(("accuracy", "growth", "reference"), EPOCHS.values(), conventions, lines, looks, strict=True)
+    return [chart(key, title, convention, *series, **look) for key, title, convention, series, look in given]
 
 
 # ---- several networks ---------------------------------------------------------------------------------------------------
@@ -211,11 +213,10 @@ def write_figures(
             f"layers{suffix}": layers_panels(found),
             f"temporal{suffix}": temporal_panels(found),
         }
-        profiles = {
-            n: [r.facts.profile for r in g.reports if r.facts.profile] for n, g in zip(names(found), found, strict=True)
-        }
-        if any(profiles.values()):
-            wanted[f"profile{suffix}"] = [profile_panel({n: p for n, p in profiles.items() if p})]
+        named = zip(names(found), found, strict=True)
+        profiles = {n: p for n, g in named if (p := [r.facts.profile for r in g.reports if r.facts.profile])}
+        if profiles:
+            wanted[f"profile{suffix}"] = [profile_panel(profiles)]
     wanted |= described or {}
     drawn = {name: figure(panels) for name, panels in wanted.items() if panels}
     return [made.save(directory / f"{name}.{kind}") for name, made in drawn.items() for kind in formats]
@@ -223,14 +224,14 @@ def write_figures(
 
 def alike(groups: Sequence[Group]) -> dict[str, list[Group]]:
     """The groups that fit one figure, by the end of its file name: same task, shape and length, at most a dozen."""
-    found: dict[str, list[Group]] = {}
-    for g in groups:
-        s = g.spec
-        found.setdefault(f"-{s.dataset}-{s.arch}-d{s.width}-L{s.depth}-{s.epochs}epochs", []).append(g)
+
+    def shape(g: Group) -> str:
+        return f"-{g.spec.dataset}-{g.spec.arch}-d{g.spec.width}-L{g.spec.depth}-{g.spec.epochs}epochs"
+
     if len(groups) <= MOST and len({(g.spec.dataset, g.spec.arch, g.spec.depth) for g in groups}) == 1:
         return {"": list(groups)} if groups else {}
     parts = {}
-    for name, same in found.items():
+    for name, same in grouped_by(groups, shape).items():
         for k in range(0, len(same), MOST):
             parts[name if len(same) <= MOST else f"{name}-{k // MOST + 1}"] = same[k : k + MOST]
     return parts
@@ -264,8 +265,7 @@ def names(rows: Sequence[AuditRow], longest: int = LONGEST) -> list[str]:
             suffix = "".join(f" {SETTINGS[n].format(getattr(row.spec, n))}" for n in needed)
         elif any(other.label == row.label for other in rows if other is not row):
             suffix = " (report)"
-        name, room = printable(row.label), max(4, longest - len(suffix))
-        made.append((name if len(name) <= room else name[: room - 1] + "…") + suffix)
+        made.append(shortened(row.label, max(4, longest - len(suffix))) + suffix)
     return made
 
 
@@ -318,7 +318,7 @@ def audit_panels(groups: Sequence[AuditRow], longest: int = LONGEST) -> list[Pan
             mine.append(
                 Row(name, [] if m is None else [(f"mean of n={m.n}, {null_name(null)}", m.margin_pp)], interval)
             )
-        level = Level(limit, f"D3 threshold {limit:g} pp")
+        level = rule("frozen_acc_margin_pp", limit)
         convention = "trained minus null, percentage points; bar: 95 % interval"
         title = f"margin to {null_name(null)}"
         made.append(Dots(f"audit-margin-{null}", title, convention, "pp", mine, levels=(level,), least=POINTS))
@@ -329,12 +329,11 @@ def layers_panels(groups: Sequence[Group]) -> list[Panel]:
     """‖h_l‖, ‖g_l‖ / 128 with the floor and the eps of a usual cosine, and cos(a_l, g_l), over layers; mean over seeds."""
     facts = [(name, [r.facts for r in g.reports]) for name, g in zip(names(groups), groups, strict=True)]
     layers = range(max(f.stream.depth for _, found in facts for f in found) + 1)
-    limits, dtype = DiagnosticThresholds(), facts[0][1][0].convention.dtype
     means = "mean over seeds"
     h = [_over_seeds(name, [f.scale.mean for f in found], log=True) for name, found in facts]
     g = [_over_seeds(name, [f.reference.batch_mean_128 for f in found], log=True) for name, found in facts]
     cosines = [_over_seeds(name, [f.alignment.mean for f in found if f.alignment]) for name, found in facts]
-    rules = (_floor(limits, dtype), Level(COSINE_EPS, "cosine eps 1e-8"))
+    rules = _norm_rules(facts[0][1][0].convention.dtype)
     chart = over("layer", layers, "layers-")
     return [
         chart("h", "mean ‖h_l‖", f"geometric {means}", *h, log=True),
@@ -345,8 +344,7 @@ def layers_panels(groups: Sequence[Group]) -> list[Panel]:
 
 def temporal_panels(groups: Sequence[Group]) -> list[Panel]:
     """Accuracy, growth and ‖g_L‖ / 128 over epochs, mean over seeds; ring: a check first fires (median seed)."""
-    limits = DiagnosticThresholds()
-    lines: dict[str, list[Series]] = {"accuracy": [], "growth": [], "reference": []}
+    lines: list[list[Series]] = [[] for _ in EPOCHS]
     epochs: set[int] = set()
     for name, group in zip(names(groups), groups, strict=True):
         runs = [b.trajectory for b in group.records]
@@ -361,20 +359,12 @@ def temporal_panels(groups: Sequence[Group]) -> list[Panel]:
         accuracy = [[float(line["accuracy"]) for line in run] for run in runs]
         growth = [[float(line["growth"]) for line in run] for run in runs]
         reference = [[batch_mean(line["g_per_sample"][-1]) for line in run] for run in runs]
-        lines["accuracy"].append(_over_seeds(name, accuracy, xs=xs))
-        lines["growth"].append(_over_seeds(name, growth, xs=xs, log=True, fired=rings("D1")))
-        lines["reference"].append(_over_seeds(name, reference, xs=xs, log=True, fired=rings("D2")))
-    limit = limits.h_norm_explosion_ratio
-    floor = _floor(limits, groups[0].reports[0].facts.convention.dtype)
-    means, ring = "geometric mean over seeds", "ring: {} first fires, median seed"
-
+        lines[0].append(_over_seeds(name, accuracy, xs=xs))
+        lines[1].append(_over_seeds(name, growth, xs=xs, log=True, fired=rings("D1")))
+        lines[2].append(_over_seeds(name, reference, xs=xs, log=True, fired=rings("D2")))
+    told = [f"geometric mean over seeds; ring: {check} first fires, median seed" for check in ("D1", "D2")]
     chart = over("epoch", sorted(epochs), "temporal-")
-    d1, d2 = (f"{means}; {ring.format(check)}" for check in ("D1", "D2"))
-    return [
-        chart("accuracy", "test accuracy", "mean over seeds", *lines["accuracy"], least=SHARES),
-        chart("growth", "growth", d1, *lines["growth"], log=True, levels=(Level(limit, f"D1 {limit:g}"),)),
-        chart("reference", "‖g_L‖ / 128", d2, *lines["reference"], log=True, levels=(floor,)),
-    ]
+    return _epoch_charts(chart, ["mean over seeds", *told], lines, groups[0].reports[0].facts.convention.dtype)
 
 
 def _over_seeds(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 
-from creditscope.render.numbers import printable
+from creditscope.render.numbers import clip
 
 LONGEST = 500
 CAPTION = 2000
@@ -13,8 +14,7 @@ CAPTION = 2000
 
 def escape(text: str, longest: int | None = LONGEST) -> str:
     """One line of inert text: markup characters escaped, length limited (None: as long as it is)."""
-    text = " ".join(printable(str(text)).split())
-    text = text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
+    text = clip(text, longest or sys.maxsize)
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"([\\`*_{}\[\]|~$#!])", r"\\\1", text)
     return re.sub(r"^(\d*)([-+.)])(?=[-+\s]|$)", r"\1\\\2", text)  # "- x", "1. x", "---": no list, no rule

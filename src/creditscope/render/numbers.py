@@ -15,6 +15,17 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
+def shortened(text: str, longest: int) -> str:
+    """Printable text of limited length."""
+    text = printable(text)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def clip(text: object, longest: int = 300) -> str:
+    """Text from outside: one line of limited length, its words one space apart."""
+    return shortened(" ".join(printable(str(text)).split()), longest)
+
+
 def num(value: float | None, digits: int = 3) -> str:
     """4.2e-09, 0.0123, 104, 1.8e+04; NaN and infinities in words; "–" for what was not measured. A size below 1 is never
     printed as 1 (`not_one`), here and below."""

@@ -24,7 +24,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from creditscope.errors import CreditscopeError
 from creditscope.files import write_atomic
 from creditscope.render.charts import Chart, Dots, Level, Matrix, Panel, Series, missing, summary, usable
-from creditscope.render.numbers import num, printable
+from creditscope.render.numbers import num, shortened
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 """Okabe and Ito."""
@@ -138,7 +138,8 @@ def figure(panels: Sequence[Panel], *, columns: int | None = None, quick: bool =
                     _chart(made, axes, panel)
                     axes.set_ylabel("" if quick or panel.y in panel.title else short(panel.y))
                 elif isinstance(panel, Dots):
-                    _dots(made, axes, panel, first=i == 0, letters=66 // len(line))
+                    dots_marks(made, axes, panel)
+                    dots_frame(axes, panel, first=i == 0, letters=66 // len(line))
                 else:
                     _matrix(made, axes, panel)
                 drawn.append(axes)
@@ -196,8 +197,7 @@ def style(k: int) -> dict[str, Any]:
 
 
 def short(name: str, letters: int = 34) -> str:
-    name = printable(name)
-    return name if len(name) <= letters else name[: letters - 1] + "…"
+    return shortened(name, letters)
 
 
 def _chart(made: Drawing, axes: Axes, chart: Chart) -> None:
@@ -300,11 +300,6 @@ def _level(made: Drawing, axes: Axes, chart: Chart, level: Level, left: bool) ->
     )  # fmt: skip
 
 
-def _dots(made: Drawing, axes: Axes, dots: Dots, first: bool, letters: int) -> None:
-    dots_marks(made, axes, dots)
-    dots_frame(axes, dots, first, letters)
-
-
 def dots_marks(made: Drawing, axes: Axes, dots: Dots) -> None:
     seen: set[str] = set()
 
@@ -367,21 +362,21 @@ def _matrix(made: Drawing, axes: Axes, matrix: Matrix) -> None:
 
 def _widen(axes: Axes, which: str, least: float) -> None:
     """The view is at least this wide, around its middle; what begins above 0 is not shown below it."""
-    low, high = (axes.get_ylim if which == "y" else axes.get_xlim)()
+    low, high = getattr(axes, f"get_{which}lim")()
     if high - low < least:
         start = (low + high - least) / 2
         start = max(start, 0.0) if low >= 0 else start
-        (axes.set_ylim if which == "y" else axes.set_xlim)(start, start + least)
+        axes.set(**{f"{which}lim": (start, start + least)})
 
 
-def log_scale(axes: Axes, which: str = "y") -> None:
+def log_scale(axes: Axes, which: str) -> None:
     """Powers of ten as 1e-7: they are text, and the same as in the reports."""
     axis = axes.yaxis if which == "y" else axes.xaxis
-    (axes.set_yscale if which == "y" else axes.set_xscale)("log")
+    axes.set(**{f"{which}scale": "log"})
     low, high = sorted(axis.get_view_interval())
     if low > 0 and math.ceil(math.log10(low)) >= math.floor(math.log10(high)):  # fewer than two powers in view
         limits = 10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(high) + 1e-9)
-        (axes.set_ylim if which == "y" else axes.set_xlim)(*limits)
+        axes.set(**{f"{which}lim": limits})
     axis.set_major_locator(LogLocator(numticks=7 if which == "y" else 5))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"1e{round(math.log10(value))}" if value > 0 else ""))

@@ -4,37 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
-from rich.text import Text
-
 from creditscope.measure.facts import DepthProfile, Readout
 from creditscope.protocol.estimate import CALIBRATION
 from creditscope.protocol.wording import signed_pp
-from creditscope.render.numbers import printable, share
-from creditscope.render.section import Section
-from creditscope.render.text import sheet, to_text
+from creditscope.render.card import card
+from creditscope.render.document import Section, to_markdown
+from creditscope.render.markdown import LONGEST
+from creditscope.render.numbers import share
+from creditscope.render.text import shown, to_text
 from creditscope.tables import Cell, Column, Row, Table
 
 if TYPE_CHECKING:
     from creditscope.render.plots import Drawing
 
 HEADER = ["state", "readout", "95 % interval", "twin's readout", "95 % interval"]
-EMPTY = "the twin gets the same input"
 TITLE = "Depth profile (accuracy of a linear readout; twin: random blocks)"
 
 
 def text(profile: DepthProfile) -> str:
-    section = profile_section(profile)
-    return to_text(Group(sheet(section), *(Text(printable(line)) for line in section.lines)))
+    return to_text(shown(profile_section(profile)))
 
 
 def markdown(profile: DepthProfile) -> str:
-    return "\n".join(profile_section(profile).markdown())
+    return to_markdown([profile_section(profile)], LONGEST)
 
 
 def html(profile: DepthProfile) -> str:
-    from creditscope.render.card import card
-
     section = profile_section(profile)
     return card("Depth profile", "", section.lines[:2], section, plot(profile))
 
@@ -47,12 +42,16 @@ def plot(profile: DepthProfile) -> Drawing:
 
 def frame(profile: DepthProfile) -> Any:
     """One row per state, the raw input first where it was read."""
-    states: list[tuple[str, Readout, Readout | None]] = []
-    states += [] if profile.raw is None else [("input", profile.raw, None)]
-    states += [(f"h_{k}", own, twin) for k, (own, twin) in enumerate(zip(profile.curve, profile.twin, strict=True))]
-    rows = [Row({"state": Cell(name), "readout": _cell(own), "twin": _cell(twin)}) for name, own, twin in states]
-    columns = (Column("state"), Column("readout"), Column("twin"))
-    return Table("profile", TITLE, columns, tuple(rows)).to_frame()
+    rows = tuple(
+        Row({"state": Cell(name), "readout": _cell(own), "twin": _cell(twin)}) for name, own, twin in _states(profile)
+    )
+    return Table("profile", TITLE, tuple(map(Column, ("state", "readout", "twin"))), rows).to_frame()
+
+
+def _states(profile: DepthProfile) -> list[tuple[str, Readout, Readout | None]]:
+    """(name, readout, that of the twin) of the raw input, where it was read, and of every state."""
+    raw: list[tuple[str, Readout, Readout | None]] = [] if profile.raw is None else [("input", profile.raw, None)]
+    return raw + [(f"h_{k}", own, profile.twin[k]) for k, own in enumerate(profile.curve)]
 
 
 def _cell(readout: Readout | None) -> Cell:
@@ -61,10 +60,8 @@ def _cell(readout: Readout | None) -> Cell:
 
 def profile_section(profile: DepthProfile) -> Section:
     """One row for the raw input, where it was read, and one per state; then the margin and how it was measured."""
-    rows = [] if profile.raw is None else [["input", *_words(profile.raw), "", ""]]
-    pairs = enumerate(zip(profile.curve, profile.twin, strict=True))
-    rows += [[f"h_{k}", *_words(own), *_words(twin)] for k, (own, twin) in pairs]
-    return Section(TITLE, HEADER, rows, _lines(profile), numbers=True, empty=EMPTY)
+    rows = [[name, *_words(own), *_words(twin)] for name, own, twin in _states(profile)]
+    return Section(TITLE, HEADER, rows, _lines(profile), numbers=True, empty="the twin gets the same input")
 
 
 def _lines(profile: DepthProfile) -> list[str]:
@@ -96,7 +93,9 @@ def _lines(profile: DepthProfile) -> list[str]:
     return lines
 
 
-def _words(readout: Readout) -> list[str]:
+def _words(readout: Readout | None) -> list[str]:
+    if readout is None:
+        return ["", ""]
     if readout.accuracy is None or readout.low is None or readout.high is None:
         return ["not finite", "–"]
     return [share(readout.accuracy), f"[{share(readout.low)}, {share(readout.high)}]"]

@@ -5,26 +5,27 @@ Text is coloured in a terminal and plain when piped. Strings from outside cannot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from creditscope.measure.certificate import UNDETERMINED
 from creditscope.measure.facts import Facts
 from creditscope.protocol.chain import S1_WORDS, s1
-from creditscope.protocol.checks import Check
+from creditscope.protocol.checks import Check, chosen_margin, what_decides
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.protocol.wording import in_percent, null_name, other_reading, over_all_layers
-from creditscope.render.brief import brief_parts, cosines, footnotes, layers_brief, norm_title
-from creditscope.render.certificate import certificate_lines
-from creditscope.render.functional import functional_lines, functional_table
-from creditscope.render.markdown import escape
-from creditscope.render.numbers import STYLES, accuracy, interval_of, mark, num, percent, printable, share, signed
+from creditscope.protocol.wording import between, compared, in_percent, null_name
+from creditscope.render.card import card
+from creditscope.render.certificate import certificate_lines, certificate_title
+from creditscope.render.document import Section, to_markdown
+from creditscope.render.layers import by_layer, functional_section, headline_text, layers_brief, layers_section
+from creditscope.render.markdown import LONGEST, escape
+from creditscope.render.numbers import STYLES, accuracy, interval_of, mark, num, printable, share, signed
 from creditscope.render.profile import profile_section
-from creditscope.render.section import Section
-from creditscope.render.text import sheet, to_text
+from creditscope.render.text import sheet, shown, to_text
 from creditscope.tables import Cell, Column, Row, Table
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def renderable(report: DiagnosticReport, long: bool = False) -> Group:
     report = inert(report)
     verdict = Text(report.verdict.line, style=STYLES.get(report.status, ""), no_wrap=True, overflow="ignore")
     if not long:
-        return Group(*brief_parts(report, headline_text(report.facts), verdict))
+        return Group(*brief_parts(report, verdict))
     parts: list[RenderableType] = [verdict, Text(), _heading(report)]
     return Group(*parts, *_shown(sections(report)), Text(), verdict)
 
@@ -64,13 +65,13 @@ def _shown(made: Iterable[Section]) -> Iterator[RenderableType]:
 def null_text(report: DiagnosticReport, long: bool = False) -> str:
     """What is said of a baseline: it is measured like every network, and not judged."""
     report = inert(report)
-    acc = report.headline_acc or (() if report.facts.accuracy is None else (report.facts.accuracy,))
-    told = f"This is a null (random-blocks baseline): accuracy {accuracy(acc)}. It has no verdict; others are judged against it."
+    told = (
+        f"This is a null (random-blocks baseline): accuracy {accuracy(accuracies(report))}. It has no verdict; others are "
+        "judged against it."
+    )
     if long:
         return to_text(Group(Text(told), Text(), _heading(report), *_shown(measured_sections(report))))
-    layers = layers_brief(report.facts)
-    title = f"{report.method_name or 'network'}" + (f" · {report.notes}" if report.notes else "")
-    return to_text(Group(Text(told), Text(title), Text(), sheet(layers), *map(Text, layers.lines)))
+    return to_text(Group(Text(told), Text(title(report)), Text(), shown(layers_brief(report.facts))))
 
 
 def inert(report: DiagnosticReport) -> DiagnosticReport:
@@ -88,22 +89,15 @@ def inert(report: DiagnosticReport) -> DiagnosticReport:
 
 def markdown(report: DiagnosticReport) -> str:
     facts, c = report.facts, report.facts.convention
-    lines = [f"## {escape(report.method_name or 'network')}", ""]
-    if report.notes:
-        lines += [escape(report.notes), ""]
-    lines += [f"**{escape(report.verdict.line)}**", ""]
-    lines += [line for section in sections(report) for line in section.markdown()]
-    lines.append(
-        f"Protocol {escape(report.protocol)}; {c.n_samples} samples ({escape(c.samples)}), loss {escape(c.loss)}, "
+    head = [Section(report.method_name or "network", level=2, text=report.notes), Section(report.verdict.line)]
+    return to_markdown([*head, *sections(report)], LONGEST) + (
+        f"\nProtocol {escape(report.protocol)}; {c.n_samples} samples ({escape(c.samples)}), loss {escape(c.loss)}, "
         f"{escape(c.reduction)}; {escape(c.dtype)}, {escape(c.mode)} mode, {escape(c.checkpoint)} checkpoint; "
-        f"{facts.stream.kind} stream read as {escape(facts.stream.read)}; cosine in {escape(c.cosine_dtype)}."
+        f"{facts.stream.kind} stream read as {escape(facts.stream.read)}; cosine in {escape(c.cosine_dtype)}.\n"
     )
-    return "\n".join(lines) + "\n"
 
 
 def html(report: DiagnosticReport) -> str:
-    from creditscope.render.card import card
-
     checks = checks_section(report)
     return card(
         report.method_name or "network", report.status, [report.notes, report.verdict.line], checks, plot(report)
@@ -118,29 +112,9 @@ def plot(report: DiagnosticReport) -> Drawing:
 
 def frame(report: DiagnosticReport) -> Any:
     """One row per layer."""
-    return layers_table(report.facts).to_frame()
-
-
-def layers_table(facts: Facts) -> Table:
-    """Every fact that has a value per layer, as numbers."""
-    f, layers = facts, range(facts.stream.depth + 1)
-    found: dict[str, Sequence[Any]] = {
-        "h_norm": f.scale.mean,
-        "reference_norm": f.reference.per_sample,
-        "reference_norm_128": f.reference.batch_mean_128,
-        "clamp_batch_size": f.reference.clamp_batch_size,
-        "stability": f.stability.per_layer,
-    }
-    if (al := f.alignment) is not None:
-        found |= {"cosine": al.mean, "cosine_std": al.std, "measurable": al.measurable, "under_floor": al.under_floor}
-        found["counts"] = [k in al.counting_layers for k in layers]
-    found |= {"rho": f.perturbation.credit.mean} if f.perturbation and f.perturbation.credit else {}
-    found |= {"nudging": f.nudging.credit.mean} if f.nudging and f.nudging.credit else {}
-    if (p := f.profile) is not None:
-        found |= {"readout": [r.accuracy for r in p.curve], "twin_readout": [r.accuracy for r in p.twin]}
-    known = {name: values for name, values in found.items() if values}
-    rows = [Row({"layer": Cell(k), **{name: Cell(v[k]) for name, v in known.items()}}) for k in layers]
-    return Table("layers", "layer by layer", (Column("layer"), *map(Column, known)), tuple(rows))
+    found = by_layer(report.facts)
+    rows = tuple(Row({name: Cell(values[k]) for name, values in found.items()}) for k in found["layer"])
+    return Table("layers", "layer by layer", tuple(map(Column, found)), rows).to_frame()
 
 
 # ---- what it says -----------------------------------------------------------------------------------------------------
@@ -166,8 +140,8 @@ def measured_sections(report: DiagnosticReport) -> list[Section]:
     if facts.profile is not None:
         made.append(profile_section(facts.profile))
     if facts.depth is not None:
-        title = "Depth margin (accuracy of the trained network minus that of its null, the random-blocks baseline)"
-        made.append(Section(title, lines=margin_lines(facts)))
+        about = "Depth margin (accuracy of the trained network minus that of its null, the random-blocks baseline)"
+        made.append(Section(about, lines=margin_lines(facts)))
     if report.certificate is not None:
         made.append(Section("Locality of the update", lines=certificate_lines(report.certificate)))
     return [section for section in made if section.rows or section.lines]
@@ -175,8 +149,7 @@ def measured_sections(report: DiagnosticReport) -> list[Section]:
 
 def _heading(report: DiagnosticReport) -> Text:
     facts, c = report.facts, report.facts.convention
-    title = report.method_name or "network"
-    head = Text(f"creditscope · {title}" + (f" · {report.notes}" if report.notes else ""), style="bold")
+    head = Text(f"creditscope · {title(report)}", style="bold")
     lines = [
         f"protocol {report.protocol} · {c.n_samples} samples ({c.samples}) in batches of {', '.join(map(str, c.batch_sizes))} · "
         f"{c.dtype} · {c.mode} mode · {c.checkpoint} checkpoint" + (f" · run {report.run[:10]}" if report.run else ""),
@@ -200,14 +173,6 @@ def claimed_section(report: DiagnosticReport) -> Section:
     return Section("", ("accuracy + Γ alone", "the protocol finds"), rows)
 
 
-def headline_text(facts: Facts) -> str:
-    """Headline Γ with the number of layers behind it where it is not all that count, and Γ over all layers where it differs."""
-    if facts.aggregate is None:
-        return signed(None)
-    behind = facts.alignment.layers_behind if facts.alignment else ""
-    return signed(facts.aggregate.headline) + behind + other_reading(facts.aggregate)
-
-
 def gamma_text(report: DiagnosticReport) -> str:
     """Headline Γ, or why it is not shown as a result."""
     if report.facts.aggregate is None:
@@ -218,15 +183,7 @@ def gamma_text(report: DiagnosticReport) -> str:
 
 def checks_section(report: DiagnosticReport) -> Section:
     rows = [
-        [
-            c.id,
-            c.name,
-            mark(c.answer, c.id),
-            num(c.value),
-            check_interval(c),
-            c.sentence,
-        ]
-        for c in report.verdict.checks
+        [c.id, c.name, mark(c.answer, c.id), num(c.value), check_interval(c), c.sentence] for c in report.verdict.checks
     ]
     return Section("Checks", ("", "check", "answer", "value", "95 % interval", "what it says"), rows, gap=2)
 
@@ -236,63 +193,6 @@ def check_interval(check: Check) -> str:
     if check.interval is None:
         return "–"
     return interval_of(*check.interval) if check.id == "D3" else f"[{num(check.interval[0])}, {num(check.interval[1])}]"
-
-
-def layers_section(facts: Facts, clamp: bool = False) -> Section:
-    """`clamp`: with the batch size from which on a usual cosine is clamped."""
-    al = facts.alignment
-    columns: dict[str, list[str]] = {
-        "l": [str(k) for k in range(facts.stream.depth + 1)],
-        norm_title(facts): [*map(num, facts.scale.mean)],
-        "‖g_l‖ per sample": [*map(num, facts.reference.per_sample)],
-        "‖g_l‖ / 128": [*map(num, facts.reference.batch_mean_128)],
-    }
-    if clamp:
-        columns["clamp batch size"] = [*map(num, facts.reference.clamp_batch_size)]
-    if al is not None:
-        columns |= {
-            "cos(a_l, g_l)": cosines(facts),
-            "sd over samples": [num(v, 2) for v in al.std],
-            "measurable": [*map(str, al.measurable)],
-            "under floor": [*map(percent, al.under_floor)],
-        }
-    rows = [list(row) for row in zip(*columns.values(), strict=True)]
-    return Section(
-        "Layers", [*columns], rows, _below_layers(facts), numbers=True, empty="no credit, or no cosine, at this layer"
-    )
-
-
-def _below_layers(facts: Facts) -> list[str]:
-    lines = footnotes(facts)
-    whole = facts.scale.growth_all_tokens
-    tokens = "" if whole is None else f"; {num(whole)} over all tokens"
-    lines.append(
-        f"growth {num(facts.scale.growth)} (largest step between layers{tokens}), total {num(facts.scale.total_growth)}; "
-        f"clamp batch size at h_L {num(facts.reference.clamp_batch_size[-1])} (there ‖g_L‖ / B is 10 x the cosine eps 1e-8)"
-    )
-    if (ag := facts.aggregate) is not None and (c := facts.concentration) is not None:
-        lines.append(
-            f"Γ by aggregation: mean of layers {headline_text(facts)} · concatenated {signed(ag.concat)} · norm-weighted "
-            f"{signed(ag.norm_weighted)} · flattened {signed(ag.flattened)} · clamped at B=128 {signed(ag.clamped_128)}"
-        )
-        lines.append(
-            f"deep mean (layers of 1..L that count) {signed(c.deep_mean)}"
-            f"{f', without exact layers {signed(c.deep_mean_without_exact)}' if c.exact_layers else ''}"
-            f"{over_all_layers(c.deep_mean, c.deep_mean_all_layers)}; "
-            f"largest share {num(c.top_share, 2)} at layer {c.top_layer if c.top_layer is not None else '–'}"
-        )
-    s = facts.stability
-    if s.deepest is None:
-        lines.append(f"stability not measured: {s.reason}")
-    else:
-        lines.append(f"stability of the direction of g_L {signed(s.deepest)} over {s.groups} groups of 128 samples")
-    return lines
-
-
-def functional_section(facts: Facts) -> Section:
-    """The full level, where it was measured."""
-    header, rows = functional_table(facts)
-    return Section("Functional metrics", header, rows, functional_lines(facts), numbers=True, gap=2)
 
 
 def margin_lines(facts: Facts) -> list[str]:
@@ -308,3 +208,91 @@ def margin_lines(facts: Facts) -> list[str]:
         terms = f"{in_percent(m.accuracy)} - {in_percent(m.null_accuracy)} = {signed(m.margin_pp, 1)} pp"
         lines.append(f"{name}: {terms}{interval} ({m.interval}{binomial})")
     return lines
+
+
+# ---- the short report of a terminal: the verdict, a line per check, a line per layer ---------------------------------------
+
+
+FINDINGS = {
+    ("D1", "pass"): "the scale is stable",
+    ("D1", "fail"): "the stream explodes within one block",
+    ("D2", "pass"): "above the numerical floor",
+    ("D2", "fail"): "at the numerical floor",
+    ("C", "pass"): "each batch has its own direction (decides nothing)",
+    ("C", "fail"): "all batches share one direction, a drift (decides nothing)",
+}
+WITHHELD = "Γ does not count (D2): clamped or not, it is an angle to a gradient that has all but vanished"
+DIVERGED = "Γ does not count: NaN or Inf was met"
+REST = "the rest: --long, to_text(long=True)"
+
+
+def brief_parts(report: DiagnosticReport, verdict: Text) -> list[RenderableType]:
+    """The verdict stands first and, for scripts, last."""
+    facts, c = report.facts, report.facts.convention
+    told = [pair_text(report)]
+    if report.verdict.gamma_withheld and facts.aggregate is not None:
+        told.append(
+            WITHHELD if report.checks["D2"].value is not None and not report.checks["D2"].diverged else DIVERGED
+        )
+    below = [f"D3: {todo}" for todo in [what_decides(facts, report.checks["D3"])] if todo]
+    below += [f"! {warning}" for warning in report.verdict.warnings]
+    below += [report.verdict.alternative] if report.verdict.alternative else []
+    if (found := report.certificate) is not None:
+        below.append(certificate_title(found) + (f": {found.reason}" if found.label == UNDETERMINED else ""))
+    below += [f"note: {note}" for note in facts.stream.notes]
+    run = f" · run {report.run[:10]}" if report.run else ""
+    convention = f"{report.protocol} · {c.n_samples:,} samples · {c.dtype}{run} · {REST}"
+    return [
+        verdict,
+        Text(title(report), style="bold"),
+        *map(Text, told),
+        Text(),
+        sheet(Section("", ("", "", ""), check_rows(report), gap=2)),
+        Text(),
+        shown(layers_brief(facts)),
+        Text(),
+        *(Text(line, style="yellow" if line.startswith("! ") else "") for line in below),
+        Text(convention, style="dim"),
+        verdict,
+    ]
+
+
+def title(report: DiagnosticReport) -> str:
+    return f"{report.method_name or 'network'}" + (f" · {report.notes}" if report.notes else "")
+
+
+def accuracies(report: DiagnosticReport) -> tuple[float, ...]:
+    """Those that are claimed; where none are, that of the network."""
+    return report.headline_acc or (() if report.facts.accuracy is None else (report.facts.accuracy,))
+
+
+def pair_text(report: DiagnosticReport) -> str:
+    """The two numbers that papers report, and what strategy S1 decides by them."""
+    decision = S1_WORDS[s1(report.facts, report.headline_acc, report.n_test)].removeprefix("S1 ")
+    acc = accuracies(report)
+    gamma = "Γ not measured" if report.facts.aggregate is None else f"Γ {headline_text(report.facts)}"
+    gamma += " (this network)" if report.facts.aggregate is not None and len(acc) > 1 else ""
+    return f"accuracy {accuracy(acc)}, {gamma}: S1 (above chance, Γ > 0) {decision}"
+
+
+def check_rows(report: DiagnosticReport) -> list[list[str]]:
+    """Id, answer, and one line: number, threshold, finding. `report.checks[id].sentence` has the conventions."""
+    margin = chosen_margin(report.facts)
+    null = "" if margin is None else null_name(margin.null) + (f", n={margin.n}" if margin.n > 1 else "")
+    whole = report.facts.scale.growth_all_tokens
+    tokens = "" if whole is None else f" ({num(whole)} over all tokens)"
+    return [[c.id, mark(c.answer, c.id), f"{c.name}: {_finding(c, null, tokens)}"] for c in report.verdict.checks]
+
+
+def _finding(check: Check, null: str, tokens: str) -> str:
+    if check.value is None or check.diverged or check.answer not in ("pass", "fail", "inconclusive"):
+        return check.reason
+    if check.id == "D3":
+        interval = f" {interval_of(*check.interval)}" if check.interval else ""
+        told = f"{signed(check.value, 1)}{interval} pp over random blocks ({null}), {num(check.threshold)} needed"
+        return told if "interval" in check.reason or check.answer != "inconclusive" else f"{told}; {check.reason}"
+    symbol = {"D1": "growth ", "D2": "‖g_L‖/128 "}.get(check.id, "")
+    tokens = tokens if check.id == "D1" else ""
+    if check.answer == "inconclusive" and check.interval:
+        return f"{symbol}{num(check.value)} {between(check.interval)} around {num(check.threshold)}{tokens}"
+    return f"{symbol}{compared(check.value, check.threshold)}{tokens}; {FINDINGS[check.id, check.answer]}"

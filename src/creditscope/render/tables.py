@@ -17,14 +17,13 @@ from rich.text import Text
 
 from creditscope.errors import CreditscopeError, unknown
 from creditscope.quantities import Form, Scale
-from creditscope.render import document
+from creditscope.render.card import card
+from creditscope.render.document import Section, to_latex
 from creditscope.render.markdown import CAPTION, escape
 from creditscope.render.markdown import table as pipe_table
 from creditscope.render.numbers import STYLES, interval_of, num, percent, printable, share, signed
-from creditscope.render.section import Section
-from creditscope.render.sheet import Sheet
+from creditscope.render.text import Sheet, to_text
 from creditscope.render.text import columns as terminal_width
-from creditscope.render.text import to_text
 from creditscope.render.words import paragraph, span_text, words
 from creditscope.tables import Cell, Column, Spread, Table, span
 
@@ -93,14 +92,12 @@ def three_digits(table: Table) -> Table:
 def table_text(table: Table, title: str | None = None) -> str:
     """For a terminal; `title` stands above it."""
     header, rows = texts(table)
-    look: dict[str, Any] = {"show_lines": True, "box": HORIZONTALS, "padding": (0, 1), "pad_edge": False}
-    if title:
-        look |= {"title": title, "title_justify": "left", "title_style": "bold"}
     styled = [
         [Text(t, style=_style(row[c.name])) for t, c in zip(told, table.columns, strict=True)]
         for told, row in zip(rows, table.rows, strict=True)
     ]
-    grid = Sheet(header, styled, widest=NARROW, **look)
+    look: dict[str, Any] = {"show_lines": True, "box": HORIZONTALS, "padding": (0, 1), "pad_edge": False}
+    grid = Sheet(header, styled, widest=NARROW, title=title, **look)
     below = [(paragraph(table.conclusion), "bold"), (paragraph(table.convention, ""), "dim")]
     parts: list[RenderableType] = [grid, Text(), *(Text(told, style=style) for told, style in below if told)]
     # a wide terminal shows wide tables unbroken
@@ -129,8 +126,8 @@ def table_latex(table: Table, standalone: bool = False) -> str:
     """A table that may break over pages; its caption is the conclusion and the convention."""
     header, rows = texts(table)
     caption = " ".join(filter(None, (paragraph(table.conclusion), paragraph(table.convention)))) or table.title
-    grid = document.Table(header, rows, caption, label=f"tab:creditscope-{table.name}")
-    return document.to_latex([grid], standalone)
+    grid = Section("", header, rows, caption=caption, label=f"tab:creditscope-{table.name}")
+    return to_latex([grid], standalone)
 
 
 def table_html(table: Table) -> str:
@@ -230,13 +227,10 @@ def text(table: Table) -> str:
     return table_text(table, table.title)
 
 
-def markdown(table: Table) -> str:
-    return table_markdown(table)
+markdown = table_markdown
 
 
 def html(table: Table) -> str:
-    from creditscope.render.card import card
-
     header, rows = texts(table)
     drawing = plot(table) if table.plots else None
     return card(table.title, "", [paragraph(table.conclusion)], Section("", header, rows), drawing)

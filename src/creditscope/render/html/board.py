@@ -7,29 +7,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 from markupsafe import Markup
 
 from creditscope.board.claim import FILE
 from creditscope.board.entry import Audit, Entry
 from creditscope.files import claim_directory, make_directory, write_atomic
+from creditscope.measure.depth import UNSTATED
 from creditscope.measure.facts import Paired
-from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.protocol.wording import null_name
-from creditscope.render.badge import badge
 from creditscope.render.certificate import certificate_section
-from creditscope.render.charts import Chart, Level, Series
-from creditscope.render.claims import accuracy_words, gamma_words, not_checked, renamed
-from creditscope.render.evidence import CONVENTION, TITLE, evidence_figures
-from creditscope.render.html.overview import counted
-from creditscope.render.html.page import asset, environment, packs, whole_page
+from creditscope.render.charts import LIMITS, Chart, Dots, Level, Row, Series, rule, summary
+from creditscope.render.claims import accuracy_words, badge, gamma_words, not_checked, renamed
+from creditscope.render.document import Section
+from creditscope.render.html.page import Tile, asset, counted, environment, packs, whole_page
 from creditscope.render.html.section import figure_of
-from creditscope.render.numbers import accuracy, interval_of, mark, num, printable, share, signed, span_of
+from creditscope.render.layers import layers_section
+from creditscope.render.numbers import accuracy, interval_of, mark, num, share, signed, span_of
+from creditscope.render.plots import SETTINGS, Drawing, dots_frame, dots_marks
 from creditscope.render.profile import profile_section
-from creditscope.render.report import checks_section, layers_section, margin_lines
-from creditscope.render.section import Section
+from creditscope.render.report import checks_section, margin_lines
+from creditscope.render.svg import layers
 from creditscope.render.words import LOCALITY, STATUSES
 
 TOGETHER = 40
@@ -75,21 +77,23 @@ def board_page(
         figures_list=[figure_of(plot, title="One mark per claim")] if (plot := claims_plot(entries)) else [],
         refused=refused,
         statuses=[s for s in STATUSES if any(r["status"] == s for r in rows)],
-        choices={name: sorted({r[name] for r in rows}) for name in ("data", "code", "locality")},
+        choices={
+            "data": sorted({e.claim.data for e in entries}),
+            "code": sorted({e.claim.code.name for e in entries}),
+            "locality": sorted(set(map(_locality, entries))),
+        },
     )
 
 
-def _summary(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+def _summary(entries: Sequence[Entry]) -> list[Tile]:
     """What the board holds, in numbers."""
     compared = [e for e in entries if e.reach and e.published]
     over, undecided = (sum(e.reach == reach for e in compared) for reach in ("above", "undecided"))
     words = f"published accuracies above the audited ones, {undecided} more undecided"
     published, total = sum(e.published for e in entries), len(entries)
     whose = f"audited networks: {published} next to a published accuracy, {total - published} run here"
-    return [
-        {"count": str(total), "words": whose, "status": "claim"},
-        *counted(f"{over} of {len(compared)}", words, [e.current.status for e in entries]),
-    ]
+    tiles = counted(f"{over} of {len(compared)}", words, [e.current.status for e in entries])
+    return [(str(total), whose, "claim"), *tiles]
 
 
 def _place(entry: Entry) -> tuple[Any, ...]:
@@ -104,51 +108,51 @@ def key(entry: Entry) -> str:
 
 def row(entry: Entry) -> dict[str, Any]:
     """The line of an entry in the table."""
-    claim, audit = entry.claim, entry.current
-    margin, others = audit.margin, entry.by_others
-    first = audit.profile_margins[0] if len(audit.profile_margins) == 1 else None
-    profiles = [m.pp for m in audit.profile_margins]
+    audit, others = entry.current, entry.by_others
+    profiles = audit.profile_margins
+    margin_text, interval = _margin(audit)
     return {
+        "entry": entry,
+        "claim": entry.claim,
+        "audit": audit,
         "key": key(entry),
-        "method": claim.method,
         "renamed": renamed(entry),
-        "architecture": claim.architecture,
-        "data": claim.data,
-        "code": claim.code.name,
-        "claimed": claim.claimed.accuracy,
+        "claimed": entry.claim.claimed.accuracy,
         "audited": audit.accuracy.mean if audit.accuracy else None,
         "audited_text": accuracy(audit.accuracies),
-        "spread": accuracy(audit.accuracies).partition(" ")[2],
-        "over": entry.over,
-        "reach": entry.reach,
-        "published": entry.published,
-        "margin": margin.margin_pp if margin else None,
-        "margin_text": signed(margin.margin_pp, 1) if margin else "–",
-        "interval": interval_of(margin.low_pp, margin.high_pp) if margin else "",
-        "profile": sum(profiles) / len(profiles) if profiles else None,
-        "profile_text": _profile(audit.profile_margins),
-        "profile_interval": interval_of(first.low_pp, first.high_pp) if first else "",
-        "locality": LOCALITY.get(audit.locality, audit.locality) or "not certified",
+        "margin": audit.margin.margin_pp if audit.margin else None,
+        "margin_text": margin_text,
+        "interval": interval,
+        "profile": sum(m.pp for m in profiles) / len(profiles) if profiles else None,
+        "profile_text": _profile(profiles),
+        "profile_interval": interval_of(profiles[0].low_pp, profiles[0].high_pp) if len(profiles) == 1 else "",
+        "locality": _locality(entry),
         "status": audit.status,
         "mark": mark(audit.status),
         "others": _others(others),
         "others_sort": others.margin.margin_pp if others and others.margin else None,
-        "contested": entry.contested,
-        "date": audit.stated.date.isoformat(),
     }
 
 
+def _locality(entry: Entry) -> str:
+    return LOCALITY.get(entry.current.locality, entry.current.locality) or "not certified"
+
+
+def _margin(audit: Audit) -> tuple[str, str]:
+    """The margin over the null in words, and its interval."""
+    m = audit.margin
+    return (signed(m.margin_pp, 1), interval_of(m.low_pp, m.high_pp)) if m else ("–", "")
+
+
 def _profile(margins: Sequence[Paired]) -> str:
-    if len(margins) < 2:
-        return signed(margins[0].pp, 1) if margins else "–"
-    values = [m.pp for m in margins]
-    return f"{signed(min(values), 1)} to {signed(max(values), 1)}"
+    values = sorted(m.pp for m in margins)
+    return " to ".join(signed(v, 1) for v in (values if len(values) < 2 else (values[0], values[-1]))) or "–"
 
 
 def _others(audit: Audit | None) -> str:
     if audit is None:
         return "–"
-    margin = f"{signed(audit.margin.margin_pp, 1)} " if audit.margin else ""
+    margin = f"{_margin(audit)[0]} " if audit.margin else ""
     return f"{margin}{mark(audit.status)}"
 
 
@@ -166,20 +170,14 @@ def claims_plot(entries: Sequence[Entry]) -> Chart | None:
             series.append(Series(mark(status), margins, (), claimed, line=False, labels=names))
     if not series:
         return None
-    needed = DiagnosticThresholds().frozen_acc_margin_pp
+    needed = LIMITS.frozen_acc_margin_pp
     xs = sorted(x for s in series for x in s.xs or ())
-    return Chart(
-        "claims",
-        "Claimed accuracy against the margin over the null",
-        "one mark per entry with both numbers; margin: accuracy minus that of the null (random-blocks baseline) of D3",
-        "depth margin (pp)",
-        xs,
-        series,
-        "claimed accuracy",
-        zero=True,
-        levels=(Level(needed, f"D3 {num(needed)} pp"),),
-        whole=False,
+    title = "Claimed accuracy against the margin over the null"
+    convention = (
+        "one mark per entry with both numbers; margin: accuracy minus that of the null (random-blocks baseline) of D3"
     )
+    look: dict[str, Any] = {"zero": True, "levels": (Level(needed, f"D3 {num(needed)} pp"),), "whole": False}
+    return Chart("claims", title, convention, "depth margin (pp)", xs, series, "claimed accuracy", **look)
 
 
 # ---- the page of an entry ------------------------------------------------------------------------------------------
@@ -187,64 +185,47 @@ def claims_plot(entries: Sequence[Entry]) -> Chart | None:
 
 def entry_html(entry: Entry, drawn: Markup | None = None) -> str:
     """The page of an entry; `drawn`: its figure."""
-    evidence = [] if drawn is None else [{"title": TITLE, "svg": drawn, "convention": CONVENTION, "note": ""}]
-    return environment().get_template("entry.html").render(e=_entry(entry), evidence=evidence)
-
-
-def _entry(entry: Entry) -> dict[str, Any]:
     claim, audit = entry.claim, entry.current
-    reports = audit.reports
-    return {
-        **row(entry),
-        "name": claim.name,
-        "claim": claim,
-        "line": audit.line,
-        "by": audit.stated.by,
-        "accuracy_words": accuracy_words(entry),
-        "gamma_words": gamma_words(entry),
-        "not_checked": not_checked(entry),
-        "accuracy": audit.accuracy and span_of(audit.accuracy.low, audit.accuracy.high),
-        "accuracy_kind": audit.accuracy and audit.accuracy.kind,
-        "gamma": audit.gamma,
-        "withheld": any(r.verdict.gamma_withheld for r in reports),
-        "where": [
-            ("paper", claim.paper.title if claim.paper else "", claim.paper.url if claim.paper else ""),
-            ("code", " ".join(filter(None, (claim.code.name, claim.code.version))), claim.code.url),
-            ("licence of the code", claim.code.licence, ""),
-            ("in the report", " · ".join(filter(None, (reports[0].method_name, reports[0].notes))), ""),
-            ("architecture", claim.architecture, ""),
-            ("data", claim.data, ""),
-            ("claim stands in", claim.claimed.source, ""),
-            ("convention of the claim", claim.claimed.convention, ""),
-            ("audited by", f"{audit.stated.by}, {audit.stated.date}", ""),
-            ("device", audit.stated.device, ""),
-            ("protocol", audit.stated.protocol, ""),
-            ("seeds", ", ".join(map(str, audit.stated.seeds)), ""),
-            ("recipe", audit.stated.recipe, ""),
-            ("remark", " ".join(filter(None, (claim.note, audit.stated.note))), ""),
-            ("seal of the claim", claim.seal, ""),
-        ],
-        "seeds": _seeds(audit),
-        "networks": [_network(r, k, len(reports)) for k, r in enumerate(reports)],
-        "history": [
-            {
-                "date": a.stated.date.isoformat(),
-                "by": a.stated.by,
-                "kind": a.stated.kind,
-                "renamed": renamed(entry, a),
-                "protocol": a.stated.protocol,
-                "margin": f"{signed(a.margin.margin_pp, 1)} {interval_of(a.margin.low_pp, a.margin.high_pp)}"
-                if a.margin
-                else "–",
-                "status": a.status,
-                "mark": mark(a.status),
-                "under": [(version, mark(status)) for version, status in under.items()],
-                "note": a.stated.note,
-                "files": a.stated.reports,
-            }
-            for a, under in entry.history()
-        ],
-    }
+    stated, first = audit.stated, audit.reports[0]
+    where = [
+        ("paper", claim.paper.title if claim.paper else "", claim.paper.url if claim.paper else ""),
+        ("code", " ".join(filter(None, (claim.code.name, claim.code.version))), claim.code.url),
+        ("licence of the code", claim.code.licence, ""),
+        ("in the report", " · ".join(filter(None, (first.method_name, first.notes))), ""),
+        ("architecture", claim.architecture, ""),
+        ("data", claim.data, ""),
+        ("claim stands in", claim.claimed.source, ""),
+        ("convention of the claim", claim.claimed.convention, ""),
+        ("audited by", f"{stated.by}, {stated.date}", ""),
+        ("device", stated.device, ""),
+        ("protocol", stated.protocol, ""),
+        ("seeds", ", ".join(map(str, stated.seeds)), ""),
+        ("recipe", stated.recipe, ""),
+        ("remark", " ".join(filter(None, (claim.note, stated.note))), ""),
+        ("seal of the claim", claim.seal, ""),
+    ]
+    return (
+        environment()
+        .get_template("entry.html")
+        .render(
+            e=row(entry),
+            evidence=[] if drawn is None else [{"title": TITLE, "svg": drawn, "convention": CONVENTION, "note": ""}],
+            accuracy_words=accuracy_words(entry),
+            gamma_words=gamma_words(entry),
+            not_checked=not_checked(entry),
+            interval=audit.accuracy and span_of(audit.accuracy.low, audit.accuracy.high),
+            where=where,
+            seeds=_seeds(audit),
+            history=[
+                (a, renamed(entry, a), " ".join(_margin(a)) if a.margin else "–", under) for a, under in entry.history()
+            ],
+            checks_section=checks_section,
+            layers_section=layers_section,
+            margin_lines=margin_lines,
+            profile_section=profile_section,
+            certificate_section=certificate_section,
+        )
+    )
 
 
 def _seeds(audit: Audit) -> Section:
@@ -260,15 +241,83 @@ def _seeds(audit: Audit) -> Section:
     return Section("Accuracy, seed by seed", header, rows)
 
 
-def _network(report: Any, k: int, n: int) -> dict[str, Any]:
-    facts = report.facts
-    layers = layers_section(facts)
-    return {
-        "title": printable(report.notes or report.method_name or f"network {k + 1}") if n > 1 else "",
-        "checks": checks_section(report),
-        "warnings": report.verdict.warnings,
-        "margins": margin_lines(facts) if k == 0 else [],
-        "layers": layers,
-        "profile": profile_section(facts.profile) if facts.profile else None,
-        "certificate": certificate_section(report.certificate) if report.certificate else None,
-    }
+# ---- the evidence of an entry as a figure: its margins with their intervals, against the line of D3 ------------------------
+
+
+TITLE = "Margin over the null"
+CONVENTION = (
+    "percentage points, 95 % intervals. Null: accuracy minus that of the null (random-blocks baseline); depth profile: readout "
+    "of the last state minus that of a twin with random blocks; by others: external evaluations"
+)
+RANGES = (10.0, 25.0, 50.0, 100.0)
+"""Percentage points on either side of zero."""
+WIDTH = 3.5
+"""Inches: a phone."""
+LETTERS = 44
+
+
+def evidence_figures(entries: Sequence[Entry]) -> dict[str, Markup]:
+    """Name of an entry -> its figure; an entry without any margin has none.
+
+    Entries with the same rows and the same range share one frame, of which each has a layer: 6 ms an entry instead of 26.
+    """
+    frames: dict[tuple[float, tuple[str, ...]], dict[str, Dots]] = {}
+    for entry in entries:
+        dots = margins_panel(entry)
+        if dots.rows:
+            names = tuple(row.name for row in dots.rows)
+            frames.setdefault((_range(dots), names), {})[entry.claim.name] = dots
+    return {name: made for (size, _), panels in frames.items() for name, made in _frame(size, panels).items()}
+
+
+def margins_panel(entry: Entry) -> Dots:
+    """Every margin of the current audit, and those of evaluations by others."""
+    rows = _rows(entry.current)
+    rows += [
+        Row(f"by others {k}", own[0].marks, own[0].interval)
+        for k, audit in enumerate(entry.externals, 1)
+        if (own := _rows(audit, profile=False))
+    ]
+    return Dots("margins", TITLE, CONVENTION, "pp", rows, levels=(rule("frozen_acc_margin_pp"),))
+
+
+def _rows(audit: Audit, profile: bool = True) -> list[Row]:
+    chosen = audit.margin
+    margins = sorted(audit.row.margins, key=lambda m: m != chosen)  # the one that D3 judges by first
+    rows = [
+        Row(
+            "unstated null" if m.null == UNSTATED else null_name(m.null),
+            [("" if m.n == 1 else f"mean of {m.n}", m.margin_pp)],
+            None if m.low_pp is None or m.high_pp is None else (m.low_pp, m.high_pp),
+        )
+        for m in margins
+    ]
+    if (found := audit.profile_margins) and profile:
+        marks = [(f"network {k}" if len(found) > 1 else "", p.pp) for k, p in enumerate(found, 1)]
+        rows.append(Row("depth profile", marks, (found[0].low_pp, found[0].high_pp) if len(found) == 1 else None))
+    return rows
+
+
+def _range(dots: Dots) -> float:
+    values = [abs(v) for row in dots.rows for v in (*(value for _, value in row.marks), *(row.interval or ()))]
+    return next((size for size in RANGES if max(values) < size), RANGES[-1])
+
+
+def _frame(size: float, panels: dict[str, Dots]) -> dict[str, Markup]:
+    first = next(iter(panels.values()))
+    height = 0.66 + 0.22 * len(first.rows)
+    with matplotlib.rc_context(SETTINGS):
+        made = Drawing(figsize=(WIDTH, height))
+        left, right = 0.95 / WIDTH, 1 - 0.12 / WIDTH
+        axes = made.add_axes((left, 0.56 / height, right - left, 1 - 0.6 / height))
+        for made.layer, dots in panels.items():
+            dots_marks(made, axes, _cut(dots, size))
+        dots_frame(axes, first, True, LETTERS)
+        axes.set_xlim(-size, size)
+    return layers(made, {name: summary(dots) for name, dots in panels.items()})
+
+
+def _cut(dots: Dots, size: float) -> Dots:
+    """A t interval of two seeds may reach beyond 100 pp; its words say so, the bar ends at the frame."""
+    ends = [r.interval and (max(r.interval[0], -size), min(r.interval[1], size)) for r in dots.rows]
+    return replace(dots, rows=[replace(r, interval=cut) for r, cut in zip(dots.rows, ends, strict=True)])

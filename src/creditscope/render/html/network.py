@@ -90,16 +90,8 @@ def _own_margin(bundle: Finished, report: DiagnosticReport, pool: Sequence[Finis
 
 
 def _network(bundle: Finished, report: DiagnosticReport, null: bool = False, margin_pp: float | None = None) -> Network:
-    return Network(
-        report,
-        spec=bundle.spec.model_dump(),
-        trajectory=bundle.trajectory,
-        versions=bundle.versions,
-        path=str(bundle.path),
-        accuracy=bundle.accuracy,
-        null=null,
-        margin_pp=margin_pp,
-    )
+    spec, path = bundle.spec.model_dump(), str(bundle.path)
+    return Network(report, spec, bundle.trajectory, bundle.versions, path, bundle.accuracy, margin_pp, null)
 
 
 def _merged(stored: Facts, more: Facts) -> Facts:

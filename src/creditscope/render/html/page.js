@@ -221,19 +221,15 @@
     save(`${run}-${copy.dataset.key}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(copy));
   });
 
-  // The numbers of a network as a file.
+  // The numbers of a network, or of a study, as a file.
   document.addEventListener("click", async (event) => {
-    const button = event.target.closest("button.download");
+    const button = event.target.closest("button.download, button.download-study");
     if (!button) return;
-    const network = (await unpack(one("data"))).networks.find((entry) => entry.key === address().place);
-    save(`${network.report.method_name || "network"}-${network.key}.json`, "application/json", JSON.stringify(network, null, 1));
-  });
-
-  document.addEventListener("click", async (event) => {
-    const button = event.target.closest("button.download-study");
-    if (!button) return;
-    const study = (await unpack(one("data"))).studies.find((entry) => entry.key === button.dataset.key);
-    save(`${study.key}.json`, "application/json", JSON.stringify(study, null, 1));
+    const { networks, studies } = await unpack(one("data"));
+    const key = button.dataset.key || address().place;
+    const found = [...networks, ...studies].find((entry) => entry.key === key);
+    const name = found.report ? `${found.report.method_name || "network"}-${key}` : key;
+    save(`${name}.json`, "application/json", JSON.stringify(found, null, 1));
   });
 
   show();

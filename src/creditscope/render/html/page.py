@@ -20,15 +20,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from creditscope.files import plain
-from creditscope.protocol.thresholds import DiagnosticThresholds
-from creditscope.render import audit as audit_table
 from creditscope.render.figures import audit_panels
 from creditscope.render.html.network import Network, apart, data_of
-from creditscope.render.html.overview import FEW, audit_row, summary
-from creditscope.render.html.section import figure_of, row, section
-from creditscope.render.html.studies import study_data, study_section
-from creditscope.render.numbers import num, printable, share, signed
-from creditscope.runs.groups import AuditRow, reported
+from creditscope.render.html.section import figure_of, row, section, study_data, study_section, tone, verdict_mark
+from creditscope.render.numbers import accuracy, mark, num, share, shortened, signed
+from creditscope.render.report import check_interval
+from creditscope.render.tables import texts, three_digits
+from creditscope.render.words import STATUSES, paragraph
+from creditscope.runs.groups import AuditRow, Group, reported
+from creditscope.studies.audit import audit_table
 from creditscope.tables import Table
 
 ASSETS = Path(__file__).parent
@@ -44,7 +44,6 @@ def html_page(
     groups: Sequence[AuditRow],
     shown: Sequence[Network],
     title: str = "creditscope audit",
-    thresholds: DiagnosticThresholds | None = None,
     studies: Sequence[tuple[str, Table]] = (),
     begun: Sequence[str] = (),
 ) -> str:
@@ -52,7 +51,6 @@ def html_page(
 
     `studies` are (preset, result); `begun` are lines on studies that cannot be shown yet.
     """
-    limits = thresholds or DiagnosticThresholds()
     shown = apart(shown)
     rows = [row(n) for n in shown]
     judged = [n for n in shown if not n.null]
@@ -61,13 +59,13 @@ def html_page(
         "page.html",
         asset("page.css"),
         title=title,
-        packs=packs({n.key: network_html(n, limits) for n in shown}, TOGETHER),
+        packs=packs({n.key: network_html(n) for n in shown}, TOGETHER),
         data=packed({"networks": list(map(data_of, shown)), "studies": [study_data(*study) for study in studies]}),
         protocols=list(dict.fromkeys(n.report.protocol for n in judged)),
         summary=summary(groups or reported((n.report.method_name, n.report) for n in judged)),
         audit=[audit_row(g, shown, groups) for g in groups],
         few=len(groups) <= FEW,
-        caption=audit_table.caption(groups) if groups else "",
+        caption=caption(groups) if groups else "",
         panels=[figure_of(*panels, title="Accuracy, Γ and margin of every method")] if panels else [],
         networks=rows,
         studies=[study_section(preset, result) for preset, result in studies],
@@ -93,9 +91,9 @@ def packs(pages: Mapping[str, str], together: int) -> list[tuple[Markup, Markup]
     return [(Markup(" ").join(part), packed(part)) for part in parts]
 
 
-def network_html(network: Network, limits: DiagnosticThresholds) -> str:
+def network_html(network: Network) -> str:
     """The page of one network."""
-    return environment().get_template("network.html").render(n=section(network, limits))
+    return environment().get_template("network.html").render(n=section(network))
 
 
 @cache
@@ -108,7 +106,16 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(num=num, share=share, signed=signed, code=_code, dash=or_dash)
+    environment.filters.update(
+        num=num,
+        share=share,
+        signed=signed,
+        accuracy=accuracy,
+        mark=mark,
+        code=_code,
+        dash=or_dash,
+        interval=check_interval,
+    )
     return environment
 
 
@@ -116,8 +123,7 @@ def _shown(value: Any) -> Any:
     """Text from outside: one line, without control characters, of limited length."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
-    value = printable(value)
-    return value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
+    return shortened(value, LONGEST)
 
 
 def _code(sentence: str) -> Markup:
@@ -153,3 +159,81 @@ def packed(value: Any) -> Markup:
     """JSON, gzipped, in base64: a third of its size, and nothing in it can leave its script element."""
     dumped = json.dumps(plain(value), allow_nan=False, separators=(",", ":")).encode()
     return Markup(base64.b64encode(gzip.compress(dumped, mtime=0)).decode())
+
+
+# ---- the overview over seeds: what is claimed and what holds, in numbers, and in a table -----------------------------------
+
+
+Tile = tuple[str, str, str]
+"""Count, words and status."""
+FEW = 3
+"""Up to this many rows, the warnings of each stand on the overview; beyond, on the page of its network."""
+
+
+def summary(rows: Sequence[AuditRow]) -> list[Tile]:
+    """What is claimed and what holds, in numbers."""
+    noun = "method" if any(isinstance(row, Group) for row in rows) else "network"
+    accepted = sum(row.s1 == "accept" for row in rows)
+    words = f"{noun}s accepted by accuracy above chance and Γ > 0 alone (S1)"
+    return counted(f"{accepted} of {len(rows)}", words, [row.status for row in rows])
+
+
+def counted(count: str, words: str, statuses: Sequence[str]) -> list[Tile]:
+    """The tiles at the head of a page: what is claimed (`count`, `words`), then how often each status stands there."""
+    shown = [s for s in STATUSES if s in statuses or s in ("pass", "fail")]
+    return [(count, words, "claim"), *((f"{statuses.count(s)} of {len(statuses)}", STATUSES[s], s) for s in shown)]
+
+
+def told_apart(group: AuditRow, rows: Sequence[AuditRow]) -> str:
+    """What differs between groups of the same name, task and shape: "epochs 30, checkpoint_epochs 1"."""
+    if not isinstance(group, Group):
+        return ""
+    groups = [row for row in rows if isinstance(row, Group)]
+    shape = {"dataset", "arch", "width", "depth"}
+    seen = {"seed", "options", "schedule_epochs", *shape}
+
+    def alike(g: Group) -> bool:
+        return g.label == group.label and g.spec.model_dump(include=shape) == group.spec.model_dump(include=shape)
+
+    mine = group.spec.model_dump(exclude=seen)
+    others = [g.spec.model_dump(exclude=seen) for g in groups if g is not group and alike(g)]
+    differing = [name for name, value in mine.items() if any(o[name] != value for o in others)]
+    values = {name: ", ".join(map(str, v)) or "none" if isinstance(v := mine[name], tuple) else v for name in differing}
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def audit_cells(group: AuditRow) -> dict[str, str]:
+    """The row of a group in the audit table of `creditscope report` as text, by the names of the columns."""
+    table = three_digits(audit_table([group], ""))
+    return dict(zip(table.by_name, texts(table)[1][0], strict=True))
+
+
+def caption(groups: Sequence[AuditRow]) -> str:
+    """The convention of every number in the table."""
+    return paragraph(audit_table(groups, "").convention)
+
+
+def audit_row(group: AuditRow, shown: Sequence[Network], groups: Sequence[AuditRow] = ()) -> dict[str, Any]:
+    by_run = {n.report.run: n.key for n in shown if n.report.run}
+    by_report = {id(n.report): n.key for n in shown}
+    cells = audit_cells(group)
+    status, verdicts = group.status, [report.verdict for report in group.reports]
+    chances = [c for r in group.reports if r.facts.evaluation and (c := r.facts.evaluation.chance) is not None]
+    return {
+        "cells": cells,
+        "margins": [f"{name.removeprefix('margin_')} {cells[name]}" for name in cells if name.startswith("margin")],
+        "finding": cells["finding"].removeprefix(f"{status}: "),  # the badge says it already
+        "status": status,
+        "mark": verdict_mark(status, verdicts),
+        "tone": tone(status, verdicts),
+        "warnings": list(dict.fromkeys(w for verdict in verdicts for w in verdict.warnings)),
+        "explodes": any(r.checks["D1"].answer == "fail" for r in group.reports),
+        "networks": [
+            (name, by_run[r.run] if r.run in by_run else by_report[id(r)])
+            for name, r in zip(group.names, group.reports, strict=True)
+        ],
+        "n": group.count,
+        "chance": num(max(chances)) if chances else "",
+        "task": group.task,
+        "apart": told_apart(group, groups),
+    }

@@ -1,7 +1,8 @@
-"""What the page of one network shows, and how a figure stands on a page."""
+"""What the page of one network and the section of one study show, and how a figure stands on a page."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,28 +10,27 @@ from creditscope.measure.facts import Facts
 from creditscope.protocol.chain import S1_WORDS, s1
 from creditscope.protocol.checks import chosen_margin
 from creditscope.protocol.policies import Verdict
-from creditscope.protocol.thresholds import DiagnosticThresholds
 from creditscope.protocol.wording import null_name
 from creditscope.render.certificate import certificate_matrix, certificate_section
 from creditscope.render.charts import Panel
+from creditscope.render.document import Section
+from creditscope.render.draw import table_panels
 from creditscope.render.figures import epoch_panels, layer_panels
 from creditscope.render.html.network import Network, first_fired, trajectory_columns
-from creditscope.render.numbers import accuracy, mark, signed
+from creditscope.render.layers import PAGE, by_layer, functional_section, headline_text, layers_section
+from creditscope.render.numbers import mark, shortened, signed
 from creditscope.render.plots import figure
 from creditscope.render.profile import profile_section
-from creditscope.render.report import (
-    check_interval,
-    functional_section,
-    gamma_text,
-    headline_text,
-    layers_section,
-    margin_lines,
-)
-from creditscope.render.section import Section
+from creditscope.render.report import gamma_text, margin_lines
 from creditscope.render.svg import svg
+from creditscope.render.tables import kinds, table_json, texts, three_digits
+from creditscope.render.words import paragraph, words
+from creditscope.tables import Table
 from creditscope.training.spec import norm_remark
 
 WARNED = "warned"
+TALL = 14
+"""Rows from which a table scrolls inside its frame."""
 PASS_SENTENCE = "No audited failure was found. This is a minimum bar, not an endorsement."
 
 
@@ -63,75 +63,59 @@ def verdict_mark(status: str, verdicts: Iterable[Verdict]) -> str:
 def row(network: Network) -> dict[str, Any]:
     """The line of a network in the table of all of them."""
     report, facts, spec = network.report, network.report.facts, network.spec
+    shape = f"L={facts.stream.depth}"
+    if spec:
+        norm = norm_remark(spec["arch"], spec["terminal_norm"])
+        shape = f"{spec['arch']} d={spec['width']} L={spec['depth']}{norm}"
+    seen = facts.evaluation
     return {
+        "network": network,
+        "report": report,
+        "facts": facts,
         "key": network.key,
         "name": report.method_name or "network",
-        "notes": report.notes,
         "method": str(spec.get("method") or report.method_name or "network"),
-        "arch": f"{spec['arch']} d={spec['width']} L={spec['depth']}{norm_remark(spec['arch'], spec['terminal_norm'])}"
-        if spec
-        else f"L={facts.stream.depth}",
-        "dataset": spec.get("dataset", ""),
-        "seed": spec.get("seed", ""),
-        "null": network.null,
-        "run": report.run,
+        "shape": shape,
         "status": "null" if network.null else report.status,
         "mark": "▫ null" if network.null else verdict_mark(report.status, [report.verdict]),
         "tone": "null" if network.null else tone(report.status, [report.verdict]),
-        "accuracy": network.accuracy,
-        "chance": facts.evaluation.chance if facts.evaluation else None,
-        "chance_of": "" if facts.evaluation is None or facts.evaluation.largest_class is not None else " (1/C)",
-        "evaluated": facts.evaluation.accuracy if facts.evaluation else None,
-        "own": facts.evaluation.accuracy if facts.evaluation and len(report.headline_acc) > 1 else None,
-        "headline": accuracy(report.headline_acc),
+        "chance": seen.chance if seen else None,
+        "chance_of": "" if seen is None or seen.largest_class is not None else " (1/C)",
+        "evaluated": seen.accuracy if seen else None,
+        "own": seen.accuracy if seen and len(report.headline_acc) > 1 else None,
         "gamma": facts.aggregate.headline if facts.aggregate else None,
         "gamma_raw": headline_text(facts),
-        "growth": facts.scale.growth,
-        "reference": facts.reference.batch_mean_128[-1],
         "epochs": len(network.trajectory) - 1 if network.trajectory else None,
         **_margin(network),
     }
 
 
-def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
+def section(network: Network) -> dict[str, Any]:
     """Everything on the page of a network."""
     report, facts = network.report, network.report.facts
-    name = report.method_name or "network"
-    run = f"{name}, {report.notes}" if report.notes else name
+    shown = row(network)
+    run = f"{shown['name']}, {report.notes}" if report.notes else shown["name"]
     columns, fired = trajectory_columns(network), first_fired(network)
     parts = [functional_section(facts)]
     parts += [profile_section(facts.profile)] if facts.profile else []
     parts.append(Section("Depth margin", lines=margin_lines(facts)))
+    line = report.verdict.line.removeprefix("VERDICT: ").removeprefix(f"{report.status}: ")
     return {
-        **row(network),
-        "run_name": run if len(run) <= 160 else run[:159] + "…",
-        "path": network.path,
-        "verdict": "null (random-blocks baseline), not judged"
-        if network.null
-        else report.verdict.line.removeprefix("VERDICT: ").removeprefix(f"{report.status}: "),
+        **shown,
+        "run_name": shortened(run, 160),
+        "verdict": "null (random-blocks baseline), not judged" if network.null else line,
         "sentences": _sentences(network),
         "gamma_text": gamma_text(report),
-        "measurable": facts.aggregate is not None and not report.verdict.gamma_withheld,
         "s1": S1_WORDS[s1(facts, report.headline_acc, report.n_test)],
-        "chain": report.chain,
-        "checks": report.verdict.checks,
-        "intervals": {c.id: check_interval(c) for c in report.verdict.checks},
-        "answers": {c.id: mark(c.answer, c.id) for c in report.verdict.checks},
-        "by_id": report.checks,
-        "warnings": report.verdict.warnings,
-        "alternative": report.verdict.alternative,
-        "figure": figure_of(*layer_panels(facts, limits), title="By layer", quick=True),
-        "layers": layers_section(facts, clamp=True),
+        "figure": figure_of(*layer_panels(facts), title="By layer", quick=True),
+        "layers": layers_section(facts, PAGE),
         "layers_full": layers_full(facts),
         "parts": [part for part in parts if part.rows or part.lines],
         "certificate": report.certificate and certificate_section(report.certificate),
         "matrix": report.certificate and figure_of(certificate_matrix(report.certificate)),
         "fired": fired,
-        "epoch_figure": figure_of(
-            *epoch_panels(columns, fired, facts.convention.dtype, limits), title="Over the epochs", quick=True
-        )
-        if columns
-        else None,
+        "epoch_figure": columns
+        and figure_of(*epoch_panels(columns, fired, facts.convention.dtype), title="Over the epochs", quick=True),
         "pairs": {
             f"Convention ({report.protocol})": _flat(facts.convention.model_dump()),
             "Stream": _flat(facts.stream.model_dump()),
@@ -142,11 +126,10 @@ def section(network: Network, limits: DiagnosticThresholds) -> dict[str, Any]:
 
 
 def layers_full(facts: Facts) -> list[list[str]]:
-    """The cells of `layers_section(facts, clamp=True)` with all their digits; "" where the cell says everything."""
-    r, al = facts.reference, facts.alignment
-    columns: list[Sequence[float | None]] = [facts.scale.mean, r.per_sample, r.batch_mean_128, r.clamp_batch_size]
-    columns += [] if al is None else [al.mean, al.std, (None,) * len(al.mean), al.under_floor]
-    return [["", *("" if v is None else repr(v) for v in row)] for row in zip(*columns, strict=True)]
+    """The cells of `layers_section(facts, PAGE)` with all their digits; "" where the cell says everything."""
+    found = {name: values for name, values in by_layer(facts).items() if name in PAGE}
+    whole = {name: [repr(v) if isinstance(v, float) else "" for v in values] for name, values in found.items()}
+    return [list(row) for row in zip(*whole.values(), strict=True)]
 
 
 def _margin(network: Network) -> dict[str, Any]:
@@ -186,3 +169,29 @@ def _flat(values: Mapping[str, Any]) -> list[tuple[str, str]]:
         else:
             rows.append((name, "" if value is None else str(value)))
     return rows
+
+
+# ---- studies ------------------------------------------------------------------------------------------------------------
+
+
+def study_section(preset: str, table: Table) -> dict[str, Any]:
+    header, rows = texts(three_digits(table))
+    panels = table_panels(table, words)
+    return {
+        "key": f"study-{table.name}-{preset}",
+        "name": table.name,
+        "preset": preset,
+        "question": table.title,
+        "conclusion": paragraph(table.conclusion),
+        "convention": paragraph(table.convention, ""),
+        "notes": table.notes,
+        "columns": list(zip(header, kinds(rows) or [""] * len(header), (c.holds for c in table.columns), strict=True)),
+        "rows": rows,
+        "tall": len(rows) > TALL,
+        "figures": [figure_of(*panels, title=f"Figure of the study {table.name}")] if panels else [],
+    }
+
+
+def study_data(preset: str, table: Table) -> dict[str, Any]:
+    """What the page holds of a study as JSON."""
+    return {"key": f"study-{table.name}-{preset}", "preset": preset, **json.loads(table_json(table))}
