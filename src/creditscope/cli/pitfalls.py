@@ -14,7 +14,7 @@ import tyro
 
 from creditscope.errors import CreditscopeError
 from creditscope.pitfalls.base import Pitfall, Status
-from creditscope.pitfalls.shown import annotation, lines, plain
+from creditscope.pitfalls.scan import annotation, lines, plain, scan
 
 FINDINGS = 1
 STRICT_FOUND = 3
@@ -120,8 +120,6 @@ class Scan:
     """Output: text, json, or github (annotations of a workflow run)."""
 
     def execute(self) -> int:
-        from creditscope.pitfalls.scan import scan
-
         if not self.paths:
             raise CreditscopeError("pitfalls scan needs at least one file or directory")
         result = scan(self.paths)
