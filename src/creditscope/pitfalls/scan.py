@@ -1,4 +1,4 @@
-"""Static analysis of Python files: which lines walk into a pitfall, and how they are told. Files are parsed, never imported or run."""
+"""Static analysis of Python files: which lines walk into a pitfall. Files are parsed, never imported or run."""
 
 from __future__ import annotations
 

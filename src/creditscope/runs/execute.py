@@ -17,15 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeElapsedColumn, TimeRemainingColumn
 
 from creditscope.errors import CreditscopeError
 from creditscope.files import make_directory
@@ -217,13 +209,11 @@ def run_store(
         is_busy(store.out(spec))  # to look is to remove the lock of a process that was killed after its last write
 
     def finished(spec: RunSpec, failure: Failure | None) -> None:
-        try:
+        with contextlib.suppress(OSError, CreditscopeError):  # a full disk: the failure is still in what we return
             if failure is None:
                 store.clear_failure(spec)
             else:
                 store.record_failure(spec, failure.message, failure.trace)
-        except (OSError, CreditscopeError):
-            pass  # a full disk: the failure is still in what we return
 
     try:
         return failures + execute(jobs, executor, data_dir=data_dir, console=console, device=device, finished=finished)
@@ -291,18 +281,8 @@ class _Bar:
         with self._pace:
             self._before = self._done(set(todo))
         self._tell_after = float("inf") if console.is_terminal else FIRST_WORD
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("·"),
-            TimeElapsedColumn(),
-            TextColumn("elapsed ·"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            console=console,
-            speed_estimate_period=60,
-        )
+        parts = ("{task.description}", BarColumn(), MofNCompleteColumn(), "·", TimeElapsedColumn(), "elapsed ·")
+        self._bar = Progress(*parts, TimeRemainingColumn(), "left", console=console, speed_estimate_period=60)
         self._task: TaskID = self._bar.add_task("training (epochs by cost)", total=round(self._total))
 
     def __enter__(self) -> _Bar:
@@ -337,10 +317,6 @@ class _Bar:
 
 
 def _duration(minutes: float) -> str:
-    return (
-        f"about {minutes:.0f} minutes"
-        if minutes >= 1.5
-        else "about a minute"
-        if minutes >= 0.75
-        else "less than a minute"
-    )
+    if minutes >= 1.5:
+        return f"about {minutes:.0f} minutes"
+    return "about a minute" if minutes >= 0.75 else "less than a minute"
