@@ -36,10 +36,10 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.runs.driver import tiny_specs
+from tests.runs.driver import Inline, tiny_specs
 from tests.runs.kills import result_hashes
 
-from creditscope.runs.execute import run_store
+from creditscope.runs.execute import Failure, run_store
 from creditscope.runs.store import Store
 
 PER_ROUND = 5
@@ -47,22 +47,6 @@ LIMIT = 120
 WRITES = ("open", "fsync", "replace", "link", "mkdir", "rmdir", "unlink")
 Hook = Callable[[str, int, bool], None]
 """hook(operation, its number, before or after)."""
-
-
-class Inline:
-    """Trains in this very process: killing it kills trainer, driver and writer of the store at once."""
-
-    def submit(self, fn: Any, *args: Any) -> Any:
-        from concurrent.futures import Future
-
-        future: Any = Future()
-        try:
-            future.set_result(fn(*args))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-    def shutdown(self, cancel: bool = False) -> None: ...
 
 
 def watch_writes(hook: Hook) -> None:
@@ -100,8 +84,13 @@ def publish(log: Path) -> None:
     setattr(os, "replace", replace)  # noqa: B010  (mypy knows no other way to replace a function)
 
 
-def work(root: Path, prepare: Callable[[], None]) -> int:
-    """Fork a process that trains what the store lacks; its pid."""
+def train_grid(root: Path) -> list[Failure]:
+    """What a process does to the store, unless told otherwise. It trains itself: killing it kills trainer and driver at once."""
+    return run_store(tiny_specs(1), Store(root / "store", create=True), Inline())
+
+
+def work(root: Path, prepare: Callable[[], object], job: Callable[[Path], list[Failure]] = train_grid) -> int:
+    """Fork a process that does the job, which says what failed; its pid."""
     pid = os.fork()
     if pid:
         return pid
@@ -110,11 +99,16 @@ def work(root: Path, prepare: Callable[[], None]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         publish(root / "published.log")
         prepare()
-        code = min(8, len(run_store(tiny_specs(1), Store(root / "store", create=True), Inline())))
+        code = min(8, len(job(root)))
     except Exception as error:
         (root / "errors.log").open("a").write(f"{type(error).__name__}: {error}\n")
     finally:
         os._exit(code)
+
+
+def errors_of(root: Path) -> str:
+    """The end of what its processes have said."""
+    return (root / "errors.log").read_text()[-300:] if (root / "errors.log").exists() else ""
 
 
 def end(pid: int, limit: float = LIMIT) -> int:
@@ -260,8 +254,7 @@ def settle(root: Path, told: str, quiet: dict[str, str], outcome: Outcome) -> No
     """One undisturbed run, and what is wrong after it."""
     code = end(work(root, lambda: None))
     if code != 0:
-        errors = (root / "errors.log").read_text() if (root / "errors.log").exists() else ""
-        outcome.lost.append(f"{told}: the undisturbed run at the end fails ({code}) {errors[-300:]}")
+        outcome.lost.append(f"{told}: the undisturbed run at the end fails ({code}) {errors_of(root)}")
         return
     store = Store(root / "store")
     found = result_hashes(root / "store")

@@ -64,9 +64,11 @@ def selections(records: Sequence[Record], size: int = 3) -> Statement | None:
         checks = {g.label: g.reports[0].checks["D3"] for g in audit([r for s in chosen for r in pool[s]])}
         raised["below"].append({k: c.value is not None and c.value < c.threshold for k, c in checks.items()})
         raised["fail"].append({k: c.answer == "fail" for k, c in checks.items()})
-    found: dict[str, tuple[Statement, ...]] = {}
+    found = {
+        reading: tuple(state("chosen", label=label, k=sum(of[label] for of in each)) for label in each[0])
+        for reading, each in raised.items()
+    }
     for reading, each in raised.items():
-        found[reading] = tuple(state("chosen", label=label, k=sum(of[label] for of in each)) for label in each[0])
         at_once = state("all at once", k=sum(all(methods.values()) for methods in each))
         found[f"every_{reading}"] = (at_once,) if len(groups) > 1 else ()
     return state("selections", choices=len(choices), size=size, seeds=len(complete), **found)
