@@ -96,10 +96,7 @@ def test_the_named_claims_of_text_and_appendices_are_there():
         assert {f"reference_norm_128[{k}]" for k in range(5)} <= {c.quantity for c in numbers if c.method == method}
     ends = {(c.quantity, c.kind, c.value) for c in numbers if c.table == "Threshold separation"}
     growth = {("growth", "at most", "11"), ("growth", "at least", "694")}
-    assert ends == growth | {
-        ("reference_norm_128", "at least", "1e-04"),
-        ("reference_norm_128", "at most", "4.2e-09"),
-    }
+    assert ends == growth | {("reference_norm_128", "at least", "1e-04"), ("reference_norm_128", "at most", "4.2e-09")}
 
 
 def test_every_table_and_figure_of_the_drafts_has_its_place():

@@ -26,7 +26,6 @@ MODULES = {"torch.nn.CosineSimilarity"}
 
 
 def reproduce() -> Numbers:
-    import torch
     import torch.nn.functional as F
 
     from creditscope.pitfalls.tiny import cosine, generator, randn, with_cosine
@@ -37,8 +36,7 @@ def reproduce() -> Numbers:
     g = g / g.square().sum(1, keepdim=True).sqrt() * 1e-10
     wrong = float(F.cosine_similarity(a, g, dim=1).mean())  # creditscope: ignore[PF02]
     right = float(cosine(a, g).mean())
-    clamped = torch.linalg.vector_norm(g[0]).item()
-    return {"wrong": wrong, "right": right, "clamped": clamped}
+    return {"wrong": wrong, "right": right, "clamped": g[0].norm().item()}
 
 
 def tensors(a: Tensor, g: Tensor, eps: float = EPS) -> str | None:

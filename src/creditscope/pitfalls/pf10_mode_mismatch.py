@@ -5,18 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from creditscope.pitfalls.base import (
-    NO_COSINE,
-    Answer,
-    Facts,
-    Numbers,
-    Spot,
-    clear,
-    found,
-    from_facts,
-    nn,
-    unknown,
-)
+from creditscope.pitfalls.base import NO_COSINE, Answer, Facts, Numbers, Spot, clear, found, from_facts, nn, unknown
 from creditscope.pitfalls.source import AUTOGRAD, COSINES, Scope, Source, is_literal, last_name, method, words
 
 MODEL = {"model", "net", "network", "student", "encoder"}

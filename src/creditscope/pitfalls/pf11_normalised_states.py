@@ -41,11 +41,8 @@ def tensors(hiddens: Sequence[Tensor]) -> str | None:
 
 def code(source: Source) -> Iterator[Spot]:
     for scope in source.scopes:
-        norms = [c for c in source.calls_in[scope] if source.is_norm(c)]
-        if not norms:
-            continue
         assigned = [(t.lineno, t.id, v) for t, v in source.bindings[scope] if isinstance(t, ast.Name)]
-        for call in norms:
+        for call in filter(source.is_norm, source.calls_in[scope]):
             of = source.measured_by_norm(call)
             if of is None or any(call is n for above in source.ancestors(call) for n in _divisors(above)):
                 continue  # the size by which a state is being divided

@@ -33,12 +33,8 @@ def reproduce() -> Numbers:
 def tensors(a: Tensor, g: Tensor) -> str | None:
     """a, g [B, d]: samples whose cosine does not exist."""
     zero = (a.detach().flatten(1) == 0).all(1) | (g.detach().flatten(1) == 0).all(1)
-    if bool(zero.any()):
-        return (
-            f"{int(zero.sum())} of {len(zero)} samples have a zero vector: count them as not measurable, never as 0 "
-            "or 1"
-        )
-    return None
+    count = f"{int(zero.sum())} of {len(zero)} samples have a zero vector"
+    return f"{count}: count them as not measurable, never as 0 or 1" if bool(zero.any()) else None
 
 
 def code(source: Source) -> Iterator[Spot]:
