@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from tests.refusals import refusal
 
-from creditscope.pitfalls import PITFALLS, Reproduction, get_pitfall, tiny
+from creditscope.pitfalls import PITFALLS, Reproduction, get_pitfall, pf05_aggregation, tiny
 from creditscope.pitfalls.base import times
 
 
@@ -148,9 +148,7 @@ def test_pf04_against_autograd(done: dict[int, Reproduction]) -> None:
 
 
 def test_pf05_changes_sign(done: dict[int, Reproduction]) -> None:
-    from creditscope.pitfalls.pf05_aggregation import example
-
-    a, g = ([x.numpy() for x in part] for part in example())
+    a, g = ([x.numpy() for x in part] for part in tiny.layers(5, **pf05_aggregation.EXAMPLE))
     cos = [
         np.mean([x @ y / np.sqrt((x @ x) * (y @ y)) for x, y in zip(p, q, strict=True)])
         for p, q in zip(a, g, strict=True)

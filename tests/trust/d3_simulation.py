@@ -61,8 +61,8 @@ def simulate(true_pp: float, n: int, repetitions: int, rng: np.random.Generator,
             covered += fact.low_pp <= true_pp <= fact.high_pp
             covered_network += fact.low_pp <= 100 * float(np.mean(trained - null)) <= fact.high_pp
         label = fact.interval
-    shares = (count / repetitions for count in (wrong, undecided, covered, covered_network))
-    return Cell(*shares, label=label)
+    n = repetitions
+    return Cell(wrong / n, undecided / n, covered / n, covered_network / n, label)
 
 
 def simulate_all(repetitions: int, seed: int = 0) -> dict[tuple[float, int, int | None], Cell]:

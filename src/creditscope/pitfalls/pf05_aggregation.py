@@ -32,21 +32,15 @@ SEVERAL = 2.0
 MATTERS = 0.01
 
 
-def example() -> tuple[list[Tensor], list[Tensor]]:
-    """a, g: three layers of [64, 32]; aligned where g is large, slightly opposed where it is small."""
-    from creditscope.pitfalls.tiny import generator, randn, with_cosine
-
-    rng = generator(5)
-    g = [randn(64, 32, rng=rng) * size for size in (10.0, 1.0, 1.0)]
-    a = [with_cosine(x, cos, rng) for x, cos in zip(g, (0.3, -0.2, -0.2), strict=True)]
-    return a, g
+EXAMPLE = {"cosines": (0.3, -0.2, -0.2), "sizes": (10.0, 1.0, 1.0)}
+"""Three layers: aligned where g is large, slightly opposed where it is small."""
 
 
 def reproduce() -> Numbers:
-    from creditscope.pitfalls.tiny import cosine
+    from creditscope.pitfalls import tiny
 
-    a, g = example()
-    layers = [float(cosine(x, y).mean()) for x, y in zip(a, g, strict=True)]
+    a, g = tiny.layers(5, **EXAMPLE)
+    layers = [float(tiny.cosine(x, y).mean()) for x, y in zip(a, g, strict=True)]
     sizes = [float(y.norm(dim=1).mean()) for y in g]
     wrong = sum(c * w for c, w in zip(layers, sizes, strict=True)) / sum(sizes)
     right = sum(layers) / len(layers)

@@ -59,12 +59,10 @@ def tensors(norms: dict[int, float]) -> str | None:
         return None
     first, last = sizes[0], sizes[-1]
     fall, expected = norms[first] / norms[last], last / first
-    if 0.8 * expected < fall < 1.25 * expected and expected >= 1.5:
-        return (
-            f"‖g‖ falls {fall:.1f}-fold from B = {first} to {last}: the loss is mean-reduced, compare ‖g‖ · B / 128 "
-            "with the floor"
-        )
-    return None
+    if not 0.8 * expected < fall < 1.25 * expected or expected < 1.5:
+        return None
+    seen = f"‖g‖ falls {fall:.1f}-fold from B = {first} to {last}"
+    return f"{seen}: the loss is mean-reduced, compare ‖g‖ · B / 128 with the floor"
 
 
 def code(source: Source) -> Iterator[Spot]:
