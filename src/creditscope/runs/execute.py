@@ -7,7 +7,6 @@ waited for, and taken over if that process dies.
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import time
 from collections.abc import Callable, Sequence
@@ -64,7 +63,7 @@ def train_one(spec: dict[str, Any], out: str, data_dir: str | None, device: str 
     (done | busy | error, message, traceback)."""
     import traceback
 
-    from creditscope.runs.executors.worker import own_device
+    from creditscope.runs.executors.local import own_device
     from creditscope.training.loop import RunBusy, train
     from creditscope.training.spec import make_spec
 
@@ -244,14 +243,6 @@ def _partial(out: Path) -> Path:
     return out.with_name(f".{out.name}.partial")
 
 
-def _begun(folder: Path) -> list[os.DirEntry[str]]:
-    """The runs of a directory that are trained now, or were left: one look for all of them."""
-    try:
-        return [entry for entry in os.scandir(folder) if entry.name.endswith(".partial")]
-    except OSError:
-        return []
-
-
 class _Pace:
     """When to look again, where a look takes longer the more runs there are."""
 
@@ -308,10 +299,10 @@ class _Bar:
     def _done(self, left: set[str]) -> float:
         """Weighed epochs that are trained, of runs that were interrupted too."""
         done = self._total
-        begun = {entry.path for folder in self._folders for entry in _begun(folder)}
+        begun = {path for folder in self._folders for path in folder.glob("*.partial")}  # one look for all of them
         for key in left:
             spec, out = self._todo[key]
-            epochs = _epochs_done(out) if str(_partial(out)) in begun else 0
+            epochs = _epochs_done(out) if _partial(out) in begun else 0
             done -= _cost(spec) - epochs * _epoch_cost(spec)
         return done
 
