@@ -6,26 +6,11 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import (
-    NO_COSINE,
-    Answer,
-    Facts,
-    Numbers,
-    Spot,
-    Tensor,
-    clear,
-    found,
-    from_facts,
-    times,
-    unknown,
-)
+from creditscope.pitfalls.base import NO_COSINE, Answer, Facts, Numbers, Spot, Tensor, clear, found, from_facts, times
 from creditscope.pitfalls.source import COSINES, Source, number
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from creditscope.measure.facts import Aggregate
-
 
 SEVERAL = 2.0
 """Aggregates that differ by more than this factor (and by .01) count as different."""
@@ -108,7 +93,7 @@ def audit(facts: Facts) -> Answer:
     from creditscope.measure.alignment import NEAR_ZERO, near_zero
 
     if facts.aggregate is None or facts.aggregate.headline is None:
-        return unknown(NO_COSINE)
+        return NO_COSINE
     if sentence := disagreement(facts.aggregate):
         return found(sentence)
     (low, small), (high, large) = extremes(facts.aggregate)

@@ -43,7 +43,7 @@ def _sentence(fact: Concentration) -> str:
 @from_facts
 def audit(facts: Facts) -> Answer:
     if facts.alignment is None or not any(c is not None for c in facts.alignment.mean):
-        return unknown(NO_COSINE)
+        return NO_COSINE
     from creditscope import DiagnosticThresholds
     from creditscope.measure.alignment import LEAST_LAYERS, NEAR_ZERO, concentrated
 

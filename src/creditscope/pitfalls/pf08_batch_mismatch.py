@@ -74,13 +74,13 @@ def code(source: Source) -> Iterator[Spot]:
 def audit(evidence: Evidence) -> Answer:
     facts = evidence.facts
     if facts is None:
-        return unknown(NO_REPORT)
+        return NO_REPORT
     samples = facts.convention.samples
     for n in evidence.neighbours:
         if n.spec.dataset == evidence.spec.dataset and n.samples not in (None, samples):
             return found(f"{n.path.name} was measured on other samples ({n.samples}) than this network ({samples})")
     if facts.alignment is None:
-        return unknown(NO_COSINE)
+        return NO_COSINE
     if facts.stream.given_as_arrays:
         return unknown("credit and reference came as arrays: say that row by row they belong to the same samples")
     return clear(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from creditscope.pitfalls.base import NO_COSINE, Answer, Facts, Numbers, Spot, Tensor, clear, found, from_facts, unknown
+from creditscope.pitfalls.base import NO_COSINE, Answer, Facts, Numbers, Spot, Tensor, clear, found, from_facts
 from creditscope.pitfalls.source import COSINES, Source, argument, last_name, method, number, words
 
 COSINE = {"cos", "cosine", "cosines", "cossim", "coss", "alignment", "alignments", "gamma", "gammas", "angle"}
@@ -133,7 +133,7 @@ def _is_zero_test(node: ast.expr) -> bool:
 @from_facts
 def audit(facts: Facts) -> Answer:
     if facts.alignment is None:
-        return unknown(NO_COSINE)
+        return NO_COSINE
     n, zero = facts.convention.n_samples, facts.reference.zero_samples
     for layer, (z, counted) in enumerate(zip(zero, facts.alignment.measurable, strict=True)):
         if counted > n - z:
