@@ -33,16 +33,22 @@ def raw() -> list[dict[str, Any]]:
     return [json.loads(p.read_text()) for p in sorted((RESULTS / "runs").glob("*.json"))]
 
 
-@pytest.fixture(scope="module")
-def lines() -> list[dict[str, str]]:
-    with (ROOT / "docs" / "audit.csv").open() as file:
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+LINES = table(ROOT / "docs" / "audit.csv")
+SECONDS: dict[tuple[Any, ...], float] = {
+    tuple(row.values())[:-1]: float(row["seconds"]) for row in table(FOLDER / "cost.csv")
+}
+"""Of an epoch, by dataset, arch, width, depth, method, frozen and options."""
+HERE = {p.stem for p in (RESULTS / "runs").glob("*.json")}
 
 
 def test_every_file_is_indexed_and_all_are_small(raw):
     index = json.loads((RESULTS / "index.json").read_text())["runs"]
-    names = {p.stem for p in (RESULTS / "runs").glob("*.json")}
-    assert names == set(index)
+    assert set(index) == HERE
     assert all(entry["command"].startswith("creditscope train --dataset ") for entry in index.values())
     assert sum(p.stat().st_size for p in RESULTS.rglob("*") if p.is_file()) < LIMIT
     assert not list(RESULTS.rglob("*.safetensors"))
@@ -90,26 +96,16 @@ def test_the_named_claims_of_text_and_appendices_are_there():
         assert {f"reference_norm_128[{k}]" for k in range(5)} <= {c.quantity for c in numbers if c.method == method}
     ends = {(c.quantity, c.kind, c.value) for c in numbers if c.table == "Threshold separation"}
     growth = {("growth", "at most", "11"), ("growth", "at least", "694")}
-    assert ends == growth | {
-        ("reference_norm_128", "at least", "1e-04"),
-        ("reference_norm_128", "at most", "4.2e-09"),
-    }
+    assert ends == growth | {("reference_norm_128", "at least", "1e-04"), ("reference_norm_128", "at most", "4.2e-09")}
 
 
 def test_every_table_and_figure_of_the_drafts_has_its_place():
-    with (FOLDER / "tables.csv").open(encoding="utf-8", newline="") as file:
-        tables = {row["table"]: row for row in csv.DictReader(file)}
+    tables = {row["table"]: row for row in table(FOLDER / "tables.csv")}
     claims = read_audit(FOLDER).claims
     assert set(tables) == {c.table for c in claims} | {"no result"}
     every = {place for row in tables.values() for place in row["places"].split(", ")}
-    for draft, kind, count in (
-        ("v1", "Table", 5),
-        ("v2", "Table", 4),
-        ("v2", "Fig.", 5),
-        ("final", "Table", 6),
-        ("final", "Fig.", 6),
-    ):
-        assert {f"{draft} {kind} {k}" for k in range(1, count + 1)} <= every
+    counts = {"v1 Table": 5, "v2 Table": 4, "v2 Fig.": 5, "final Table": 6, "final Fig.": 6}
+    assert {f"{kind} {k}" for kind, count in counts.items() for k in range(1, count + 1)} <= every
     for c in claims:
         named = {" ".join(m) for m in re.findall(r"(v1|v2|final) (Table|Fig\.) (\d)", c.source)}
         assert named <= set(tables[c.table]["places"].split(", ")), c
@@ -129,22 +125,17 @@ def test_what_was_not_run_has_its_reason_and_its_cost():
         counted[name] += sum(map(int, re.findall(r"\((\d+)\)", methods)))
         assert reason
         assert int(runs) or hours == "–"
-    with (ROOT / "docs" / "audit.csv").open() as file:
-        lines = list(csv.DictReader(file))
     by: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    for line in lines:
-        by[
-            tuple(line[k] for k in ("table", "method", "setting", "quantity", "epoch", "minus", "published", "note"))
-        ].add(line["outcome"] if line["reason"] != "the published value is of another kind" else "another kind")
+    named = ("table", "method", "setting", "quantity", "epoch", "minus", "published", "note")
+    for line in LINES:
+        other = line["reason"] == "the published value is of another kind"
+        by[tuple(line[k] for k in named)].add("another kind" if other else line["outcome"])
     open_ = Counter(key[0] for key, found in by.items() if found <= {"not run", "not comparable"})
     assert counted == open_
-    here = {p.stem for p in (RESULTS / "runs").glob("*.json")}
-    with (FOLDER / "cost.csv").open(encoding="utf-8", newline="") as file:
-        seconds = {tuple(row.values())[:-1]: float(row["seconds"]) for row in csv.DictReader(file)}
-    wanted = [s for s in get_study("cifar100").specs("paper") if s.hash not in here]
+    wanted = [s for s in get_study("cifar100").specs("paper") if s.hash not in HERE]
     wanted = [s for s in wanted if (s.method == "bp" or s.train_last is None) and s.credit_norm in (None, "none")]
     cost = sum(
-        100 * seconds["cifar100", "resmlp", "256", "4", s.method, "yes" if s.frozen else "no", "{}"] for s in wanted
+        100 * SECONDS["cifar100", "resmlp", "256", "4", s.method, "yes" if s.frozen else "no", "{}"] for s in wanted
     )
     for row in (row for row in rows if row[0] == "CIFAR-100"):  # none, once a seed of each is run
         assert int(row[4]) == len(wanted)
@@ -175,21 +166,18 @@ def test_the_page_is_short_and_what_git_holds_is_small():
 @pytest.mark.parametrize("name", ["cifar100", "penalty", "ladder"])
 def test_the_page_of_planned_runs_counts_the_files_and_knows_every_cost(name):
     """Of studies of which no run, most runs and no run are there; penalty shares three runs with triangulation."""
-    here = {p.stem for p in (RESULTS / "runs").glob("*.json")}
-    with (FOLDER / "cost.csv").open(encoding="utf-8", newline="") as file:
-        seconds = {tuple(row.values())[:-1]: float(row["seconds"]) for row in csv.DictReader(file)}
     others = {
         s.hash for other in itertools.takewhile(lambda n: n != name, NAMES) for s in get_study(other).specs("paper")
     }
     grid = {s.hash: s for s in get_study(name).specs("paper")}
     specs = {key: s for key, s in grid.items() if key not in others}
     hours = 0.0
-    for key in specs.keys() - here:
+    for key in specs.keys() - HERE:
         s = specs[key]
         frozen, options = "yes" if s.train_last == 0 else "no", json.dumps(s.options, sort_keys=True)
         kind = (s.dataset, s.arch, f"{s.width}", f"{s.depth}", s.method, frozen, options)
-        hours += seconds[kind] * (s.epochs or 0) / 3600
-    row = rf"\| {name} \| {len(grid)} \| {len(specs)} \| {len(specs.keys() & here)} \| ([\d.]+) \|"
+        hours += SECONDS[kind] * (s.epochs or 0) / 3600
+    row = rf"\| {name} \| {len(grid)} \| {len(specs)} \| {len(specs.keys() & HERE)} \| ([\d.]+) \|"
     found = re.search(row, (ROOT / "docs" / "planned.md").read_text())
     assert found is not None
     assert float(found[1]) == pytest.approx(hours, abs=0.051)
@@ -235,7 +223,7 @@ READ = {
 
 
 @pytest.mark.parametrize("method", ["bp", "fa", "dfa"])
-def test_lines_equal_the_files(raw, lines, method):
+def test_lines_equal_the_files(raw, method):
     """numpy over the last lines of the trajectories."""
     compared = 0
     for norm, by_seed in primary(raw, method).items():
@@ -249,7 +237,7 @@ def test_lines_equal_the_files(raw, lines, method):
                 "quantity": quantity,
                 "reading": reading,
             }
-            for row in (x for x in lines if all(x[k] == v for k, v in wanted.items()) and x["note"].find("1024") < 0):
+            for row in (x for x in LINES if all(x[k] == v for k, v in wanted.items()) and x["note"].find("1024") < 0):
                 values = [read(line) for line in last]
                 mean = np.mean(values) if quantity == "accuracy" else np.exp(np.mean(np.log(values)))
                 assert float(row["ours"]) == pytest.approx(mean, rel=1e-4)

@@ -14,8 +14,7 @@ from tests.training.small import DFA_RMS, small_quadratic, spec, use
 from creditscope.cli.place import several
 from creditscope.errors import CreditscopeError
 from creditscope.runs.executors import make_executor
-from creditscope.runs.executors.local import LocalExecutor
-from creditscope.runs.executors.worker import own_device
+from creditscope.runs.executors.local import LocalExecutor, own_device
 from creditscope.runs.record import Record, mixed_devices
 from creditscope.runs.verify import Verification, kind_of
 from creditscope.stream.devices import CPU, described, find_device, full_precision, tf32_allowed, told
@@ -72,7 +71,7 @@ def test_runs_of_different_devices_are_told_apart() -> None:
         assert Verification(then, 1, {}, (), (), now.device).same_device is same
 
 
-WHO = "(__import__('os').getpid(), __import__('creditscope.runs.executors.worker', fromlist=['_']).own_device())"
+WHO = "(__import__('os').getpid(), __import__('creditscope.runs.executors.local', fromlist=['_']).own_device())"
 
 
 def test_every_worker_keeps_its_device() -> None:

@@ -97,10 +97,6 @@ def answer_of(number: int, facts: Facts) -> Answer:
     return get_pitfall(number).audit(Evidence(Path("mine.json"), spec, make_report(facts), None))
 
 
-def about(number: int, facts: Facts) -> str:
-    return answer_of(number, facts).status
-
-
 @pytest.mark.parametrize(
     ("arrays", "mode", "cosines", "samples_answer", "mode_answer"),
     [
@@ -118,4 +114,4 @@ def test_samples_and_mode_are_answered_alike(arrays, mode, cosines, samples_answ
     if arrays:
         change["stream"] = facts.stream.model_copy(update={"notes": (GIVEN_AS_ARRAYS,)})
     facts = facts.model_copy(update=change)
-    assert (about(8, facts), about(10, facts)) == (samples_answer, mode_answer)
+    assert [answer_of(number, facts).status for number in (8, 10)] == [samples_answer, mode_answer]

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from tests.refusals import refusal
 
-from creditscope.pitfalls import PITFALLS, Reproduction, get_pitfall, tiny
+from creditscope.pitfalls import PITFALLS, Reproduction, get_pitfall, pf05_aggregation, tiny
 from creditscope.pitfalls.base import times
 
 
@@ -46,6 +46,15 @@ def twin(net: tiny.Net, task: tiny.Task, steps: int, frozen: bool, lr: float = 0
         grads: tuple[torch.Tensor | None, ...] = torch.autograd.grad(total, leaves, allow_unused=True)
         weights = [w if g is None else w - lr * g for w, g in zip(weights, grads, strict=True)]
     return tiny.Net(weights[0], weights[1:3], weights[3:5], weights[5], net.B)
+
+
+def gradient_size(h: torch.Tensor, head: torch.Tensor, y: torch.Tensor) -> float:
+    """Mean per-sample ‖g‖ behind a layer norm without weights and a linear head, by its formula."""
+    spread = h.std(1, keepdim=True, correction=0)
+    z = (h - h.mean(1, keepdim=True)) / spread
+    back = (torch.softmax(z @ head, 1) - F.one_hot(y, head.shape[1])) @ head.T
+    back = (back - back.mean(1, keepdim=True) - z * (back * z).mean(1, keepdim=True)) / spread
+    return back.norm(dim=1).mean().item()
 
 
 def twin_accuracy(seed: int, steps: int, frozen: bool) -> float:
@@ -99,9 +108,12 @@ def test_pf01(done: dict[int, Reproduction]) -> None:
     assert math.isclose(done[1].wrong, 1 / (1 / np.abs(h)).sum(), rel_tol=1e-3)
 
 
-def test_pf02_closed_form(done: dict[int, Reproduction]) -> None:
-    assert math.isclose(done[2].right, 0.5, rel_tol=1e-9)
-    assert math.isclose(done[2].wrong, 0.5 * 1e-10 / 1e-8, rel_tol=1e-9)
+@pytest.mark.parametrize(
+    ("number", "wrong", "right"),
+    [(2, 0.5 * 1e-10 / 1e-8, 0.5), (6, 0.48 / 5, 0.03 / 4), (14, (60 + 40 * 0.1) / 100, 0.1)],
+)
+def test_closed_form(done: dict[int, Reproduction], number: int, wrong: float, right: float) -> None:
+    assert (done[number].wrong, done[number].right) == pytest.approx((wrong, right), rel=1e-9)
 
 
 def test_pf03_against_float64(done: dict[int, Reproduction]) -> None:
@@ -109,11 +121,7 @@ def test_pf03_against_float64(done: dict[int, Reproduction]) -> None:
     h = torch.randn(128, 64, generator=g).double() * 2e6
     head = (torch.randn(64, 10, generator=g) / 8).double()
     y = torch.randint(10, (128,), generator=g)
-    z = (h - h.mean(1, keepdim=True)) / h.std(1, keepdim=True, correction=0)
-    back = (torch.softmax(z @ head, 1) - F.one_hot(y, 10)) / 128 @ head.T
-    back = back - back.mean(1, keepdim=True) - z * (back * z).mean(1, keepdim=True)
-    back = back / h.std(1, keepdim=True, correction=0)
-    assert math.isclose(done[3].right, back.norm(dim=1).mean().item(), rel_tol=1e-3)
+    assert math.isclose(done[3].right, gradient_size(h, head, y) / 128, rel_tol=1e-3)
     assert done[3].wrong == 0
     assert math.isinf(done[3].factor)
 
@@ -140,9 +148,7 @@ def test_pf04_against_autograd(done: dict[int, Reproduction]) -> None:
 
 
 def test_pf05_changes_sign(done: dict[int, Reproduction]) -> None:
-    from creditscope.pitfalls.pf05_aggregation import example
-
-    a, g = ([x.numpy() for x in part] for part in example())
+    a, g = ([x.numpy() for x in part] for part in tiny.layers(5, **pf05_aggregation.EXAMPLE))
     cos = [
         np.mean([x @ y / np.sqrt((x @ x) * (y @ y)) for x, y in zip(p, q, strict=True)])
         for p, q in zip(a, g, strict=True)
@@ -154,21 +160,12 @@ def test_pf05_changes_sign(done: dict[int, Reproduction]) -> None:
     assert done[5].wrong > 0 > done[5].right
 
 
-def test_pf06_closed_form(done: dict[int, Reproduction]) -> None:
-    assert math.isclose(done[6].wrong, 0.48 / 5, rel_tol=1e-9)
-    assert math.isclose(done[6].right, 0.03 / 4, rel_tol=1e-9)
-
-
 def test_pf07(done: dict[int, Reproduction]) -> None:
     g = rng(7)
-    head = torch.randn(16, 4, generator=g, dtype=torch.float64)
-    feedback_and_e = []
     # the second network draws a head too before it is overwritten by load_state_dict
-    feedback_and_e.append(torch.randn(4, 16, generator=g, dtype=torch.float64))
-    torch.randn(16, 4, generator=g, dtype=torch.float64)
-    feedback_and_e.append(torch.randn(128, 4, generator=g, dtype=torch.float64))
-    b, e = (t.numpy() for t in feedback_and_e)
-    a, ref = e @ b, e @ head.numpy().T
+    shapes = ((16, 4), (4, 16), (16, 4), (128, 4))
+    head, b, _, e = (torch.randn(shape, generator=g, dtype=torch.float64).numpy() for shape in shapes)
+    a, ref = e @ b, e @ head.T
     right = np.mean((a * ref).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(ref, axis=1))
     assert math.isclose(done[7].right, right, rel_tol=1e-9)
     assert math.isclose(done[7].wrong, 1.0, rel_tol=1e-12)
@@ -224,20 +221,10 @@ def test_pf13_against_the_formula_of_layer_norm(done: dict[int, Reproduction]) -
     h = torch.randn(1024, 32, generator=g, dtype=torch.float64) * 1e4
     head = torch.randn(32, 4, generator=g, dtype=torch.float64) * 0.05
     y = torch.randint(4, (1024,), generator=g)
-
-    spread = h.std(1, keepdim=True, correction=0)
-    z = (h - h.mean(1, keepdim=True)) / spread
-    back = (torch.softmax(z @ head, 1) - F.one_hot(y, 4)) @ head.T
-    back = (back - back.mean(1, keepdim=True) - z * (back * z).mean(1, keepdim=True)) / spread
-    each = back.norm(dim=1).mean().item()
+    each = gradient_size(h, head, y)
     assert math.isclose(done[13].right, each / 128, rel_tol=1e-9)
     assert math.isclose(done[13].wrong, each / 1024, rel_tol=1e-9)
     assert done[13].wrong < 1e-7 < done[13].right, "the verdict of D2 turns with the batch"
-
-
-def test_pf14_closed_form(done: dict[int, Reproduction]) -> None:
-    assert math.isclose(done[14].right, 0.1, rel_tol=1e-9)
-    assert math.isclose(done[14].wrong, (60 + 40 * 0.1) / 100, rel_tol=1e-9)
 
 
 def test_pf15_by_normal_equations(done: dict[int, Reproduction]) -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from tests.cli.calls import one_line_error, out
 from tests.refusals import refusal
-from tests.runs.driver import tiny_specs
-from tests.runs.test_store import Inline
+from tests.runs.driver import Inline, tiny_specs
 
 from creditscope.cli import main
 from creditscope.cli.parse import parse
@@ -50,23 +49,17 @@ def test_a_study_says_the_same_from_an_archive(store, tmp_path):
 
 
 def test_runs_reads_an_archive_as_it_reads_a_store(store, tmp_path, capsys):
-    out = tmp_path / "results"
-    key, other, *_ = write_archive(store, [s.hash for s in tiny_specs()], out)
-    own = ("stamp", "bytes")
-    rows = [{k: v for k, v in row.items() if k not in own} for row in Archive(out).rows()]
-    assert rows == [{k: v for k, v in row.items() if k not in own} for row in store.rows()]
-    said = []
-    for path in (store.root, out):
-        assert main(["runs", "list", "--store", str(path)]) == 0
-        said.append(capsys.readouterr().out)
-    assert said[0] == said[1]
-    assert main(["runs", "show", key[:12], "--store", str(out)]) == 0
-    shown = capsys.readouterr().out
+    results = tmp_path / "results"
+    key, other, *_ = write_archive(store, [s.hash for s in tiny_specs()], results)
+    own = {"stamp": None, "bytes": None}
+    assert [row | own for row in Archive(results).rows()] == [row | own for row in store.rows()]
+    of_store, of_archive = (out(capsys, "runs", "list", "--store", path) for path in (store.root, results))
+    assert of_store == of_archive
+    shown = out(capsys, "runs", "show", key[:12], "--store", results)
     assert command(store.bundle(key).spec) in shown
     assert "VERDICT: " in shown
-    (out / "runs" / f"{other}.json").write_text("{}")
-    assert main(["runs", "list", "--store", str(out)]) == 0
-    assert f"{other[:10]}  unusable: " in capsys.readouterr().out
+    (results / "runs" / f"{other}.json").write_text("{}")
+    assert f"{other[:10]}  unusable: " in out(capsys, "runs", "list", "--store", results)
 
 
 def test_a_shown_run_is_judged_with_its_seeds_and_nulls(store, tmp_path):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.runs.driver import Inline
 
 from creditscope.runs import execute as run
 from creditscope.training.bundle import TRAJECTORY
@@ -17,35 +18,23 @@ RESMLP = make_spec({"dataset": "cifar10", "arch": "resmlp", "method": "bp", "epo
 VIT = make_spec({"dataset": "cifar10", "arch": "vit-mini", "method": "bp", "epochs": 5, "seed": 1})
 
 
-class Noting:
-    """Answers at once that the run is done, and notes the order."""
-
-    def __init__(self) -> None:
-        self.order: list[str] = []
-        self.methods: list[str] = []
-
-    def submit(self, fn: Any, spec: dict[str, Any], *rest: Any) -> Future[Any]:
-        self.order.append(spec["arch"])
-        self.methods.append(spec["method"])
-        future: Future[Any] = Future()
-        future.set_result((run.DONE, "", ""))
-        return future
-
-    def shutdown(self, cancel: bool = False) -> None: ...
+EP = make_spec({"dataset": "cifar10", "arch": "resmlp", "method": "ep", "epochs": 30, "seed": 1})
 
 
-def test_five_epochs_of_a_transformer_go_before_a_hundred_of_a_small_network(tmp_path):
-    executor = Noting()
-    jobs = [(spec, tmp_path / spec.hash) for spec in (RESMLP, VIT)]
-    assert run.execute(jobs, executor, console=Console(file=io.StringIO())) == []
-    assert executor.order == ["vit-mini", "resmlp"]
+@pytest.mark.parametrize("costly", [VIT, EP], ids=["five epochs of a transformer", "thirty of equilibrium propagation"])
+def test_costly_epochs_go_before_a_hundred_of_a_small_network(tmp_path, costly):
+    order = []
 
+    class Noting(Inline):
+        """Answers at once that the run is done, and notes the order."""
 
-def test_an_epoch_of_equilibrium_propagation_counts_for_several(tmp_path):
-    slow = make_spec({"dataset": "cifar10", "arch": "resmlp", "method": "ep", "epochs": 30, "seed": 1})
-    executor = Noting()
-    run.execute([(s, tmp_path / s.hash) for s in (RESMLP, slow)], executor, console=Console(file=io.StringIO()))
-    assert executor.methods == ["ep", "bp"]
+        def submit(self, fn: Any, spec: dict[str, Any], *rest: Any) -> Future[Any]:
+            order.append(spec)
+            return super().submit(lambda: (run.DONE, "", ""))
+
+    jobs = [(spec, tmp_path / spec.hash) for spec in (RESMLP, costly)]
+    assert run.execute(jobs, Noting(), console=Console(file=io.StringIO())) == []
+    assert order == [costly.model_dump(), RESMLP.model_dump()]
 
 
 def test_the_time_left_weighs_epochs_by_their_cost(tmp_path, monkeypatch):

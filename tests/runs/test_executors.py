@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from tests.refusals import refusal
-from tests.runs.driver import TINY
+from tests.runs.driver import TINY, Inline
 from tests.runs.kills import result_hashes
-from tests.runs.test_store import Inline
 
 from creditscope.runs.execute import run_store
 from creditscope.runs.executors import TaskFailed, WorkerDied, make_executor
@@ -49,27 +48,16 @@ def test_same_result_hashes_as_in_this_process(name, module, options, tmp_path, 
 def test_slurm_gets_one_array_job(tmp_path, monkeypatch):
     """A stand-in for SLURM's commands: what is submitted together is one script with an array, capped at `workers`."""
     pytest.importorskip("submitit", reason="extra slurm is missing: its executor is NOT tested")
-    scripts = tmp_path / "scripts"
+    scripts, bin_ = tmp_path / "scripts", tmp_path / "bin"
     scripts.mkdir()
-    bin_ = tmp_path / "bin"
     bin_.mkdir()
-    for name, body in {
-        "sbatch": f'n=$(ls {scripts} | wc -l); cp "$1" {scripts}/$n.sh; echo "Submitted batch job 7"',
-        "srun": "exit 0",
-        "sacct": "exit 0",
-        "scancel": "exit 0",
-    }.items():
+    sbatch = f'n=$(ls {scripts} | wc -l); cp "$1" {scripts}/$n.sh; echo "Submitted batch job 7"'
+    for name, body in {"sbatch": sbatch, **dict.fromkeys(("srun", "sacct", "scancel"), "exit 0")}.items():
         (bin_ / name).write_text(f"#!/bin/sh\n{body}\n")
         (bin_ / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
-    executor = make_executor(
-        "slurm",
-        2,
-        cluster="slurm",
-        folder=str(tmp_path / "logs"),
-        slurm={"partition": "cpu", "time": 30},
-        accelerated=True,
-    )
+    options = {"folder": str(tmp_path / "logs"), "slurm": {"partition": "cpu", "time": 30}, "accelerated": True}
+    executor = make_executor("slurm", 2, cluster="slurm", **options)
     for n in range(5):
         executor.submit(pow, n, 2)
     deadline = time.monotonic() + 30
@@ -79,10 +67,8 @@ def test_slurm_gets_one_array_job(tmp_path, monkeypatch):
     executor.shutdown(cancel=True)
     (script,) = scripts.iterdir()
     text = script.read_text()
-    assert "#SBATCH --array=0-4%2" in text
-    assert "#SBATCH --partition=cpu" in text
-    assert "#SBATCH --time=30" in text
-    assert "#SBATCH --gres=gpu:1" in text
+    for option in ("array=0-4%2", "partition=cpu", "time=30", "gres=gpu:1"):
+        assert f"#SBATCH --{option}" in text
     assert "SLURM gives a GPU to one job" in refusal(lambda: make_executor("slurm", cluster="slurm", per_device=2))
 
 

@@ -49,20 +49,9 @@ def test_after_kills_every_run_is_there_once_with_the_same_bits(quiet, tmp_path)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_driver_leaves_no_worker_and_what_was_trained(tmp_path, how):
     """Exit code not 0, no process left that trains on; Ctrl-C: one line that says how to go on."""
-    command = [
-        sys.executable,
-        "-m",
-        "creditscope",
-        "study",
-        "run",
-        "early",
-        "--store",
-        str(tmp_path / "store"),
-        "--workers",
-        "2",
-    ]
+    command = [*["-m", "creditscope", "study", "run", "early", "--workers", "2", "--store"], str(tmp_path / "store")]
     driver = subprocess.Popen(
-        command,
+        [sys.executable, *command],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,

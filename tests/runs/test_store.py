@@ -7,34 +7,19 @@ import json
 import shutil
 import sqlite3
 import threading
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.refusals import refusal
-from tests.runs.driver import tiny_specs
+from tests.runs.driver import Inline, tiny_specs
 
 from creditscope.runs.execute import run_store, train_one
 from creditscope.runs.executors import make_executor
 from creditscope.runs.store import INDEX_VERSION, Store
 from creditscope.training import loop
 from creditscope.training.loop import train
-
-
-class Inline:
-    """Runs every task at once, in this process."""
-
-    def submit(self, fn: Any, *args: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args))
-        except BaseException as error:
-            future.set_exception(error)
-        return future
-
-    def shutdown(self, cancel: bool = False) -> None: ...
 
 
 @pytest.fixture(scope="module")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.calls import out
 from tests.refusals import refusal
-from tests.runs.test_store import Inline
+from tests.runs.driver import Inline
 
 from creditscope.cli import main
 from creditscope.errors import CreditscopeError
 from creditscope.runs.archive import Archive, write_archive
 from creditscope.runs.execute import run_store
+from creditscope.runs.record import Record
 from creditscope.runs.store import Store
 from creditscope.runs.verify import pick, shortened, verify
 from creditscope.training.spec import RunSpec, make_spec
@@ -40,11 +43,21 @@ def archive(store, tmp_path) -> Path:
     return tmp_path / "results"
 
 
-def alter(archive: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+def recorded(archive: Path) -> Record:
+    return pick(Archive(archive), None)
+
+
+@contextmanager
+def altered(archive: Path) -> Iterator[dict[str, Any]]:
+    """The file of the run, to be changed."""
     path = archive / "runs" / f"{spec().hash}.json"
-    content = json.loads(path.read_text())
-    change(content["trajectory"])
+    content: dict[str, Any] = json.loads(path.read_text())
+    yield content
     path.write_text(json.dumps(content))
+
+
+def status(archive: Path) -> str:
+    return verify(recorded(archive)).status
 
 
 @pytest.mark.parametrize("epochs", [None, 1, 2])
@@ -57,26 +70,23 @@ def test_a_run_of_a_store_and_of_an_archive_is_reproduced_to_the_bit(store, arch
 
 def as_of_schema_1(archive: Path) -> dict[str, Any]:
     """The record as it was written before three-check/1.1: Γ over all layers, no new facts."""
-    path = archive / "runs" / f"{spec().hash}.json"
-    content: dict[str, Any] = json.loads(path.read_text())
-    for line in content["trajectory"]:
-        line["gamma"] = line.pop("gamma_all_layers")
-    report = content["report"]
-    report["schema_version"] = 1
-    facts = report["facts"]
-    facts["aggregate"]["headline"] = facts["aggregate"].pop("gamma_all_layers")
-    facts["concentration"]["deep_mean"] = facts["concentration"].pop("deep_mean_all_layers")
-    for fact, name in (("alignment", "counting"), ("alignment", "counting_note")):
-        del facts[fact][name]
-    del facts["evaluation"], facts["claim"], facts["profile"]
-    report["verdict"] = {"line": "VERDICT: trustworthy (D3 not measured)"}  # stored then; not read
-    path.write_text(json.dumps(content))
+    with altered(archive) as content:
+        for line in content["trajectory"]:
+            line["gamma"] = line.pop("gamma_all_layers")
+        report = content["report"]
+        facts = report["facts"]
+        facts["aggregate"]["headline"] = facts["aggregate"].pop("gamma_all_layers")
+        facts["concentration"]["deep_mean"] = facts["concentration"].pop("deep_mean_all_layers")
+        del facts["alignment"]["counting"], facts["alignment"]["counting_note"]
+        del facts["evaluation"], facts["claim"], facts["profile"]
+        # the verdict was stored then, and is not read
+        report |= {"schema_version": 1, "verdict": {"line": "VERDICT: trustworthy (D3 not measured)"}}
     return content
 
 
 def test_a_record_from_before_the_layers_that_count_is_reproduced_to_the_bit(archive):
     content = as_of_schema_1(archive)
-    run = pick(Archive(archive), None)
+    run = recorded(archive)
     assert verify(run).status == "exact"
     # the old values stay readable, the new ones follow from the means of the layers
     cosines = content["report"]["facts"]["alignment"]["mean"]
@@ -88,61 +98,46 @@ def test_a_record_from_before_the_layers_that_count_is_reproduced_to_the_bit(arc
 
 def test_a_record_from_before_depth_profiles_is_reproduced_to_the_bit(archive):
     """What it does have is still compared."""
-    path = archive / "runs" / f"{spec().hash}.json"
-    content: dict[str, Any] = json.loads(path.read_text())
-    report = content["report"]
-    assert report["facts"].pop("profile")["margin"]
-    assert "verdict" not in report
-    path.write_text(json.dumps(content))
-    assert verify(pick(Archive(archive), None)).status == "exact"
-    report["facts"]["scale"]["growth"] *= 1.01
-    path.write_text(json.dumps(content))
-    assert verify(pick(Archive(archive), None)).status == "not reproduced"
-
-
-def test_a_record_with_a_null_profile_is_reproduced_to_the_bit(archive):
-    path = archive / "runs" / f"{spec().hash}.json"
-    content: dict[str, Any] = json.loads(path.read_text())
-    content["report"]["facts"]["profile"] = None
-    path.write_text(json.dumps(content))
-    assert verify(pick(Archive(archive), None)).status == "exact"
+    with altered(archive) as content:
+        assert content["report"]["facts"].pop("profile")["margin"]
+        assert "verdict" not in content["report"]
+    assert status(archive) == "exact"
+    with altered(archive) as content:
+        content["report"]["facts"]["profile"] = None
+    assert status(archive) == "exact"
+    with altered(archive) as content:
+        content["report"]["facts"]["scale"]["growth"] *= 1.01
+    assert status(archive) == "not reproduced"
 
 
 @pytest.mark.parametrize("schema", [1, 2])
 def test_what_a_record_is_from_before_is_not_compared(archive, monkeypatch, schema):
     """Here every sample counts as one that float32 rounds away; the record says 0 of them, or nothing."""
     monkeypatch.setattr("creditscope.measure.sweep.SURE", float("inf"))
-    path = archive / "runs" / f"{spec().hash}.json"
-    content: dict[str, Any] = as_of_schema_1(archive) if schema == 1 else json.loads(path.read_text())
-    found = verify(pick(Archive(archive), None))
-    assert [d.what for d in found.beyond] == ["facts of the report"]
-    facts = content["report"]["facts"]
-    assert facts["reference"].pop("rounded_samples") == 0
-    del facts["scale"]["growth_all_tokens"], facts["proof"]["kinks"]
-    path.write_text(json.dumps(content))
-    run = pick(Archive(archive), None)
-    assert verify(run).status == "exact"
-    facts["reference"]["per_sample"][0] *= 1.01
-    path.write_text(json.dumps(content))
-    assert verify(pick(Archive(archive), None)).status == "not reproduced"
+    if schema == 1:
+        as_of_schema_1(archive)
+    assert [d.what for d in verify(recorded(archive)).beyond] == ["facts of the report"]
+    with altered(archive) as content:
+        facts = content["report"]["facts"]
+        assert facts["reference"].pop("rounded_samples") == 0
+        del facts["scale"]["growth_all_tokens"], facts["proof"]["kinks"]
+    assert status(archive) == "exact"
+    with altered(archive) as content:
+        content["report"]["facts"]["reference"]["per_sample"][0] *= 1.01
+    assert status(archive) == "not reproduced"
 
 
 def test_a_made_up_profile_is_not_reproduced(archive):
-    path = archive / "runs" / f"{spec().hash}.json"
-    content: dict[str, Any] = json.loads(path.read_text())
-    content["report"]["facts"]["profile"]["margin"]["pp"] += 1
-    path.write_text(json.dumps(content))
-    assert verify(pick(Archive(archive), None)).status == "not reproduced"
+    with altered(archive) as content:
+        content["report"]["facts"]["profile"]["margin"]["pp"] += 1
+    assert status(archive) == "not reproduced"
 
 
 def test_an_old_record_with_a_made_up_gamma_is_not_reproduced(archive):
     as_of_schema_1(archive)
-
-    def change(lines):
-        lines[-1]["gamma"] += 0.3
-
-    alter(archive, change)
-    assert verify(pick(Archive(archive), None)).status == "not reproduced"
+    with altered(archive) as content:
+        content["trajectory"][-1]["gamma"] += 0.3
+    assert status(archive) == "not reproduced"
 
 
 def test_the_first_epochs_follow_the_schedule_of_the_whole(store):
@@ -152,10 +147,8 @@ def test_the_first_epochs_follow_the_schedule_of_the_whole(store):
 
 
 def test_a_difference_of_rounding_is_told_and_within_the_tolerance(archive):
-    def change(lines):
-        lines[2]["h"][1] *= 1 + 1e-7
-
-    alter(archive, change)
+    with altered(archive) as content:
+        content["trajectory"][2]["h"][1] *= 1 + 1e-7
     found = verify(pick(Archive(archive), spec().hash[:8]))
     assert found.status == "within tolerance"
     (difference,) = found.differences
@@ -179,54 +172,50 @@ CLAIMS: dict[str, Callable[[dict[str, Any]], None]] = {
 
 @pytest.mark.parametrize("what", list(CLAIMS))
 def test_a_number_that_was_made_up_is_found(archive, what, capsys):
-    alter(archive, lambda lines: CLAIMS[what](lines[-1]))
+    with altered(archive) as content:
+        CLAIMS[what](content["trajectory"][-1])
     assert main(["runs", "verify", "--store", str(archive)]) == 3
-    out = capsys.readouterr().out
-    assert f"outside the tolerance at epoch 3: {what}: " in out
-    assert "NOT REPRODUCED" in out
+    told = capsys.readouterr().out
+    assert f"outside the tolerance at epoch 3: {what}: " in told
+    assert "NOT REPRODUCED" in told
 
 
 @pytest.mark.parametrize("size", [0.3, 0.03, 1e-4])
 def test_a_number_made_up_in_the_middle_is_found(archive, size, capsys):
     """A later epoch is equal to the bit: rounding cannot have parted the two before it."""
-    alter(archive, lambda lines: lines[2].update(accuracy=lines[2]["accuracy"] + size))
+    with altered(archive) as content:
+        content["trajectory"][2]["accuracy"] += size
     assert main(["runs", "verify", "--store", str(archive)]) == 3
-    out = capsys.readouterr().out
-    assert "outside the tolerance at epoch 2: accuracy: " in out
-    assert "NOT REPRODUCED (every epoch is compared" in out
+    told = capsys.readouterr().out
+    assert "outside the tolerance at epoch 2: accuracy: " in told
+    assert "NOT REPRODUCED (every epoch is compared" in told
 
 
 def test_on_another_processor_a_number_made_up_in_the_middle_is_found_by_its_size(archive):
     """Everything after the start differs by rounding, as it does elsewhere."""
-
-    def rounded(lines: list[dict[str, Any]]) -> None:
-        for line in lines[1:]:
+    with altered(archive) as content:
+        for line in content["trajectory"][1:]:
             line["h"] = [h * (1 + 1e-6) for h in line["h"]]
-
-    alter(archive, rounded)
-    assert verify(pick(Archive(archive), None)).status == "within tolerance"
-    alter(archive, lambda lines: lines[1].update(accuracy=lines[1]["accuracy"] + 0.04))
-    assert verify(pick(Archive(archive), None)).status == "within tolerance"
-    alter(archive, lambda lines: lines[1].update(accuracy=lines[1]["accuracy"] + 0.26))
-    assert [(d.epoch, d.what) for d in verify(pick(Archive(archive), None)).beyond] == [(1, "accuracy")]
+    assert status(archive) == "within tolerance"
+    with altered(archive) as content:
+        content["trajectory"][1]["accuracy"] += 0.04
+    assert status(archive) == "within tolerance"
+    with altered(archive) as content:
+        content["trajectory"][1]["accuracy"] += 0.26
+    assert [(d.epoch, d.what) for d in verify(recorded(archive)).beyond] == [(1, "accuracy")]
 
 
 def test_another_network_is_found_before_training_blurs_it(archive):
-    def change(lines):
-        lines[0]["cosine"][1] += 1e-3
-
-    alter(archive, change)
-    found = verify(pick(Archive(archive), None), 1)
-    assert [d.what for d in found.beyond] == ["cosine at layer 1"]
+    with altered(archive) as content:
+        content["trajectory"][0]["cosine"][1] += 1e-3
+    assert [d.what for d in verify(recorded(archive), 1).beyond] == ["cosine at layer 1"]
 
 
 def test_a_report_that_was_made_up_is_found(archive):
-    path = archive / "runs" / f"{spec().hash}.json"
-    content = json.loads(path.read_text())
-    content["report"]["headline_acc"][0] += 0.001
-    path.write_text(json.dumps(content))
-    assert verify(pick(Archive(archive), None), 2).status == "exact"  # a part of the epochs has no report
-    assert [d.what for d in verify(pick(Archive(archive), None)).beyond] == ["headline_acc of the report"]
+    with altered(archive) as content:
+        content["report"]["headline_acc"][0] += 0.001
+    assert verify(recorded(archive), 2).status == "exact"  # a part of the epochs has no report
+    assert [d.what for d in verify(recorded(archive)).beyond] == ["headline_acc of the report"]
 
 
 def test_a_full_disk_is_one_line(archive, monkeypatch):
@@ -235,14 +224,13 @@ def test_a_full_disk_is_one_line(archive, monkeypatch):
 
     monkeypatch.setattr("creditscope.runs.verify.TemporaryDirectory", full)
     with pytest.raises(CreditscopeError, match=r"No space left on device.*TMPDIR"):
-        verify(pick(Archive(archive), None))
+        verify(recorded(archive))
 
 
 def test_the_command_says_what_it_found(archive, capsys):
-    assert main(["runs", "verify", "--store", str(archive), "--epochs", "1"]) == 0
-    out = capsys.readouterr().out
-    assert "1 of 3 epochs" in out
-    assert "REPRODUCED exactly" in out
+    told = out(capsys, "runs", "verify", "--store", archive, "--epochs", 1)
+    assert "1 of 3 epochs" in told
+    assert "REPRODUCED exactly" in told
 
 
 def test_mistakes_are_one_line(archive):

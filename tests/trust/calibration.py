@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from scipy import stats
 from torch import Tensor
 
 from creditscope import depth_profile
@@ -49,16 +50,8 @@ HERE = Path(__file__).parent
 POINTS = HERE / "calibration.csv"
 TWINS = 3
 NAMES = ("run", "dataset", "train_samples", "n_test", "arch", "width", "depth", "epochs", "method", "label", "seed")
-MEASURED = (
-    "accuracy",
-    "null",
-    "h_0",
-    "h_L",
-    *(f"twin_{k}" for k in range(TWINS)),
-    "fresh",
-    "logistic",
-    "logistic_twin",
-)
+EACH_TWIN = tuple(f"twin_{k}" for k in range(TWINS))
+MEASURED = ("accuracy", "null", "h_0", "h_L", *EACH_TWIN, "fresh", "logistic", "logistic_twin")
 """Accuracies: of the network and its trained null; of the readouts of its h_0 and h_L, of h_L of its twins and of a twin with
 a fresh embedding; of logistic readouts of h_L and the first twin's."""
 Point = dict[str, Any]
@@ -93,12 +86,9 @@ NEAR: Rules = [
     for change in ({}, {"train_last": 1}, {"penalty": 0.01})
 ]
 """Whose margins, shortly trained, lie on both sides of the threshold; three of them share a null."""
-SIZES = {
-    "quadratic": (20_000, 4_000),
-    "student": (20_000, 4_000),
-    "cifar10": (50_000, 10_000),
-    "cifar100": (50_000, 10_000),
-}
+SIZES = dict.fromkeys(("quadratic", "student"), (20_000, 4_000)) | dict.fromkeys(
+    ("cifar10", "cifar100"), (50_000, 10_000)
+)
 """Samples to train and to test."""
 Round = tuple[dict[str, Any], Rules, int, int | None]
 
@@ -190,13 +180,13 @@ def bundles(stores: Iterable[Path]) -> Iterator[tuple[Bundle, Bundle, int | None
                     yield bundle, load_bundle(null, verify=False), int(n) if n else None
 
 
-def point(bundle: Bundle, null: Bundle, train_samples: int, n_test: int) -> Point:
+def point(
+    spec: RunSpec, accuracy: float, null: float, profile: DepthProfile | None, train_samples: int, n_test: int
+) -> Point:
     """What the reports of the two runs say; the rivals are not measured yet."""
-    spec = bundle.spec
-    shape = {"train_samples": train_samples, "n_test": n_test}
-    about = {"run": spec.hash[:12], **{k: getattr(spec, k) for k in NAMES if k not in ("run", *shape)}, **shape}
-    known = {"accuracy": bundle.accuracy, "null": null.accuracy, **readouts(profile_of(bundle))}
-    return {**about, **dict.fromkeys(MEASURED), **known}
+    shape = {"run": spec.hash[:12], "train_samples": train_samples, "n_test": n_test}
+    about = {k: getattr(spec, k) for k in NAMES if k not in shape} | shape
+    return {**about, **dict.fromkeys(MEASURED), "accuracy": accuracy, "null": null, **readouts(profile)}
 
 
 def profile_of(bundle: Bundle) -> DepthProfile | None:
@@ -215,19 +205,15 @@ def rivals(bundle: Bundle, dataset: Dataset) -> Point:
     """The estimates that training does not measure, and the profile where it has not."""
     model = bundle.model(dataset)
     found = {} if profile_of(bundle) else readouts(depth_profile(model, **profile_batches(dataset)))
-    twins = [frozen_blocks(model, rest="keep", seed=k) for k in range(TWINS)]
-    for name, network in [
-        ("", model),
-        *((f"twin_{k}", t) for k, t in enumerate(twins)),
-        ("fresh", frozen_blocks(model)),
-    ]:
+    twins = {name: frozen_blocks(model, rest="keep", seed=k) for k, name in enumerate(EACH_TWIN)}
+    for name, network in {"": model, **twins, "fresh": frozen_blocks(model)}.items():
         fit, test = (last_states(network, data) for data in (fit_batches(dataset, 1000), test_batches(dataset, 1000)))
         if not (fit[0].isfinite().all() and test[0].isfinite().all()):
             continue
-        if name not in ("", "twin_0"):
-            found[name] = ridge_readout(*fit, *test)
         if name in ("", "twin_0"):
             found["logistic_twin" if name else "logistic"] = logistic_readout(*fit, *test)
+        else:
+            found[name] = ridge_readout(*fit, *test)
     return found
 
 
@@ -299,15 +285,21 @@ def write_points(points: Sequence[Point], path: Path = POINTS) -> None:
     write_atomic(path, table.getvalue().encode())
 
 
+def by_run(path: Path) -> dict[tuple[str, int], Point]:
+    return {(p["run"], p["train_samples"]): p for p in read_points(path)}
+
+
 def measure_stores(stores: Sequence[Path], data_dir: Path | None, path: Path, with_rivals: bool = True) -> None:
     """First all points, from the reports; then the rivals, one network after the other."""
-    points = {(p["run"], p["train_samples"]): p for p in read_points(path)}
+    points = by_run(path)
     left = []
     for bundle, null, n in bundles(stores):
         train_samples, n_test = SIZES[bundle.spec.dataset]
-        made = point(bundle, null, n or train_samples, min(n_test, n) if n and n < 10_000 else n_test)
+        sizes = n or train_samples, min(n_test, n) if n and n < 10_000 else n_test
+        profile = profile_of(bundle)
+        made = point(bundle.spec, bundle.accuracy, null.accuracy, profile, *sizes)
         key = (made["run"], made["train_samples"])
-        diverged = made["h_L"] is None and profile_of(bundle) is not None
+        diverged = made["h_L"] is None and profile is not None
         if points.setdefault(key, made)["logistic"] is None and not diverged:
             left.append((key, bundle, n))
     write_points(list(points.values()), path)
@@ -330,16 +322,12 @@ def board_points(root: Path) -> Iterator[Point]:
         report = DiagnosticReport.from_json(path.parent / stated.reports[0].file)
         profile, depth = report.facts.profile, report.facts.depth
         matched = next((m for m in depth.margins if m.null == "matched"), None) if depth else None
-        if spec is None or profile is None or matched is None:
-            continue
-        about = {k: getattr(spec, k) for k in NAMES if k not in ("run", "train_samples", "n_test")}
-        shape = {"run": spec.hash[:12], "train_samples": profile.n_fit, "n_test": profile.n_test}
-        known = {"accuracy": matched.accuracy, "null": matched.null_accuracy, **readouts(profile)}
-        yield {**about, **shape, **dict.fromkeys(MEASURED), **known}
+        if spec is not None and profile is not None and matched is not None:
+            yield point(spec, matched.accuracy, matched.null_accuracy, profile, profile.n_fit, profile.n_test)
 
 
 def add_points(found: Iterable[Point], path: Path) -> None:
-    points = {(p["run"], p["train_samples"]): p for p in read_points(path)}
+    points = by_run(path)
     for made in found:
         points.setdefault((made["run"], made["train_samples"]), made)
     write_points(list(points.values()), path)
@@ -358,7 +346,7 @@ def estimates(p: Point) -> dict[str, float | None]:
     def pp(a: float | None, b: float | None) -> float | None:
         return None if a is None or b is None else round(100 * (a - b), 3)
 
-    twins = [p[f"twin_{k}"] for k in range(TWINS)]
+    twins = [p[name] for name in EACH_TWIN]
     mean = None if None in twins else statistics.fmean(twins)
     return {
         "profile margin": pp(p["h_L"], p["twin_0"]),
@@ -391,21 +379,13 @@ def said(found: Pairs) -> list[str]:
     if len(errors) < 2:
         return [str(len(errors)), "–", "–", "–", str(wrong(found))]
     spread = statistics.stdev(errors)
-    rank = statistics.correlation(*(_ranks([pair[k] for pair in found]) for k in (0, 1)))
+    rank = statistics.correlation(*(stats.rankdata(values, "ordinal") for values in zip(*found, strict=True)))
     share = f"{wrong(found)} ({100 * wrong(found) / len(found):.0f} %)"
     return [str(len(errors)), f"{statistics.fmean(errors):+.1f}", f"{spread:.1f}", f"{rank:.2f}", share]
 
 
 def _networks(found: Pairs) -> str:
     return f"{len(found)} network{'s' * (len(found) != 1)}"
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    order = sorted(range(len(values)), key=values.__getitem__)
-    ranks = [0.0] * len(values)
-    for rank, k in enumerate(order):
-        ranks[k] = float(rank)
-    return ranks
 
 
 def table(heading: str, rows: Mapping[str, Pairs]) -> str:
@@ -426,25 +406,25 @@ def page(points: list[Point]) -> str:
     names = list(estimates(points[0]))
     all_of = [p for p in points if None not in estimates(p).values()]
     main = names[0]
+
+    def where(key: str, *values: Any) -> Pairs:
+        return pairs([p for p in points if p[key] in values], main)
+
     groups: dict[str, Pairs] = {"all": pairs(points, main)}
     for key in ("dataset", "arch"):
-        for value in sorted({p[key] for p in points}):
-            groups[str(value)] = pairs([p for p in points if p[key] == value], main)
+        groups |= {str(value): where(key, value) for value in sorted({p[key] for p in points})}
     methods = Counter(p["method"] for p in points)
     few = sorted(m for m, n in methods.items() if n < FEW)
-    rules = {m: pairs([p for p in points if p["method"] == m], main) for m in sorted(methods.keys() - set(few))}
+    rules = {m: where("method", m) for m in sorted(methods.keys() - set(few))}
     least, most = min(methods[m] for m in few), max(methods[m] for m in few)
-    rules[f"the other {len(few)} rules ({least} or {most} networks each)"] = pairs(
-        [p for p in points if p["method"] in few], main
-    )
+    rules[f"the other {len(few)} rules ({least} or {most} networks each)"] = where("method", *few)
     norms = {
         f"fa and dfa ({n})": pairs([p for p in points if p["label"].startswith((f"fa({n}", f"dfa({n}"))], main)
         for n in ("rms", "none")
     }
-    large, negative = f"margin of {LARGE:g} pp and more", f"margin below {-THRESHOLD:g} pp"
     margins = {
-        large: [(e, m) for e, m in groups["all"] if m >= LARGE],
-        negative: [(e, m) for e, m in groups["all"] if m < -THRESHOLD],
+        f"margin of {LARGE:g} pp and more": [(e, m) for e, m in groups["all"] if m >= LARGE],
+        f"margin below {-THRESHOLD:g} pp": [(e, m) for e, m in groups["all"] if m < -THRESHOLD],
     }
     near = {
         f"{low:g} to {high:g} pp from 2 pp" if high < math.inf else f"{low:g} pp and more": [
@@ -452,7 +432,7 @@ def page(points: list[Point]) -> str:
         ]
         for low, high in FAR
     }
-    by_few = {m: pairs([p for p in points if p["method"] == m], main) for m in few}
+    by_few = {m: where("method", m) for m in few}
     bias = {m: statistics.fmean(e - m for e, m in found) for m, found in by_few.items() if found}
     worst = max(bias, key=lambda m: abs(bias[m]))
     return "\n\n".join(

@@ -61,8 +61,8 @@ def simulate(true_pp: float, n: int, repetitions: int, rng: np.random.Generator,
             covered += fact.low_pp <= true_pp <= fact.high_pp
             covered_network += fact.low_pp <= 100 * float(np.mean(trained - null)) <= fact.high_pp
         label = fact.interval
-    shares = [count / repetitions for count in (wrong, undecided, covered, covered_network)]
-    return Cell(shares[0], shares[1], shares[2], shares[3], label)
+    n = repetitions
+    return Cell(wrong / n, undecided / n, covered / n, covered_network / n, label)
 
 
 def simulate_all(repetitions: int, seed: int = 0) -> dict[tuple[float, int, int | None], Cell]:
@@ -74,27 +74,21 @@ def simulate_all(repetitions: int, seed: int = 0) -> dict[tuple[float, int, int 
 
 def tables(cells: dict[tuple[float, int, int | None], Cell], repetitions: int) -> str:
     rows = list(dict.fromkeys((n, size) for _, n, size in cells))
-    head = "| seeds | " + " | ".join(f"{pp:g} pp" for pp in MARGINS) + " |"
     line = "|" + "---|" * (len(MARGINS) + 1)
 
     def name(n: int, size: int | None) -> str:
         return f"{n}, test set not given" if size is None else str(n)
 
-    decided = [
-        f"| {name(n, size)} | "
-        + " | ".join(
-            f"{100 * cells[pp, n, size].wrong:.1f} ({100 * cells[pp, n, size].undecided:.0f})" for pp in MARGINS
-        )
-        + " |"
-        for n, size in rows
-    ]
-    covering = [
-        f"| {n} | "
-        + " | ".join(f"{100 * cells[pp, n, size].covered:.1f}" for pp in MARGINS)
-        + f" | {cells[MARGINS[0], n, size].label} |"
-        for n, size in rows
-        if size is not None
-    ]
+    def row(*parts: str) -> str:
+        return f"| {' | '.join(parts)} |"
+
+    decided, covering = [], []
+    for n, size in rows:
+        found = [cells[pp, n, size] for pp in MARGINS]
+        decided.append(row(name(n, size), *(f"{100 * c.wrong:.1f} ({100 * c.undecided:.0f})" for c in found)))
+        if size is not None:
+            covering.append(row(str(n), *(f"{100 * c.covered:.1f}" for c in found), found[0].label))
+    head = row("seeds", *(f"{pp:g} pp" for pp in MARGINS))
     alone = ", ".join(f"{100 * cells[pp, 1, N_TEST].covered_network:.1f}" for pp in MARGINS)
     return f"""\
 {repetitions:,} repetitions of every cell; spread {TRAINED_PP} pp (trained) and {NULL_PP} pp (null); {N_TEST:,} test samples.

@@ -30,16 +30,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.runs.driver import tiny_specs
+from tests.runs.driver import Inline, tiny_specs
 from tests.runs.kills import result_hashes
 
-from creditscope.runs.execute import run_store
+from creditscope.runs.execute import Failure, run_store
 from creditscope.runs.store import Store
 
 PER_ROUND = 5
@@ -47,22 +48,6 @@ LIMIT = 120
 WRITES = ("open", "fsync", "replace", "link", "mkdir", "rmdir", "unlink")
 Hook = Callable[[str, int, bool], None]
 """hook(operation, its number, before or after)."""
-
-
-class Inline:
-    """Trains in this very process: killing it kills trainer, driver and writer of the store at once."""
-
-    def submit(self, fn: Any, *args: Any) -> Any:
-        from concurrent.futures import Future
-
-        future: Any = Future()
-        try:
-            future.set_result(fn(*args))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-    def shutdown(self, cancel: bool = False) -> None: ...
 
 
 def watch_writes(hook: Hook) -> None:
@@ -100,8 +85,15 @@ def publish(log: Path) -> None:
     setattr(os, "replace", replace)  # noqa: B010  (mypy knows no other way to replace a function)
 
 
-def work(root: Path, prepare: Callable[[], None]) -> int:
-    """Fork a process that trains what the store lacks; its pid."""
+def train_grid(root: Path) -> list[Failure]:
+    """What a process does to the store, unless told otherwise. It trains itself: killing it kills trainer and driver at once."""
+    return run_store(tiny_specs(1), Store(root / "store", create=True), Inline())
+
+
+def work(
+    root: Path, prepare: Callable[[], object] = lambda: None, job: Callable[[Path], list[Failure]] = train_grid
+) -> int:
+    """Fork a process that does the job, which says what failed; its pid."""
     pid = os.fork()
     if pid:
         return pid
@@ -110,11 +102,16 @@ def work(root: Path, prepare: Callable[[], None]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         publish(root / "published.log")
         prepare()
-        code = min(8, len(run_store(tiny_specs(1), Store(root / "store", create=True), Inline())))
+        code = min(8, len(job(root)))
     except Exception as error:
         (root / "errors.log").open("a").write(f"{type(error).__name__}: {error}\n")
     finally:
         os._exit(code)
+
+
+def errors_of(root: Path) -> str:
+    """The end of what its processes have said."""
+    return (root / "errors.log").read_text()[-300:] if (root / "errors.log").exists() else ""
 
 
 def end(pid: int, limit: float = LIMIT) -> int:
@@ -139,7 +136,7 @@ def kill(pid: int) -> None:
 
 def kill_at_write(root: Path, rng: random.Random) -> None:
     number, before = rng.randint(1, 120), rng.random() < 0.5
-    end(work(root, lambda: watch_writes(killing(number, before))))
+    end(work(root, partial(watch_writes, killing(number, before))))
 
 
 def killing(number: int, before: bool) -> Hook:
@@ -150,50 +147,46 @@ def killing(number: int, before: bool) -> Hook:
     return hook
 
 
-def filling(number: int) -> Hook:
-    """The disk is full at this write, and has room again after it."""
+def refusing(code: int, is_refused: Callable[[str, int], bool]) -> Hook:
+    """Some writes (operation, number) end with this error."""
 
     def hook(name: str, k: int, early: bool) -> None:
-        if k == number and early and name not in ("rmdir", "unlink"):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if early and is_refused(name, k):
+            raise OSError(code, os.strerror(code))
 
     return hook
 
 
+def filling(number: int) -> Hook:
+    """The disk is full at this write, and has room again after it."""
+    return refusing(errno.ENOSPC, lambda name, k: k == number and name not in ("rmdir", "unlink"))
+
+
 def kill_at_time(root: Path, rng: random.Random) -> None:
-    pid = work(root, lambda: None)
+    pid = work(root)
     time.sleep(rng.uniform(0.0, 1.5))
     kill(pid)
 
 
-def refusing(code: int, names: tuple[str, ...], rng: random.Random) -> Callable[[], None]:
-    first, last = rng.randint(1, 80), rng.choice((1, 5, 10**9))
+def by_disk(
+    ill: Callable[[random.Random], str], healed: str, code: int, names: tuple[str, ...]
+) -> Callable[[Path, random.Random], None]:
+    """A file system that is mounted ill and healed after it; without one of its own, these operations refuse for a while."""
 
-    def hook(name: str, k: int, early: bool) -> None:
-        if early and name in names and first <= k < first + last:
-            raise OSError(code, os.strerror(code))
+    def fault(root: Path, rng: random.Random) -> None:
+        if rng.random() < 0.5 and remounted(root, ill(rng)):
+            end(work(root))
+            remounted(root, healed)
+        else:
+            first, last = rng.randint(1, 80), rng.choice((1, 5, 10**9))
+            hook = refusing(code, lambda name, k: name in names and first <= k < first + last)
+            end(work(root, partial(watch_writes, hook)))
 
-    return lambda: watch_writes(hook)
-
-
-def no_space(root: Path, rng: random.Random) -> None:
-    if rng.random() < 0.5 and remounted(root, f"size={rng.randint(4, 60)}k"):
-        end(work(root, lambda: None))
-        remounted(root, "size=64m")
-    else:
-        end(work(root, refusing(errno.ENOSPC, ("fsync",), rng)))
-
-
-def no_writing(root: Path, rng: random.Random) -> None:
-    if rng.random() < 0.5 and remounted(root, "ro"):
-        end(work(root, lambda: None))
-        remounted(root, "rw")
-    else:
-        end(work(root, refusing(errno.EROFS, ("replace", "mkdir"), rng)))
+    return fault
 
 
 def two_writers(root: Path, rng: random.Random) -> None:
-    pids = [work(root, lambda: None) for _ in range(2)]
+    pids = [work(root) for _ in range(2)]
     time.sleep(rng.uniform(0.0, 1.5))
     kill(pids.pop(rng.randrange(2)))
     end(pids[0])
@@ -210,10 +203,10 @@ def clock(root: Path, rng: random.Random) -> None:
 
 
 def hang(root: Path, rng: random.Random) -> None:
-    stopped = work(root, lambda: None)
+    stopped = work(root)
     time.sleep(rng.uniform(0.0, 1.0))
     os.kill(stopped, signal.SIGSTOP)
-    other = work(root, lambda: None)
+    other = work(root)
     time.sleep(0.5)
     kill(stopped)
     end(other)
@@ -222,8 +215,8 @@ def hang(root: Path, rng: random.Random) -> None:
 FAULTS: dict[str, Callable[[Path, random.Random], None]] = {
     "kill at write": kill_at_write,
     "kill at time": kill_at_time,
-    "no space": no_space,
-    "no writing": no_writing,
+    "no space": by_disk(lambda rng: f"size={rng.randint(4, 60)}k", "size=64m", errno.ENOSPC, ("fsync",)),
+    "no writing": by_disk(lambda rng: "ro", "rw", errno.EROFS, ("replace", "mkdir")),
     "two writers": two_writers,
     "clock": clock,
     "hang": hang,
@@ -234,17 +227,15 @@ WEIGHTS = (30, 15, 20, 10, 10, 5, 10)
 def mounted(root: Path) -> bool:
     """A file system of its own for the store, where root is allowed to; it can then be made full or read-only."""
     (root / "store").mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64m", "creditscope", str(root / "store")], capture_output=True, check=False
-    )
-    return done.returncode == 0
+    return called("mount", "-t", "tmpfs", "-o", "size=64m", "creditscope", root / "store")
 
 
 def remounted(root: Path, option: str) -> bool:
-    if not os.path.ismount(root / "store"):
-        return False
-    given = ["mount", "-o", f"remount,{option}", str(root / "store")]
-    return subprocess.run(given, capture_output=True, check=False).returncode == 0
+    return os.path.ismount(root / "store") and called("mount", "-o", f"remount,{option}", root / "store")
+
+
+def called(*command: str | Path) -> bool:
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 @dataclass
@@ -258,10 +249,9 @@ class Outcome:
 
 def settle(root: Path, told: str, quiet: dict[str, str], outcome: Outcome) -> None:
     """One undisturbed run, and what is wrong after it."""
-    code = end(work(root, lambda: None))
+    code = end(work(root))
     if code != 0:
-        errors = (root / "errors.log").read_text() if (root / "errors.log").exists() else ""
-        outcome.lost.append(f"{told}: the undisturbed run at the end fails ({code}) {errors[-300:]}")
+        outcome.lost.append(f"{told}: the undisturbed run at the end fails ({code}) {errors_of(root)}")
         return
     store = Store(root / "store")
     found = result_hashes(root / "store")
@@ -289,7 +279,7 @@ def one_round(root: Path, names: list[str], quiet: dict[str, str], rng: random.R
         settle(root, f"round {root.name} ({', '.join(names)})", quiet, outcome)
     finally:
         if own:
-            subprocess.run(["umount", "-l", str(root / "store")], capture_output=True, check=False)
+            called("umount", "-l", root / "store")
 
 
 def preload() -> None:
@@ -314,7 +304,7 @@ def undisturbed(root: Path) -> tuple[dict[str, str], list[str]]:
             with (root / "writes.log").open("a") as file:
                 file.write(f"{name}\n")
 
-    if end(work(root, lambda: watch_writes(note))) != 0:
+    if end(work(root, partial(watch_writes, note))) != 0:
         raise SystemExit("the undisturbed run fails")
     return result_hashes(root / "store"), (root / "writes.log").read_text().split()
 
@@ -333,7 +323,7 @@ def enumerate_faults(root: Path, quiet: dict[str, str], writes: list[str], numbe
         for kind, hook in AT_A_WRITE.items():
             own = root / f"{k}-{kind.replace(' ', '-')}"
             own.mkdir(parents=True)
-            end(work(own, lambda hook=hook, k=k: watch_writes(hook(k))))  # type: ignore[misc]
+            end(work(own, partial(watch_writes, hook(k))))
             outcome.tried[kind] += 1
             settle(own, f"{kind} at write {k} ({writes[k - 1]})", quiet, outcome)
             shutil.rmtree(own)

@@ -19,10 +19,10 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.runs.driver import tiny_specs
-from tests.trust.faults import Inline, end, kill, preload, publish
+from tests.runs.driver import Inline, tiny_specs
+from tests.trust.faults import end, errors_of, kill, preload, work
 
-from creditscope.runs.execute import run_store
+from creditscope.runs.execute import Failure, run_store
 from creditscope.runs.store import Store
 
 CORES = 2
@@ -48,38 +48,27 @@ def busy_cores(n: int) -> Iterator[None]:
 
 def driver(root: Path, gate: int) -> int:
     """Fork a driver that starts when the gate (the reading end of a pipe) closes; its pid."""
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 9
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        publish(root / "published.log")
-        specs = tiny_specs(1)[:1]
-        os.read(gate, 1)
+    specs = tiny_specs(1)[:1]
+
+    def plan_and_train(root: Path) -> list[Failure]:
         store = Store(root / "store", create=True)
         store.write_plan("starts", "tiny", [spec.hash for spec in specs])
-        code = min(8, len(run_store(specs, store, Inline())))
-    except Exception as error:
-        (root / "errors.log").open("a").write(f"{type(error).__name__}: {error}\n")
-    finally:
-        os._exit(code)
+        return run_store(specs, store, Inline())
+
+    return work(root, lambda: os.read(gate, 1), plan_and_train)
 
 
 def start_together(root: Path, drivers: int) -> str:
     """Start the drivers at once on one new store; what went wrong, or nothing."""
     root.mkdir()
     gate, open_gate = os.pipe()
-    pids = []
-    for _ in range(drivers):
-        pids.append(driver(root, gate))
+    pids = [driver(root, gate) for _ in range(drivers)]
     os.write(open_gate, b"x" * drivers)
     codes = [end(pid) for pid in pids]
     os.close(gate)
     os.close(open_gate)
     if any(codes):
-        errors = (root / "errors.log").read_text() if (root / "errors.log").exists() else ""
-        return f"exit codes {codes} {errors[-300:]}"
+        return f"exit codes {codes} {errors_of(root)}"
     spec = tiny_specs(1)[0]
     trained = (root / "published.log").read_text().split()
     rows = [row["hash"] for row in Store(root / "store").rows() if not row["problem"]]

@@ -47,11 +47,12 @@ class Demo:
         from creditscope.runs.executors.local import LocalExecutor
         from creditscope.runs.groups import audit
         from creditscope.studies.audit import audit_table
-        from creditscope.studies.demo import METHODS, demo_specs
+        from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, with_nulls
+        from creditscope.training.spec import make_spec
 
-        specs = demo_specs(
-            self.seeds, METHODS + tuple(_method(m) for m in self.method), epochs=self.epochs, precision=self.precision
-        )
+        recipe = {"dataset": "quadratic", "epochs": self.epochs, "precision": self.precision}
+        methods = (BP, FA, DFA, DFA_NONE, *map(_method, self.method))
+        specs = with_nulls(make_spec({**recipe, "seed": s, **m}) for s in self.seeds for m in methods)
         console = Console(stderr=True)
         devices = several(self.devices, self.device) if self.devices else None
         device = None if devices else str(chosen(self.device))

@@ -14,9 +14,9 @@ import tyro
 
 from creditscope.cli.output import remark
 from creditscope.errors import CreditscopeError
-from creditscope.pitfalls import PITFALLS, Pitfall, get_pitfall, scan
+from creditscope.pitfalls import PITFALLS, Pitfall, get_pitfall
 from creditscope.pitfalls.base import Status
-from creditscope.pitfalls.shown import annotation, lines, plain
+from creditscope.pitfalls.scan import annotation, lines, plain, scan
 
 FINDINGS = 1
 STRICT_FOUND = 3

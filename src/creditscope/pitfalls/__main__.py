@@ -9,8 +9,7 @@ import argparse
 import sys
 
 from creditscope.errors import CreditscopeError
-from creditscope.pitfalls.scan import scan
-from creditscope.pitfalls.shown import annotation, lines, plain
+from creditscope.pitfalls.scan import annotation, lines, plain, scan
 
 
 def main(argv: list[str] | None = None) -> int:

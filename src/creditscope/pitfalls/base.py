@@ -22,8 +22,6 @@ __all__ = [
     "found", "from_facts", "nn", "times", "unknown",
 ]  # fmt: skip
 
-NO_REPORT = "report.json cannot be read"
-NO_COSINE = "no cosine was measured"
 Status = Literal["clear", "found", "cannot be told"]
 Numbers = dict[str, Any]
 """What a reproducer gives: `wrong`, `right`, and what else the sentence of the catalogue shows."""
@@ -73,13 +71,14 @@ class Answer:
 
 
 clear, found, unknown = (partial(Answer, status) for status in get_args(Status))
+NO_REPORT, NO_COSINE = unknown("report.json cannot be read"), unknown("no cosine was measured")
 
 
 def from_facts(judge: Callable[[Facts], Answer]) -> Callable[[Evidence], Answer]:
     """The audit of a pitfall that the facts of the report decide."""
 
     def audit(evidence: Evidence) -> Answer:
-        return unknown(NO_REPORT) if evidence.facts is None else judge(evidence.facts)
+        return NO_REPORT if evidence.facts is None else judge(evidence.facts)
 
     return audit
 

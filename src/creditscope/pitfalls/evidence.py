@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -45,7 +45,7 @@ class Evidence:
     """What `load_bundle` objects to; "" for a whole and unaltered bundle."""
     neighbours: tuple[Neighbour, ...] = ()
     """All bundles of the directory without this one."""
-    unfinished: tuple[str, ...] = field(default=())
+    unfinished: tuple[str, ...] = ()
     """Names of unfinished runs beside it."""
 
     @property

@@ -24,11 +24,9 @@ def tensors(x: Tensor, reported: float) -> str | None:
 
     wrong = float(x.double().norm(p=-1))
     right = float(x.double().norm(dim=-1).mean())
-    if math.isclose(reported, wrong, rel_tol=1e-3) and not math.isclose(reported, right, rel_tol=1e-3):
-        return (
-            f"{reported:.3g} is the L_-1 norm of the whole tensor; the mean L2 norm over the last axis is {right:.3g}"
-        )
-    return None
+    if not math.isclose(reported, wrong, rel_tol=1e-3) or math.isclose(reported, right, rel_tol=1e-3):
+        return None
+    return f"{reported:.3g} is the L_-1 norm of the whole tensor; the mean L2 norm over the last axis is {right:.3g}"
 
 
 STATES = {"hs", "hiddens", "states", "activations", "credits"}

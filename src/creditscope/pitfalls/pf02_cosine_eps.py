@@ -26,7 +26,6 @@ MODULES = {"torch.nn.CosineSimilarity"}
 
 
 def reproduce() -> Numbers:
-    import torch
     import torch.nn.functional as F
 
     from creditscope.pitfalls.tiny import cosine, generator, randn, with_cosine
@@ -37,8 +36,7 @@ def reproduce() -> Numbers:
     g = g / g.square().sum(1, keepdim=True).sqrt() * 1e-10
     wrong = float(F.cosine_similarity(a, g, dim=1).mean())  # creditscope: ignore[PF02]
     right = float(cosine(a, g).mean())
-    clamped = torch.linalg.vector_norm(g[0]).item()
-    return {"wrong": wrong, "right": right, "clamped": clamped}
+    return {"wrong": wrong, "right": right, "clamped": g[0].norm().item()}
 
 
 def tensors(a: Tensor, g: Tensor, eps: float = EPS) -> str | None:
@@ -49,10 +47,8 @@ def tensors(a: Tensor, g: Tensor, eps: float = EPS) -> str | None:
     near = ((sizes > 0) & (sizes < 10 * eps)).any(0)
     if not bool(near.any()):
         return None
-    return (
-        f"{int(near.sum())} of {len(near)} samples have a vector shorter than {10 * eps:.0e}: eps {eps:.0e} shrinks "
-        "their cosine"
-    )
+    count = f"{int(near.sum())} of {len(near)} samples have a vector shorter than {10 * eps:.0e}"
+    return f"{count}: eps {eps:.0e} shrinks their cosine"
 
 
 def code(source: Source) -> Iterator[Spot]:
@@ -78,9 +74,8 @@ def code(source: Source) -> Iterator[Spot]:
         scope = source.scope_of(call)
         pair = [argument(call, 0, "x1"), argument(call, 1, "x2")]
         if any(x is not None and source.is_gradient(x, scope) for x in pair):
-            yield source.spot(
-                call, f"{name} on a gradient with eps {EPS:.0e}: below that size the cosine is not an angle"
-            )
+            what = f"{name} on a gradient with eps {EPS:.0e}: below that size the cosine is not an angle"
+            yield source.spot(call, what)
 
 
 def _clamping_module(source: Source, node: ast.AST) -> bool:
@@ -98,7 +93,7 @@ def _clamps(eps: ast.expr | None) -> bool:
 @from_facts
 def audit(facts: Facts) -> Answer:
     if facts.alignment is None or facts.aggregate is None:
-        return unknown(NO_COSINE)
+        return NO_COSINE
     smallest = min(facts.reference.batch_mean_128)
     raw, clamped = facts.aggregate.headline, facts.aggregate.clamped_128
     shown = (

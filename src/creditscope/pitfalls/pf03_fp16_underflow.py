@@ -48,11 +48,8 @@ def tensors(g: Tensor) -> str | None:
     g = g.detach()
     zeros = float((g == 0).double().mean())
     if g.dtype == torch.float16:
-        return (
-            f"the gradient was taken in float16 and {zeros:.0%} of its entries are zero; take it in float32"
-            if zeros > 0
-            else None
-        )
+        said = f"the gradient was taken in float16 and {zeros:.0%} of its entries are zero; take it in float32"
+        return said if zeros > 0 else None
     before = g.double()
     lost = float(((before.half() == 0) & (before != 0)).double().mean())  # creditscope: ignore[PF03]
     return f"{lost:.0%} of the entries would be zero in float16; keep float32 or bfloat16" if lost > 0.01 else None
@@ -60,16 +57,13 @@ def tensors(g: Tensor) -> str | None:
 
 def code(source: Source) -> Iterator[Spot]:
     for scope in source.scopes:
-        nodes = source.within[scope]
+        measures = [c for c in source.calls_in[scope] if _measures(source, c, scope)]
         losses: set[str] = set()
-        for node in nodes:
+        for node in source.within[scope]:
             if isinstance(node, ast.With | ast.AsyncWith) and (cast := _half_autocast(source, node)):
                 inside = {id(n) for statement in node.body for n in ast.walk(statement)}
-                measured = [c for c in source.calls_in[scope] if id(c) in inside and _measures(source, c, scope)]
-                if measured:
-                    yield source.spot(
-                        cast, f"float16 autocast around the gradient measurement in line {measured[0].lineno}"
-                    )
+                if at := next((c.lineno for c in measures if id(c) in inside), None):
+                    yield source.spot(cast, f"float16 autocast around the gradient measurement in line {at}")
                 else:
                     losses |= _assigned(node.body)
         for call in source.calls_in[scope]:
@@ -80,9 +74,7 @@ def code(source: Source) -> Iterator[Spot]:
             if owner is not None and _casts_to_half(source, call):
                 if source.is_gradient(owner, scope):
                     yield source.spot(call, "a gradient is cast to float16")
-                elif _is_network(owner, scope, source) and any(
-                    _measures(source, c, scope) for c in source.calls_in[scope]
-                ):
+                elif measures and _is_network(owner, scope, source):
                     yield source.spot(call, f"{last_name(owner)} is in float16 where gradients are measured")
 
 

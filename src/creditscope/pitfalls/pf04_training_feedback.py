@@ -33,12 +33,8 @@ def tensors(trained: float, fresh: Sequence[float]) -> str | None:
     """Γ with the trained feedback against Γ with redrawn feedback (at least two draws)."""
     mean = sum(fresh) / len(fresh)
     spread = (sum((f - mean) ** 2 for f in fresh) / (len(fresh) - 1)) ** 0.5
-    if abs(trained - mean) > 3 * spread and abs(mean) < abs(trained) / 2:
-        return (
-            f"Γ is {trained:+.3f} with the B of training and {mean:+.3f} ± {spread:.3f} with {len(fresh)} others: "
-            "quote both"
-        )
-    return None
+    both = f"Γ is {trained:+.3f} with the B of training and {mean:+.3f} ± {spread:.3f} with {len(fresh)} others"
+    return f"{both}: quote both" if abs(trained - mean) > 3 * spread and abs(mean) < abs(trained) / 2 else None
 
 
 def audit(evidence: Evidence) -> Answer:
@@ -46,7 +42,7 @@ def audit(evidence: Evidence) -> Answer:
     if evidence.rule.is_exact:
         return clear(f"{evidence.spec.method} has no feedback matrices")
     if facts is None:
-        return unknown(NO_REPORT)
+        return NO_REPORT
     fact, depth = facts.fresh_b, facts.stream.depth
     if facts.concentration and set(range(1, depth + 1)) <= set(facts.concentration.exact_layers):
         return clear("not applicable: every deep layer is exact by construction, there is no feedback to redraw")
@@ -60,7 +56,5 @@ def audit(evidence: Evidence) -> Answer:
         return unknown(f"the report has no fresh-B null; {level}")
     if fact.trained is None or fact.mean is None or fact.z is None:
         return unknown(f"the fresh-B null has no number: {fact.reason}")
-    return clear(
-        f"the fresh-B null stands beside Γ: deep mean {fact.trained:+.3f} trained, {fact.mean:+.3f} redrawn (z = "
-        f"{fact.z:.1f})"
-    )
+    redrawn = f"{fact.mean:+.3f} redrawn (z = {fact.z:.1f})"
+    return clear(f"the fresh-B null stands beside Γ: deep mean {fact.trained:+.3f} trained, {redrawn}")

@@ -6,47 +6,26 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import (
-    NO_COSINE,
-    Answer,
-    Facts,
-    Numbers,
-    Spot,
-    Tensor,
-    clear,
-    found,
-    from_facts,
-    times,
-    unknown,
-)
+from creditscope.pitfalls.base import NO_COSINE, Answer, Facts, Numbers, Spot, Tensor, clear, found, from_facts, times
 from creditscope.pitfalls.source import COSINES, Source, number
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from creditscope.measure.facts import Aggregate
-
 
 SEVERAL = 2.0
 """Aggregates that differ by more than this factor (and by .01) count as different."""
 MATTERS = 0.01
 
 
-def example() -> tuple[list[Tensor], list[Tensor]]:
-    """a, g: three layers of [64, 32]; aligned where g is large, slightly opposed where it is small."""
-    from creditscope.pitfalls.tiny import generator, randn, with_cosine
-
-    rng = generator(5)
-    g = [randn(64, 32, rng=rng) * size for size in (10.0, 1.0, 1.0)]
-    a = [with_cosine(x, cos, rng) for x, cos in zip(g, (0.3, -0.2, -0.2), strict=True)]
-    return a, g
+EXAMPLE = {"cosines": (0.3, -0.2, -0.2), "sizes": (10.0, 1.0, 1.0)}
+"""Three layers: aligned where g is large, slightly opposed where it is small."""
 
 
 def reproduce() -> Numbers:
-    from creditscope.pitfalls.tiny import cosine
+    from creditscope.pitfalls import tiny
 
-    a, g = example()
-    layers = [float(cosine(x, y).mean()) for x, y in zip(a, g, strict=True)]
+    a, g = tiny.layers(5, **EXAMPLE)
+    layers = [float(tiny.cosine(x, y).mean()) for x, y in zip(a, g, strict=True)]
     sizes = [float(y.norm(dim=1).mean()) for y in g]
     wrong = sum(c * w for c, w in zip(layers, sizes, strict=True)) / sum(sizes)
     right = sum(layers) / len(layers)
@@ -114,7 +93,7 @@ def audit(facts: Facts) -> Answer:
     from creditscope.measure.alignment import NEAR_ZERO, near_zero
 
     if facts.aggregate is None or facts.aggregate.headline is None:
-        return unknown(NO_COSINE)
+        return NO_COSINE
     if sentence := disagreement(facts.aggregate):
         return found(sentence)
     (low, small), (high, large) = extremes(facts.aggregate)

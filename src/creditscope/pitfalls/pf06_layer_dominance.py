@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from creditscope.pitfalls.base import NO_COSINE, Answer, Facts, Numbers, Tensor, clear, found, from_facts, unknown
+from creditscope.pitfalls.base import NO_COSINE, Answer, Facts, Numbers, clear, found, from_facts, unknown
 
 if TYPE_CHECKING:
     from creditscope.measure.facts import Concentration
@@ -14,20 +14,11 @@ COSINES = (0.45, 0.01, 0.01, 0.0, 0.01)
 """Close to the published DFA: aligned at the embedding, nothing behind it."""
 
 
-def example() -> tuple[list[Tensor], list[Tensor]]:
-    """a, g: five layers of [64, 32]."""
-    from creditscope.pitfalls.tiny import generator, randn, with_cosine
-
-    rng = generator(6)
-    g = [randn(64, 32, rng=rng) for _ in COSINES]
-    return [with_cosine(x, cos, rng) for x, cos in zip(g, COSINES, strict=True)], g
-
-
 def reproduce() -> Numbers:
-    from creditscope.pitfalls.tiny import cosine
+    from creditscope.pitfalls import tiny
 
-    a, g = example()
-    layers = [float(cosine(x, y).mean()) for x, y in zip(a, g, strict=True)]
+    a, g = tiny.layers(6, COSINES, [1.0] * len(COSINES))
+    layers = [float(tiny.cosine(x, y).mean()) for x, y in zip(a, g, strict=True)]
     wrong, right = sum(layers) / len(layers), sum(layers[1:]) / len(layers[1:])
     share = abs(layers[0]) / sum(map(abs, layers))
     return {"wrong": wrong, "right": right, "share": share}
@@ -52,7 +43,7 @@ def _sentence(fact: Concentration) -> str:
 @from_facts
 def audit(facts: Facts) -> Answer:
     if facts.alignment is None or not any(c is not None for c in facts.alignment.mean):
-        return unknown(NO_COSINE)
+        return NO_COSINE
     from creditscope import DiagnosticThresholds
     from creditscope.measure.alignment import LEAST_LAYERS, NEAR_ZERO, concentrated
 

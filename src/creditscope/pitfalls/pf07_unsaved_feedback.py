@@ -18,6 +18,7 @@ TENSOR_MODULES = ("torch.", "numpy.random.")
 KEEPERS = {
     "state_dict", "get_extra_state", "state", "__getstate__", "_save_to_state_dict", "save", "save_checkpoint",
 }  # fmt: skip
+SAVED_BY_TORCH = ("_parameters", "_buffers", "_modules")
 SAVES = {"torch.save", "safetensors.torch.save_file", "safetensors.torch.save_model"}
 
 
@@ -57,23 +58,12 @@ def tensors(module: nn.Module) -> str | None:
     """Tensors that a module keeps as plain attributes (also in lists and dicts): state_dict() leaves them out."""
     names = []
     for prefix, part in module.named_modules():
-        for name, value in vars(part).items():
-            if (
-                name not in ("_parameters", "_buffers", "_modules")
-                and not name.endswith("_hooks")
-                and _holds_tensor(value)
-            ):
-                names.append(f"{prefix}.{name}" if prefix else name)
-        left_out = part._non_persistent_buffers_set
-        names += [
-            f"{prefix}.{name} (non-persistent buffer)" if prefix else f"{name} (non-persistent buffer)"
-            for name in sorted(left_out)
-        ]
-    return (
-        f"state_dict() leaves out {', '.join(names)}; register them as buffers or save them beside it"
-        if names
-        else None
-    )
+        own = [name for name in vars(part) if name not in SAVED_BY_TORCH and not name.endswith("_hooks")]
+        left_out = [name for name in own if _holds_tensor(vars(part)[name])]
+        left_out += [f"{name} (non-persistent buffer)" for name in sorted(part._non_persistent_buffers_set)]
+        names += [f"{prefix}.{name}" if prefix else name for name in left_out]
+    said = f"state_dict() leaves out {', '.join(names)}; register them as buffers or save them beside it"
+    return said if names else None
 
 
 def _holds_tensor(value: Any) -> bool:
@@ -87,9 +77,7 @@ def code(source: Source) -> Iterator[Spot]:
     """A state_dict is saved in a file whose feedback matrices are plain attributes (or names) and are saved nowhere."""
     saves = [c for c in source.calls if source.is_call(c, SAVES) and c.args and not stars(c)]
     partial = [c for c in saves if "state_dict" in _names_in(_saved(source, c))]
-    if not partial:
-        return
-    owned = dict(_feedback(source))
+    owned = dict(_feedback(source)) if partial else {}
     if not owned:
         return
     kept = set().union(*(_names_in(_saved(source, c)) for c in saves)) | _kept_by_methods(source)
@@ -178,9 +166,7 @@ def audit(evidence: Evidence) -> Answer:
     if facts is not None and facts.alignment is not None:
         cosines = [c for c in facts.alignment.mean[:-1] if c is not None]
         if cosines and all(abs(c - 1) < 1e-9 for c in cosines):
-            return found(
-                f"every layer has a cosine of 1 although the rule is {method!r}: the reference was measured against "
-                "itself"
-            )
+            same = "the reference was measured against itself"
+            return found(f"every layer has a cosine of 1 although the rule is {method!r}: {same}")
     count = sum(t.numel() for t in evidence.credit.values())
     return clear(f"credit.safetensors holds the state of {method!r} ({count:,} numbers)")

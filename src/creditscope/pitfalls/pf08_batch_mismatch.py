@@ -26,13 +26,13 @@ OLD_HOOKS = {
 
 
 def reproduce() -> Numbers:
+    import torch
+
     from creditscope.pitfalls.tiny import cosine, generator, randn, with_cosine
 
     rng = generator(8)
     g = randn(128, 64, rng=rng)
     a = with_cosine(g, 0.4, rng)
-    import torch
-
     order = torch.randperm(128, generator=rng)  # a second pass over a shuffling loader
     wrong = float(cosine(a[order], g).mean())
     right = float(cosine(a, g).mean())
@@ -65,30 +65,22 @@ def tensors(a: Tensor, g: Tensor) -> str | None:
 
 
 def code(source: Source) -> Iterator[Spot]:
+    seen = "the hook sees the gradient of the module's last operation only, not of its input"
     for call in source.calls:
-        if isinstance(call.func, ast.Attribute) and call.func.attr in OLD_HOOKS:
-            new = OLD_HOOKS[call.func.attr]
-            yield source.spot(
-                call, f"the hook sees the gradient of the module's last operation only, not of its input: use {new}"
-            )
+        if isinstance(call.func, ast.Attribute) and (new := OLD_HOOKS.get(call.func.attr)):
+            yield source.spot(call, f"{seen}: use {new}")
 
 
 def audit(evidence: Evidence) -> Answer:
     facts = evidence.facts
     if facts is None:
-        return unknown(NO_REPORT)
+        return NO_REPORT
     samples = facts.convention.samples
-    differs = [
-        n
-        for n in evidence.neighbours
-        if n.spec.dataset == evidence.spec.dataset and n.samples is not None and n.samples != samples
-    ]
-    if differs:
-        return found(
-            f"{differs[0].path.name} was measured on other samples ({differs[0].samples}) than this network ({samples})"
-        )
+    for n in evidence.neighbours:
+        if n.spec.dataset == evidence.spec.dataset and n.samples not in (None, samples):
+            return found(f"{n.path.name} was measured on other samples ({n.samples}) than this network ({samples})")
     if facts.alignment is None:
-        return unknown(NO_COSINE)
+        return NO_COSINE
     if facts.stream.given_as_arrays:
         return unknown("credit and reference came as arrays: say that row by row they belong to the same samples")
     return clear(

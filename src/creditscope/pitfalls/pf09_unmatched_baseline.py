@@ -40,16 +40,14 @@ def audit(evidence: Evidence) -> Answer:
     spec = evidence.spec
     if spec.frozen:
         return clear("this run is a null (random-blocks baseline) itself")
-    matched = spec.null("matched").hash
+    matched = spec.null("matched")
     nulls = [n for n in evidence.neighbours if n.spec.frozen and n.spec.dataset == spec.dataset]
     for n in nulls:
-        if n.spec.hash == matched:
+        if n.spec.hash == matched.hash:
             return clear(f"the matched null is beside it ({n.path.name}): same rule, recipe and seed")
     if not nulls:
         return unknown("no null (random-blocks baseline) is beside it")
-    wanted = spec.null("matched").model_dump()
+    wanted = matched.model_dump()
     closest = min(nulls, key=lambda n: sum(n.spec.model_dump().get(k) != v for k, v in wanted.items()))
-    return found(
-        f"no matched null is beside it; for the closest, {closest.path.name}, "
-        f"{tensors(wanted, closest.spec.model_dump())}"
-    )
+    differs = tensors(wanted, closest.spec.model_dump())
+    return found(f"no matched null is beside it; for the closest, {closest.path.name}, {differs}")

@@ -5,18 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from creditscope.pitfalls.base import (
-    NO_COSINE,
-    Answer,
-    Facts,
-    Numbers,
-    Spot,
-    clear,
-    found,
-    from_facts,
-    nn,
-    unknown,
-)
+from creditscope.pitfalls.base import NO_COSINE, Answer, Facts, Numbers, Spot, clear, found, from_facts, nn, unknown
 from creditscope.pitfalls.source import AUTOGRAD, COSINES, Scope, Source, is_literal, last_name, method, words
 
 MODEL = {"model", "net", "network", "student", "encoder"}
@@ -121,7 +110,7 @@ def audit(facts: Facts) -> Answer:
     if mode != "eval":
         return found(f"the network was measured in {mode} mode")
     if facts.alignment is None:
-        return unknown(NO_COSINE)
+        return NO_COSINE
     if arrays:
         return clear("credit and reference came as arrays that are stated to be of eval mode")
     return clear("credit and reference were taken in one pass, in eval mode")

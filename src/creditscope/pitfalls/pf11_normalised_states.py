@@ -31,21 +31,16 @@ def reproduce() -> Numbers:
 def tensors(hiddens: Sequence[Tensor]) -> str | None:
     """h_0..h_L [B, ...]: whether every sample has one and the same size at every layer."""
     sizes = [h.detach().double().flatten(1).norm(dim=1) for h in hiddens]
-    if len(sizes) > 1 and all(len(s) > 1 and float(s.std()) < 1e-3 * float(s.mean()) for s in sizes):
-        return (
-            f"every sample has the norm {float(sizes[0].mean()):.3g} at layer 0 and {float(sizes[-1].mean()):.3g} "
-            "at the last: the states were normalised"
-        )
-    return None
+    if len(sizes) < 2 or not all(len(s) > 1 and float(s.std()) < 1e-3 * float(s.mean()) for s in sizes):
+        return None
+    first, last = (f"{float(s.mean()):.3g}" for s in (sizes[0], sizes[-1]))
+    return f"every sample has the norm {first} at layer 0 and {last} at the last: the states were normalised"
 
 
 def code(source: Source) -> Iterator[Spot]:
     for scope in source.scopes:
-        norms = [c for c in source.calls_in[scope] if source.is_norm(c)]
-        if not norms:
-            continue
         assigned = [(t.lineno, t.id, v) for t, v in source.bindings[scope] if isinstance(t, ast.Name)]
-        for call in norms:
+        for call in filter(source.is_norm, source.calls_in[scope]):
             of = source.measured_by_norm(call)
             if of is None or any(call is n for above in source.ancestors(call) for n in _divisors(above)):
                 continue  # the size by which a state is being divided

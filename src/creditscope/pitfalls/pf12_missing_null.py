@@ -20,12 +20,8 @@ def reproduce() -> Numbers:
 
 def tensors(accuracy: float, chance: float, frozen: float | None) -> str | None:
     """Accuracies as fractions: is the gain over chance larger than what the blocks explain?"""
-    if frozen is None:
-        return (
-            f"accuracy {accuracy:.3f} is {100 * (accuracy - chance):.1f} pp over chance, and no null (random-blocks baseline) "
-            "says what the blocks add"
-        )
-    return None
+    over = f"accuracy {accuracy:.3f} is {100 * (accuracy - chance):.1f} pp over chance"
+    return f"{over}, and no null (random-blocks baseline) says what the blocks add" if frozen is None else None
 
 
 def audit(evidence: Evidence) -> Answer:

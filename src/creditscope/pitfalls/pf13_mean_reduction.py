@@ -26,6 +26,7 @@ LOSS_MODULES = {"CrossEntropyLoss", "MSELoss", "NLLLoss", "BCEWithLogitsLoss", "
 FLOOR = {"floor", "eps", "epsilon", "tiny", "threshold", "thresh", "tol"}
 SMALL = 1e-4
 BATCH = {"len", "shape", "size", "batch", "bs", "B", "n"}
+COMPARED = "‖g‖ of a mean-reduced loss is compared with a fixed floor: it falls as 1/B"
 FLOOR_VALUE, FLOOR_BATCH = 1e-7, 128
 
 
@@ -47,8 +48,7 @@ def reproduce() -> Numbers:
         return float(torch.autograd.grad(loss, x)[0].norm(dim=1).mean())
 
     wrong, right = size("mean"), size("sum") / FLOOR_BATCH
-    side = "above" if right > FLOOR_VALUE else "under"
-    other = "above" if wrong > FLOOR_VALUE else "under"
+    side, other = ("above" if size > FLOOR_VALUE else "under" for size in (right, wrong))
     return {"wrong": wrong, "right": right, "other": other, "side": side}
 
 
@@ -59,12 +59,10 @@ def tensors(norms: dict[int, float]) -> str | None:
         return None
     first, last = sizes[0], sizes[-1]
     fall, expected = norms[first] / norms[last], last / first
-    if 0.8 * expected < fall < 1.25 * expected and expected >= 1.5:
-        return (
-            f"‖g‖ falls {fall:.1f}-fold from B = {first} to {last}: the loss is mean-reduced, compare ‖g‖ · B / 128 "
-            "with the floor"
-        )
-    return None
+    if not 0.8 * expected < fall < 1.25 * expected or expected < 1.5:
+        return None
+    seen = f"‖g‖ falls {fall:.1f}-fold from B = {first} to {last}"
+    return f"{seen}: the loss is mean-reduced, compare ‖g‖ · B / 128 with the floor"
 
 
 def code(source: Source) -> Iterator[Spot]:
@@ -72,9 +70,7 @@ def code(source: Source) -> Iterator[Spot]:
     for scope in source.scopes:
         pairs = source.bindings[scope]
         losses = {last_name(t) for t, v in pairs if isinstance(t, ast.Name) and _mean_loss(v, modules)}
-        if not losses:
-            continue
-        gradients = _hidden_gradients(source, scope, losses)
+        gradients = _hidden_gradients(source, scope, losses) if losses else set()
         if not gradients:
             continue
         sizes = {t.id: v for t, v in pairs if isinstance(t, ast.Name) and _size_of(source, v, gradients)}
@@ -84,9 +80,7 @@ def code(source: Source) -> Iterator[Spot]:
             for size, other in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):
                 named = isinstance(size, ast.Name) and size.id in sizes and not _scaled(sizes[size.id])
                 if (named or (_size_of(source, size, gradients) and not _scaled(size))) and _is_floor(other):
-                    yield source.spot(
-                        node, "‖g‖ of a mean-reduced loss is compared with a fixed floor: it falls as 1/B"
-                    )
+                    yield source.spot(node, COMPARED)
                     break
 
 
@@ -133,9 +127,8 @@ def _hidden_gradients(source: Source, scope: Scope, losses: set[str]) -> set[str
 def _size_of(source: Source, node: ast.expr, gradients: set[str]) -> bool:
     """Whether an expression holds the norm of one of these gradients."""
     for call in ast.walk(node):
-        if isinstance(call, ast.Call) and source.is_norm(call):
-            of = source.measured_by_norm(call)
-            for inner in ast.walk(of) if of is not None else ():
+        if isinstance(call, ast.Call) and source.is_norm(call) and (of := source.measured_by_norm(call)) is not None:
+            for inner in ast.walk(of):
                 match inner:
                     case ast.Name(id=name) if name in gradients:
                         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from creditscope.pitfalls.base import NO_COSINE, Answer, Facts, Numbers, Spot, Tensor, clear, found, from_facts, unknown
+from creditscope.pitfalls.base import NO_COSINE, Answer, Facts, Numbers, Spot, Tensor, clear, found, from_facts
 from creditscope.pitfalls.source import COSINES, Source, argument, last_name, method, number, words
 
 COSINE = {"cos", "cosine", "cosines", "cossim", "coss", "alignment", "alignments", "gamma", "gammas", "angle"}
@@ -33,12 +33,8 @@ def reproduce() -> Numbers:
 def tensors(a: Tensor, g: Tensor) -> str | None:
     """a, g [B, d]: samples whose cosine does not exist."""
     zero = (a.detach().flatten(1) == 0).all(1) | (g.detach().flatten(1) == 0).all(1)
-    if bool(zero.any()):
-        return (
-            f"{int(zero.sum())} of {len(zero)} samples have a zero vector: count them as not measurable, never as 0 "
-            "or 1"
-        )
-    return None
+    count = f"{int(zero.sum())} of {len(zero)} samples have a zero vector"
+    return f"{count}: count them as not measurable, never as 0 or 1" if bool(zero.any()) else None
 
 
 def code(source: Source) -> Iterator[Spot]:
@@ -137,7 +133,7 @@ def _is_zero_test(node: ast.expr) -> bool:
 @from_facts
 def audit(facts: Facts) -> Answer:
     if facts.alignment is None:
-        return unknown(NO_COSINE)
+        return NO_COSINE
     n, zero = facts.convention.n_samples, facts.reference.zero_samples
     for layer, (z, counted) in enumerate(zip(zero, facts.alignment.measurable, strict=True)):
         if counted > n - z:

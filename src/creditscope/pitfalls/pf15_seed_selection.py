@@ -14,17 +14,8 @@ RESULT = {
     "errors", "gamma", "gammas", "margin", "margins",
 }  # fmt: skip
 COMPARED = (
-    "dataset",
-    "arch",
-    "width",
-    "depth",
-    "epochs",
-    "schedule_epochs",
-    "batch_size",
-    "lr",
-    "targets",
-    "train_last",
-)
+    "dataset", "arch", "width", "depth", "epochs", "schedule_epochs", "batch_size", "lr", "targets", "train_last",
+)  # fmt: skip
 """Runs that agree in these stand in one table; others may have other seeds."""
 PICKED = {"best", "good", "top", "selected", "chosen", "picked", "lucky"}
 DROPPED = {"bad", "excluded", "exclude", "dropped", "unlucky", "outlier", "outliers"}
@@ -113,16 +104,9 @@ def _collected_over_seeds(source: Source, scope: Scope) -> set[str]:
     for node in source.within[scope]:
         if isinstance(node, ast.For) and _is_seed_loop(node.target, node.iter):
             inner = [n for n in ast.walk(node) if isinstance(n, ast.For | ast.While) and n is not node]
-            nested = {
-                id(n) for loop in inner for n in ast.walk(loop)
-            }  # a list per epoch is filled in a loop of its own
-            fresh = {
-                last_name(t)
-                for a in ast.walk(node)
-                if isinstance(a, ast.Assign)
-                for t in a.targets
-                if isinstance(t, ast.Name)
-            }
+            nested = {id(n) for loop in inner for n in ast.walk(loop)}  # a list per epoch has a loop of its own
+            assigned = [t for a in ast.walk(node) if isinstance(a, ast.Assign) for t in a.targets]
+            fresh = {t.id for t in assigned if isinstance(t, ast.Name)}
             for part in ast.walk(node):
                 if id(part) in nested:
                     continue
@@ -172,13 +156,11 @@ def _extreme(
     if (len(call.args) > 1 and last_name(call.func) in ("max", "min")) or not _per_seed(call.args[0], over_seeds):
         return
     key = ast.dump(call.args[0])
-    both = {("max", key), ("min", key)} <= extremes
-    if both or key in averaged:
+    if {("max", key), ("min", key)} <= extremes or key in averaged:
         return
     parent = source.parents.get(call)
-    if isinstance(parent, ast.Assign) and any(
-        words(last_name(t)) & {"worst", "range", "spread", "ylim"} for t in parent.targets
-    ):
+    targets = parent.targets if isinstance(parent, ast.Assign) else []
+    if any(words(last_name(t)) & {"worst", "range", "spread", "ylim"} for t in targets):
         return
     yield source.spot(call, f"{last_name(call.func)} over seeds: one result is reported in place of all")
 
@@ -212,17 +194,12 @@ def audit(evidence: Evidence) -> Answer:
     mine = {evidence.spec.seed} | {n.spec.seed for n in evidence.group}
     others: dict[str, set[int]] = {}
     for n in evidence.neighbours:
-        if n.spec.label != evidence.spec.label and all(
-            getattr(n.spec, f) == getattr(evidence.spec, f) for f in COMPARED
-        ):
+        alike = all(getattr(n.spec, f) == getattr(evidence.spec, f) for f in COMPARED)
+        if alike and n.spec.label != evidence.spec.label:
             others.setdefault(n.spec.label, set()).add(n.spec.seed)
-    elsewhere = set().union(*others.values()) if others else set()
-    sentence = tensors(mine, elsewhere)
-    if sentence:
-        label = next(name for name, seeds in sorted(others.items()) if seeds - mine)
-        return found(
-            f"{label} was run with seeds that are missing here: {', '.join(map(str, sorted(others[label] - mine)))}"
-        )
+    for label, seeds in sorted(others.items()):
+        if missing := sorted(seeds - mine):
+            return found(f"{label} was run with seeds that are missing here: {', '.join(map(str, missing))}")
     if len(mine) == 1:
         return unknown(f"one network (seed {evidence.spec.seed}): whether it was chosen cannot be seen")
     late = f"; {len(evidence.unfinished)} unfinished runs are beside it" if evidence.unfinished else ""

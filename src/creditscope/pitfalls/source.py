@@ -188,9 +188,8 @@ class Source:
         for node in self.nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
-                    known[alias.asname or alias.name.split(".")[0]] = (
-                        alias.name if alias.asname else alias.name.split(".")[0]
-                    )
+                    first = alias.name.split(".")[0]
+                    known[alias.asname or first] = alias.name if alias.asname else first
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 for alias in node.names:
                     known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
@@ -248,7 +247,7 @@ class Source:
                 before = len(names)
                 for target, value in pairs:
                     if self.is_gradient(value, scope):
-                        names.update(n.id for n in ast.walk(target) if isinstance(n, ast.Name))
+                        names.update(names_in(target))
                 if len(names) == before:
                     break
             unit = {t.id for t, value in pairs if isinstance(t, ast.Name) and self.is_unit(value)}
@@ -259,9 +258,8 @@ class Source:
     def is_unit(self, node: ast.expr) -> bool:
         """x / x.norm(...) or F.normalize(x): a direction, whose size is 1."""
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-            return any(self.is_norm(n) for n in ast.walk(node.right)) or bool(
-                {"norm", "norms"} & words(last_name(node.right))
-            )
+            named = {"norm", "norms"} & words(last_name(node.right))
+            return bool(named) or any(self.is_norm(n) for n in ast.walk(node.right))
         return isinstance(node, ast.Call) and last_name(node.func) in ("normalize", "normalise")
 
     def is_norm(self, node: ast.AST) -> bool:
@@ -322,12 +320,8 @@ class Source:
         if name in known or self._gradient_word(name):
             return True
         name_words = words(name)
-        return (
-            self.computes_gradients
-            and bool(name_words & WEAK)
-            and len(name_words) <= 3
-            and not name_words & (UNIT | NO_GRADIENT)
-        )
+        weak = bool(name_words & WEAK) and len(name_words) <= 3 and not name_words & (UNIT | NO_GRADIENT)
+        return weak and self.computes_gradients
 
     @staticmethod
     def _gradient_word(name: str) -> bool:

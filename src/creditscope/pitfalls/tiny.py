@@ -8,6 +8,7 @@ block l learns from a_l by the local objective <f_l(h_l), a_l>, as in PROTOCOL.m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -123,6 +124,13 @@ def cosine(a: Tensor, g: Tensor) -> Tensor:
     """Per-sample cosine [n] of two [n, d] in float64, NaN where a vector is zero."""
     a, g = a.double(), g.double()
     return (a * g).sum(1) / (a.square().sum(1).sqrt() * g.square().sum(1).sqrt())
+
+
+def layers(seed: int, cosines: Sequence[float], sizes: Sequence[float]) -> tuple[list[Tensor], list[Tensor]]:
+    """a, g: layers of [64, 32], each with its cosine between the two and its size of g."""
+    rng = generator(seed)
+    g = [randn(64, 32, rng=rng) * size for size in sizes]
+    return [with_cosine(x, cos, rng) for x, cos in zip(g, cosines, strict=True)], g
 
 
 def with_cosine(g: Tensor, cos: float, rng: torch.Generator) -> Tensor:

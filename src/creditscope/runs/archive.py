@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,14 +68,12 @@ class Archive:
 
     def rows(self) -> list[Row]:
         """One row per file, by hash, as a store gives them."""
-        return [self._row(key) for key in self.hashes()]
 
-    def _row(self, key: str) -> Row:
-        def told() -> Row:
+        def told(key: str) -> Row:
             run = self.read(key)
             return described(run.spec, run.trajectory[-1]) | {"bytes": run.path.stat().st_size}
 
-        return row_of(key, told)
+        return [row_of(key, partial(told, key)) for key in self.hashes()]
 
     def failures(self) -> dict[str, dict[str, Any]]:
         """None: an archive holds finished runs only."""

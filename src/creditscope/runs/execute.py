@@ -7,7 +7,6 @@ waited for, and taken over if that process dies.
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import time
 from collections.abc import Callable, Sequence
@@ -17,15 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeElapsedColumn, TimeRemainingColumn
 
 from creditscope.errors import CreditscopeError
 from creditscope.files import make_directory
@@ -72,7 +63,7 @@ def train_one(spec: dict[str, Any], out: str, data_dir: str | None, device: str 
     (done | busy | error, message, traceback)."""
     import traceback
 
-    from creditscope.runs.executors.worker import own_device
+    from creditscope.runs.executors.local import own_device
     from creditscope.training.loop import RunBusy, train
     from creditscope.training.spec import make_spec
 
@@ -217,13 +208,11 @@ def run_store(
         is_busy(store.out(spec))  # to look is to remove the lock of a process that was killed after its last write
 
     def finished(spec: RunSpec, failure: Failure | None) -> None:
-        try:
+        with contextlib.suppress(OSError, CreditscopeError):  # a full disk: the failure is still in what we return
             if failure is None:
                 store.clear_failure(spec)
             else:
                 store.record_failure(spec, failure.message, failure.trace)
-        except (OSError, CreditscopeError):
-            pass  # a full disk: the failure is still in what we return
 
     try:
         return failures + execute(jobs, executor, data_dir=data_dir, console=console, device=device, finished=finished)
@@ -252,14 +241,6 @@ def _epochs_done(out: Path) -> int:
 def _partial(out: Path) -> Path:
     """Where a run is trained until it is whole."""
     return out.with_name(f".{out.name}.partial")
-
-
-def _begun(folder: Path) -> list[os.DirEntry[str]]:
-    """The runs of a directory that are trained now, or were left: one look for all of them."""
-    try:
-        return [entry for entry in os.scandir(folder) if entry.name.endswith(".partial")]
-    except OSError:
-        return []
 
 
 class _Pace:
@@ -291,18 +272,8 @@ class _Bar:
         with self._pace:
             self._before = self._done(set(todo))
         self._tell_after = float("inf") if console.is_terminal else FIRST_WORD
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("·"),
-            TimeElapsedColumn(),
-            TextColumn("elapsed ·"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            console=console,
-            speed_estimate_period=60,
-        )
+        parts = ("{task.description}", BarColumn(), MofNCompleteColumn(), "·", TimeElapsedColumn(), "elapsed ·")
+        self._bar = Progress(*parts, TimeRemainingColumn(), "left", console=console, speed_estimate_period=60)
         self._task: TaskID = self._bar.add_task("training (epochs by cost)", total=round(self._total))
 
     def __enter__(self) -> _Bar:
@@ -328,19 +299,15 @@ class _Bar:
     def _done(self, left: set[str]) -> float:
         """Weighed epochs that are trained, of runs that were interrupted too."""
         done = self._total
-        begun = {entry.path for folder in self._folders for entry in _begun(folder)}
+        begun = {path for folder in self._folders for path in folder.glob("*.partial")}  # one look for all of them
         for key in left:
             spec, out = self._todo[key]
-            epochs = _epochs_done(out) if str(_partial(out)) in begun else 0
+            epochs = _epochs_done(out) if _partial(out) in begun else 0
             done -= _cost(spec) - epochs * _epoch_cost(spec)
         return done
 
 
 def _duration(minutes: float) -> str:
-    return (
-        f"about {minutes:.0f} minutes"
-        if minutes >= 1.5
-        else "about a minute"
-        if minutes >= 0.75
-        else "less than a minute"
-    )
+    if minutes >= 1.5:
+        return f"about {minutes:.0f} minutes"
+    return "about a minute" if minutes >= 0.75 else "less than a minute"

@@ -20,8 +20,6 @@ from creditscope.training.certify import certify_bundle
 
 SAME = 1e-3
 """How far, relatively, growth and ‖g_L‖ may be from the run's own report: rounding of another processor, no more."""
-
-
 CERTIFICATE = "certificate"
 
 

@@ -33,15 +33,8 @@ def plan(specs: Sequence[RunSpec], store: Store | None, workers: int | None, dat
     times: dict[object, tuple[float, int]] = {}
     seconds, size = 0.0, 0
     for spec in left:
-        kind = (
-            spec.dataset,
-            spec.arch,
-            spec.shape,
-            spec.method,
-            spec.frozen,
-            spec.batch_size,
-            tuple(spec.options.items()),
-        )
+        network, recipe = (spec.dataset, spec.arch, spec.shape), (spec.method, spec.frozen, spec.batch_size)
+        kind = (network, recipe, tuple(spec.options.items()))
         if kind not in times:
             times[kind] = calibrate(spec, data_dir)
         per_epoch, weights = times[kind]

@@ -20,8 +20,8 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -194,46 +194,28 @@ class Store:
 
     def rows(self) -> list[Row]:
         """One row per run directory, by hash; the index is brought up to date first."""
-        return self._refreshed(
-            lambda db: [
-                dict(zip(COLUMNS, r, strict=True)) for r in db.execute(f"SELECT {_NAMES} FROM runs ORDER BY hash")
-            ]
-        )
-
-    def refresh(self) -> None:
-        self._refreshed(lambda db: [])
-
-    def _refreshed(self, read: Callable[[sqlite3.Connection], list[Row]]) -> list[Row]:
-        try:
-            with self._index() as db:
-                self._refresh(db)
-                return read(db)
-        except sqlite3.OperationalError:  # locked, full or without its table: the same rows, from memory
-            pass
-        except sqlite3.DatabaseError:  # a page inside is broken, which opening it does not show
-            with contextlib.suppress(OSError):
-                _remove_index(self.root / INDEX)
+        path = self.root / INDEX
+        for _ in range(2):
+            try:
+                with closing(_open(path)) as db:
+                    self._refresh(db)
+                    return _rows(db)
+            except sqlite3.OperationalError:  # read-only, locked, full or without its table: the same rows, from memory
+                break
+            except sqlite3.DatabaseError:  # no database any more, or a broken page: the directories hold all of it
+                with contextlib.suppress(OSError):
+                    _remove_index(path)
         with closing(_open(None)) as db:
             self._refresh(db)
-            return read(db)
+            return _rows(db)
+
+    def refresh(self) -> None:
+        self.rows()
 
     def rebuild(self) -> None:
         """Throw the index away and read every directory again."""
         _remove_index(self.root / INDEX)
         self.refresh()
-
-    @contextmanager
-    def _index(self) -> Iterator[sqlite3.Connection]:
-        path = self.root / INDEX
-        try:
-            db = _open(path)
-        except sqlite3.OperationalError:  # cannot be written: the same rows, from memory
-            db = _open(None)
-        except sqlite3.DatabaseError:  # not a database any more: it holds nothing that the directories do not
-            _remove_index(path)
-            db = _open(path)
-        with closing(db):
-            yield db
 
     def _refresh(self, db: sqlite3.Connection) -> None:
         # a run that could not be read is tried again: what it lacked may be there now (a rule of one's own)
@@ -273,6 +255,10 @@ def _open(path: Path | None) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def _rows(db: sqlite3.Connection) -> list[Row]:
+    return [dict(zip(COLUMNS, row, strict=True)) for row in db.execute(f"SELECT {_NAMES} FROM runs ORDER BY hash")]
 
 
 def _remove_index(path: Path) -> None:

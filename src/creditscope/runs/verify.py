@@ -81,9 +81,8 @@ class Verification:
     def same_device(self) -> bool:
         """Of one class, and of one name as far as names are recorded: the numbers are then to be equal to the bit."""
         then, now = self.run.device, self.device
-        return then.get("type", "cpu") == now.get("type", "cpu") and then.get("name", now.get("name")) == now.get(
-            "name"
-        )
+        same_type = then.get("type", "cpu") == now.get("type", "cpu")
+        return same_type and then.get("name", now.get("name")) == now.get("name")
 
     @property
     def status(self) -> str:
@@ -169,10 +168,8 @@ def _of_report(recorded: dict[str, Any], here: dict[str, Any], epoch: int) -> li
     for found in facts:
         found["convention"].pop("device")  # it is compared by itself
         found.get("stream", {}).pop("notes", None)  # words
-    pairs: dict[str, list[Any]] = {
-        "facts": facts,
-        **{name: [recorded.get(name), here.get(name)] for name in ("headline_acc", "n_test")},
-    }
+    pairs: dict[str, list[Any]] = {"facts": facts}
+    pairs |= {name: [recorded.get(name), here.get(name)] for name in ("headline_acc", "n_test")}
     return [
         Difference(epoch, f"{name} of the report", "as it is", "another")
         for name, (a, b) in pairs.items()

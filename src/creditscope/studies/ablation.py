@@ -77,8 +77,5 @@ def build(study: Study, records: Sequence[Record]) -> Table:
 
 
 STUDY = Study(
-    "ablation",
-    "which failures do you accept if you look at less than the whole protocol?",
-    specs,
-    build=build,
+    "ablation", "which failures do you accept if you look at less than the whole protocol?", specs, build=build
 )

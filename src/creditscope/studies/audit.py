@@ -61,22 +61,20 @@ def _convention(rows: Sequence[AuditRow]) -> tuple[Statement, ...]:
         return (state("no runs"),)
     by = grouped_by(rows, lambda row: row.reports[0].protocol)
     first, *others = by
+    groups = [row for row in rows if isinstance(row, Group)]
     convention = rows[0].reports[0].facts.convention
-    return (
-        state(
-            "reported",
-            protocols=(
-                state("judged by", policy=first),
-                *(state("judged by another", policy=p, labels=[row.label for row in by[p]]) for p in others),
-            ),
-            settings=(state("settings"),) if any(isinstance(row, Group) for row in rows) else (),
-            seeds=sorted({seed for row in rows if isinstance(row, Group) for seed in row.seeds}),
-            cosine=convention.cosine_dtype,
-            samples=convention.n_samples,
-            dtype=convention.dtype,
-            intervals=list(dict.fromkeys(m.interval for row in rows for m in row.margins)),
-        ),
+    another = (state("judged by another", policy=p, labels=[row.label for row in by[p]]) for p in others)
+    reported = state(
+        "reported",
+        protocols=(state("judged by", policy=first), *another),
+        settings=(state("settings"),) if groups else (),
+        seeds=sorted({seed for group in groups for seed in group.seeds}),
+        cosine=convention.cosine_dtype,
+        samples=convention.n_samples,
+        dtype=convention.dtype,
+        intervals=list(dict.fromkeys(m.interval for row in rows for m in row.margins)),
     )
+    return (reported,)
 
 
 STUDY = Study("audit", "accuracy and Γ alone, next to what the protocol finds", specs, conclude=conclude)

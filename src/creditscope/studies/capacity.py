@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from creditscope.runs.groups import Group
 from creditscope.studies.grid import BP, DFA, grid, with_nulls
-from creditscope.studies.interventions import AXES
-from creditscope.studies.study import Study, mean_over, shared_seeds
+from creditscope.studies.study import INTERVENTIONS, Study, mean_over, shared_seeds
 from creditscope.tables import Plot, Statement, Table, state
 from creditscope.training.spec import RunSpec
 
@@ -42,7 +41,7 @@ STUDY = Study(
     "capacity",
     "does capacity explain the gain of DFA under the penalty? (BP and DFA, with and without)",
     specs,
-    axes=AXES,
+    axes=INTERVENTIONS,
     conclude=conclude,
     plots=(Plot("penalty", "accuracy", "method"), Plot("penalty", "margin_matched", "method")),
 )

@@ -210,10 +210,8 @@ def _cells(line: Line) -> dict[str, Cell]:
         made |= {"ratio": x / p} if c.log else {"difference": x - p}
     made |= {"reason": line.reason.value, "note": "; ".join(filter(None, (c.incomparable, c.note)))}
     made["runs"] = " ".join(key[:10] for key in line.runs)
-    return {k: Cell(v) for k, v in made.items() if v not in (None, "")} | {
-        "published": line.published,
-        "ours": line.ours,
-    }
+    known = {k: Cell(v) for k, v in made.items() if v not in (None, "")}
+    return known | {"published": line.published, "ours": line.ours}
 
 
 def summary_table(lines: Sequence[Line], title: str) -> Table:
@@ -229,14 +227,22 @@ def summary_table(lines: Sequence[Line], title: str) -> Table:
         made = {"table": name, "values": len(claims), "written": written, **counts, "networks": len(runs)}
         rows.append(Row({k: Cell(v) for k, v in made.items()}, runs))
     titles = {
-        "agrees": "agree in every reading",
-        "depends": "agree in some",
-        "differs": "differ in all",
-        "written": f"agree {first}",
+        "agrees": "agree in every reading", "depends": "agree in some", "differs": "differ in all", "written": f"agree {first}",
         "networks": "our networks",
-    }
+    }  # fmt: skip
     names = ("table", "values", *(o.name.lower() for o in Outcome), "written", "networks")
     return Table("tables", title, tuple(Column(n, titles.get(n, n.replace("_", " "))) for n in names), tuple(rows))
+
+
+def _distance(line: Line) -> tuple[()] | tuple[str, float] | None:
+    """(column, distance); () where the signs differ, None where a line does not count."""
+    c, p, x = line.claim, line.published.number, line.ours.number
+    if isinstance(c, Decision) or not line.compared or c.minus or c.kind.startswith("at ") or p is None or x is None:
+        return None
+    kind = "chosen" if c.chooses == "yes" else "held"
+    if c.log:
+        return (f"{kind}_log", math.log10(x / p)) if x * p > 0 else ()
+    return f"{kind}_z", (x - p) / max(math.hypot(c.spread, line.ours.std or 0.0), TOLERANCE[c.unit])
 
 
 def readings_table(lines: Sequence[Line], title: str) -> Table:
@@ -245,46 +251,20 @@ def readings_table(lines: Sequence[Line], title: str) -> Table:
     Root mean squares of log10(ours / published) for orders of magnitude and of the difference for the rest, in units of its
     standard deviation over seeds (published and ours) or of the tolerance, whichever is larger. Bounds and margins are left out.
     """
-    found: dict[tuple[str, str], dict[str, list[float]]] = {}
-    runs: dict[tuple[str, str], dict[str, None]] = {}
-    for line in lines:
-        c, p, x = line.claim, line.published.number, line.ours.number
-        if (
-            isinstance(c, Decision)
-            or not line.compared
-            or c.minus
-            or c.kind.startswith("at ")
-            or p is None
-            or x is None
-        ):
-            continue
-        runs.setdefault((c.method, line.reading), {}).update(dict.fromkeys(line.runs))
-        kind = "chosen" if c.chooses == "yes" else "held"
-        distances = found.setdefault((c.method, line.reading), {})
-        if c.log and x * p > 0:
-            distances.setdefault(f"{kind}_log", []).append(math.log10(x / p))
-        elif not c.log:
-            unit = max(math.hypot(c.spread, line.ours.std or 0.0), TOLERANCE[c.unit])
-            distances.setdefault(f"{kind}_z", []).append((x - p) / unit)
-    rows = [
-        Row(
-            {"method": Cell(method), "reading": Cell(reading), "networks": Cell(len(runs[method, reading]))}
-            | {name: Cell(math.sqrt(mean([v * v for v in values])), n=len(values)) for name, values in of.items()},
-            tuple(runs[method, reading]),
-        )
-        for (method, reading), of in sorted(
-            found.items(), key=lambda item: list(dict.fromkeys(m for m, _ in found)).index(item[0][0])
-        )
-    ]
+    rows = []
+    weighed = [(line, away) for line in lines if (away := _distance(line)) is not None]
+    for method, mine in grouped_by(weighed, lambda pair: pair[0].claim.method).items():
+        for reading, these in grouped_by(mine, lambda pair: pair[0].reading).items():
+            runs = tuple(dict.fromkeys(key for line, _ in these for key in line.runs))
+            cells = {"method": Cell(method), "reading": Cell(reading), "networks": Cell(len(runs))}
+            for name, same in grouped_by((away for _, away in these if away), lambda away: away[0]).items():
+                cells[name] = Cell(math.sqrt(mean([v * v for _, v in same])), n=len(same))
+            rows.append(Row(cells, runs))
     titles = {
         "chosen_log": "norms, used to choose (log10)", "chosen_z": "others, used to choose (z)",
         "held_log": "norms, held back (log10)", "held_z": "others, held back (z)",
     }  # fmt: skip
     distance = Quantity("distance", "", "distance", digits=2)
-    columns = (
-        Column("method"),
-        Column("reading"),
-        *(Column(k, v, distance) for k, v in titles.items()),
-        Column("networks"),
-    )
+    distances = (Column(k, v, distance) for k, v in titles.items())
+    columns = (Column("method"), Column("reading"), *distances, Column("networks"))
     return Table("readings", title, columns, tuple(rows))

@@ -10,7 +10,7 @@ from creditscope.quantities import Form, Quantity
 from creditscope.runs.groups import Group, audit
 from creditscope.runs.record import Record
 from creditscope.studies.grid import BP, EP, make, seeds_of, unique
-from creditscope.studies.study import Axis, Study
+from creditscope.studies.study import RULE, Axis, Study
 from creditscope.tables import Cell, Plot, Row, Statement, Table, state
 from creditscope.training.spec import RunSpec
 
@@ -76,7 +76,7 @@ STUDY = Study(
     "how far must EP relax to equal backpropagation?",
     specs,
     axes=(
-        Axis("method", "credit rule", lambda s: s.method),
+        RULE,
         Axis("steps", "gradients of the energy that one relaxation takes", lambda s: s.options.get("steps")),
         Axis(
             "step_size",

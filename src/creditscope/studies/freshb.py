@@ -33,12 +33,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
     rows = [record_row((METHOD, SEED, RUN), QUANTITIES, record) for record in records]
     measured = [row for row in rows if row["fresh_b"].known]
     specific = [row for row in measured if row["fresh_b_z"].known and abs(row.value("fresh_b_z")) > Z]
-    conclusion = state(
-        "freshb",
-        specific=[row.value("run") for row in specific],
-        measured=len(measured),
-        z=Z,
-    )
+    conclusion = state("freshb", specific=[row.value("run") for row in specific], measured=len(measured), z=Z)
     columns = [METHOD.column, SEED.column, RUN.column, *(get_quantity(name).column() for name in QUANTITIES)]
     samples = sorted({f.n_samples for r in records if (f := _fact(r)) is not None and f.trained is not None})
     convention = state("freshb convention", penalty=PENALTY, samples=samples)

@@ -10,8 +10,8 @@ from scipy import stats
 from creditscope.quantities import get_quantity
 from creditscope.runs.groups import Group
 from creditscope.studies.grid import CB, DFA, FA, SB, grid, with_nulls
-from creditscope.studies.interventions import AXES, CONVENTION, QUANTITIES
-from creditscope.studies.study import Study
+from creditscope.studies.penalty import CONVENTION, QUANTITIES
+from creditscope.studies.study import INTERVENTIONS, Study
 from creditscope.tables import Plot, Statement, Table, state
 from creditscope.training.spec import RunSpec
 
@@ -68,7 +68,7 @@ STUDY = Study(
     "functional",
     "under the same penalty, does the cosine rank the methods as accuracy, ρ, nudging and the loss do?",
     specs,
-    axes=AXES,
+    axes=INTERVENTIONS,
     quantities=QUANTITIES,
     conclude=conclude,
     convention=CONVENTION,

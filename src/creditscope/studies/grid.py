@@ -20,12 +20,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 """`reduced` is `paper` at a cost that two cores can bear: the same runs, but EP and the bridges train 30 epochs instead of
 100, and the studies that say so leave out seeds or epochs. docs/audit.md is made from it."""
 PAPER_SEEDS = (42, 123, 456)
-SEEDS: dict[str, tuple[int, ...]] = {
-    "smoke": PAPER_SEEDS,
-    "quick": (42,),
-    "paper": PAPER_SEEDS,
-    "reduced": PAPER_SEEDS,
-}
+SEEDS: dict[str, tuple[int, ...]] = {"smoke": PAPER_SEEDS, "quick": (42,), "paper": PAPER_SEEDS, "reduced": PAPER_SEEDS}
 
 NULLS: tuple[Literal["matched"], Literal["bp"]] = ("matched", "bp")
 

@@ -9,7 +9,7 @@ from creditscope.quantities import Form, Quantity, get_quantity
 from creditscope.runs.groups import network
 from creditscope.runs.record import Record
 from creditscope.studies.grid import BP, DFA, FA, grid, make, seeds_of, unique
-from creditscope.studies.study import Study, method_and_norm, shared_seeds
+from creditscope.studies.study import METHOD_AND_NORM, Study, method_and_norm, shared_seeds
 from creditscope.tables import Cell, Column, Plot, Row, Spread, Statement, Table, grouped_by, mean, state
 from creditscope.training.spec import RunSpec
 
@@ -65,7 +65,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
             rows.append(Row(cells, tuple(r.spec.hash for r in mine)))
             before = mine
     columns = [
-        Column("method", about="credit rule and credit_norm"),
+        METHOD_AND_NORM.column,
         Column("trained_blocks", "trained blocks", about="k: only the last k blocks are trained"),
         accuracy.column(),
         GAIN.column(),

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from creditscope.quantities import Quantity, get_quantity
 from creditscope.runs.groups import AuditRow, Group
 from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, FA_RMS, make, seeds_of, with_nulls
-from creditscope.studies.interventions import AXES, CONVENTION, QUANTITIES
-from creditscope.studies.study import Study, mean_over, method_and_norm, of_seeds, shared_seeds
+from creditscope.studies.study import INTERVENTIONS, Study, mean_over, method_and_norm, of_seeds, shared_seeds
 from creditscope.tables import Cell, Plot, Statement, Table, mean, state
 from creditscope.training.spec import RunSpec
 
@@ -16,6 +15,12 @@ ALL = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
 LAMBDAS = {"smoke": (0.0, 1e-2), "quick": (0.0, 1e-2), "paper": ALL, "reduced": ALL}
 FIRST_SEED_ONLY = {"reduced": (1e-3, 1e-1)}
 """Penalties that a preset runs with its first seed alone."""
+QUANTITIES = (
+    *("seeds", "accuracy", "last_h", "reference_norm_128", "deep_cosine", "deep_cosine_all_layers"),
+    *("rho", "nudging", "loss_change", "margin_matched"),
+)
+CONVENTION = state("interventions")
+"""What the intervention studies have in common: accuracy, scale and level-full facts of each method and penalty."""
 
 
 def specs(preset: str) -> list[RunSpec]:
@@ -66,14 +71,9 @@ def largest_gains(groups: Sequence[Group]) -> Iterator[Statement]:
             continue
         gain, best = max(rest, key=lambda pair: pair[0])
         before, after = (mean_over(g, "last_h", seeds[best.label]) for g in (base, best))
+        penalty = best.spec.penalty
         yield state(
-            "gain under a penalty",
-            method=method,
-            gain=gain,
-            penalty=best.spec.penalty,
-            n=most,
-            before=before,
-            after=after,
+            "gain under a penalty", method=method, gain=gain, penalty=penalty, n=most, before=before, after=after
         )
 
 
@@ -86,7 +86,7 @@ STUDY = Study(
     "penalty",
     "what does the penalty λ‖f_l(h_l)‖² do to accuracy, scale and credit?",
     specs,
-    axes=AXES,
+    axes=INTERVENTIONS,
     quantities=(*QUANTITIES, *POINTS),
     conclude=conclude,
     convention=CONVENTION,

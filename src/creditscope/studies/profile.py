@@ -9,7 +9,7 @@ from creditscope.quantities import Quantity, Scale
 from creditscope.runs.groups import network
 from creditscope.runs.record import Record
 from creditscope.studies.grid import BP, DFA, DFA_NONE, FA, FA_RMS, grid, with_nulls
-from creditscope.studies.study import Study, method_and_norm
+from creditscope.studies.study import METHOD_AND_NORM, Study, method_and_norm
 from creditscope.tables import Cell, Column, Plot, Row, Spread, Statement, Table, grouped_by, mean, state
 from creditscope.training.spec import RunSpec
 
@@ -54,7 +54,7 @@ def build(study: Study, records: Sequence[Record]) -> Table:
             rows.append(Row({"method": Cell(name), "layer": Cell(layer), **readouts}, hashes))
         statements.append(profile_of(name, profiles))
     columns = [
-        Column("method", about="credit rule and credit_norm"),
+        METHOD_AND_NORM.column,
         Column("layer", "l", about="the readout is of h_l; 0 is the output of the embedding"),
         READOUT.column(),
         TWIN.column(),

@@ -22,7 +22,7 @@ from creditscope.studies.grid import (
     unique,
     with_nulls,
 )
-from creditscope.studies.study import Axis, Study, failing, labels, partly
+from creditscope.studies.study import RULE, Axis, Study, failing, labels, partly
 from creditscope.tables import Plot, Statement, Table, state
 from creditscope.training.spec import RunSpec
 
@@ -65,7 +65,7 @@ STUDY = Study(
     "what changes with settings that are often not stated (norm, clipping, site, condition)?",
     specs,
     axes=(
-        Axis("method", "credit rule", lambda s: s.method),
+        RULE,
         Axis(
             "recipe", "what differs from run to run: credit_norm, credit_site, clipping, options of the rule", settings
         ),

@@ -10,7 +10,7 @@ from creditscope.quantities import standard
 from creditscope.runs.groups import Group, Outcome, audit
 from creditscope.runs.record import Record
 from creditscope.studies.grid import CLIP, DFA, DFA_NONE, FA, FA_RMS, OUTPUT, make, seeds_of, with_nulls
-from creditscope.studies.study import Axis, Study
+from creditscope.studies.study import RULE, Axis, Study
 from creditscope.tables import Plot, Statement, Table, grouped_by, mean, state
 from creditscope.training.spec import RunSpec, make_spec
 
@@ -106,7 +106,7 @@ STUDY = Study(
     specs,
     axes=(
         Axis("dataset", "data, and epochs of training", stage),
-        Axis("method", "credit rule", lambda s: s.method),
+        RULE,
         Axis("norm", "credit_norm", lambda s: s.credit_norm),
         Axis("site", "credit_site", lambda s: s.credit_site),
         Axis("clip", "how the gradient is clipped", lambda s: s.clip),

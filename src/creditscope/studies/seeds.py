@@ -59,31 +59,19 @@ def selections(records: Sequence[Record], size: int = 3) -> Statement | None:
     choices = list(itertools.combinations(complete, size)) if len(complete) > size else []
     if not choices:
         return None
-    counts: dict[str, dict[str, int]] = {"below": {}, "fail": {}}
-    every = {"below": 0, "fail": 0}
+    raised: dict[str, list[dict[str, bool]]] = {"below": [], "fail": []}  # by reading, of every choice: methods
     for chosen in choices:
         checks = {g.label: g.reports[0].checks["D3"] for g in audit([r for s in chosen for r in pool[s]])}
-        raised = {
-            "below": {label: c.value is not None and c.value < c.threshold for label, c in checks.items()},
-            "fail": {label: c.answer == "fail" for label, c in checks.items()},
-        }
-        for reading, methods in raised.items():
-            every[reading] += all(methods.values())
-            for label, yes in methods.items():
-                counts[reading][label] = counts[reading].get(label, 0) + yes
-    by_reading = {
-        reading: tuple(state("chosen", label=label, k=k) for label, k in found.items())
-        for reading, found in counts.items()
+        raised["below"].append({k: c.value is not None and c.value < c.threshold for k, c in checks.items()})
+        raised["fail"].append({k: c.answer == "fail" for k, c in checks.items()})
+    found = {
+        reading: tuple(state("chosen", label=label, k=sum(of[label] for of in each)) for label in each[0])
+        for reading, each in raised.items()
     }
-    return state(
-        "selections",
-        choices=len(choices),
-        size=size,
-        seeds=len(complete),
-        **by_reading,
-        every_below=(state("all at once", k=every["below"]),) if len(groups) > 1 else (),
-        every_fail=(state("all at once", k=every["fail"]),) if len(groups) > 1 else (),
-    )
+    for reading, each in raised.items():
+        at_once = state("all at once", k=sum(all(methods.values()) for methods in each))
+        found[f"every_{reading}"] = (at_once,) if len(groups) > 1 else ()
+    return state("selections", choices=len(choices), size=size, seeds=len(complete), **found)
 
 
 def shares(alone: Sequence[Group]) -> Iterator[tuple[str, Cell, Statement]]:

@@ -19,26 +19,25 @@ class Expectation:
 
     name: str
     spec: RunSpec
-    line: str
-    """Start of the verdict line."""
     failed: frozenset[str] = frozenset()
     """Checks that must have failed, and no other of D1 and D2."""
+
+    @property
+    def line(self) -> str:
+        """Start of the verdict line."""
+        return "VERDICT: needs walk-back: " if self.failed else TRUSTWORTHY
 
 
 def expectations() -> tuple[Expectation, ...]:
     def spec(**settings: Any) -> RunSpec:
         return make_spec({"dataset": "quadratic", "seed": 42, **settings})
 
+    dfa = spec(method="dfa", credit_norm="rms", epochs=8, schedule_epochs=16, lr=4e-3)
     return (
-        Expectation("BP", spec(method="bp", epochs=4), TRUSTWORTHY),
-        Expectation(
-            "DFA (rms)",
-            spec(method="dfa", credit_norm="rms", epochs=8, schedule_epochs=16, lr=4e-3),
-            "VERDICT: needs walk-back: ",
-            frozenset({"D1", "D2"}),
-        ),
-        Expectation("EP", spec(method="ep", epochs=1, schedule_epochs=2), TRUSTWORTHY),
-        Expectation("BP stopped early", spec(method="bp", epochs=1, schedule_epochs=4, lr=2e-4), TRUSTWORTHY),
+        Expectation("BP", spec(method="bp", epochs=4)),
+        Expectation("DFA (rms)", dfa, frozenset({"D1", "D2"})),
+        Expectation("EP", spec(method="ep", epochs=1, schedule_epochs=2)),
+        Expectation("BP stopped early", spec(method="bp", epochs=1, schedule_epochs=4, lr=2e-4)),
     )
 
 
@@ -57,14 +56,8 @@ def judge_all(bundles: list[Bundle]) -> list[Outcome]:
     bp = bundles[0].accuracy
     for expected, bundle in zip(expectations(), bundles, strict=True):
         facts = DiagnosticReport.from_dict(bundle.report, str(bundle.path)).facts
-        report = make_report(
-            facts,
-            headline_acc=bundle.accuracy,
-            n_test=bundle.n_test,
-            method_name=expected.name,
-            protocol="four-diagnostic",
-            run=bundle.spec.hash,
-        )
+        claimed: dict[str, Any] = {"headline_acc": bundle.accuracy, "n_test": bundle.n_test, "run": bundle.spec.hash}
+        report = make_report(facts, method_name=expected.name, protocol="four-diagnostic", **claimed)
         failed = {check.id for check in report.verdict.checks if check.answer == "fail" and check.id in ("D1", "D2")}
         holds = report.verdict.line.startswith(expected.line) and failed == expected.failed
         why = ""

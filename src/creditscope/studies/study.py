@@ -36,8 +36,20 @@ def by_label(spec: RunSpec) -> str:
     return spec.label
 
 
+def method_and_norm(spec: RunSpec) -> str:
+    """`dfa(rms)`, whatever the penalty, the clipping and the trained blocks."""
+    return f"{spec.method}({spec.credit_norm})" if spec.credit_norm else spec.method
+
+
 METHOD = Axis("method", "credit rule and credit_norm; λ and the number of trained blocks where they vary", by_label)
+METHOD_AND_NORM = Axis("method", "credit rule and credit_norm", method_and_norm)
+RULE = Axis("method", "credit rule", lambda s: s.method)
 SEED = Axis("seed", "seed of the run", lambda s: s.seed)
+INTERVENTIONS = (
+    Axis("run", "credit rule, credit_norm and penalty λ", by_label),
+    METHOD_AND_NORM,
+    Axis("penalty", "penalty", lambda s: s.penalty, "λ"),
+)
 EPOCH = Column("epoch", about="epoch of the row; 0 is the untrained network")
 FIRED = Column("fired", "checks that fire", about="D1, D2 or C at that epoch")
 AUDITED = tuple(Plot("method", y) for y in ("accuracy", "gamma", "margin_matched", "growth", "reference_norm_128"))
@@ -158,11 +170,6 @@ def partly(groups: Iterable[Group]) -> tuple[Statement, ...]:
 
 def labels(groups: Iterable[Group]) -> tuple[str, ...]:
     return tuple(g.label for g in groups)
-
-
-def method_and_norm(spec: RunSpec) -> str:
-    """`dfa(rms)`, whatever the penalty, the clipping and the trained blocks."""
-    return f"{spec.method}({spec.credit_norm})" if spec.credit_norm else spec.method
 
 
 def shared_seeds(*seeds: Iterable[int]) -> tuple[int, ...]:

@@ -37,12 +37,12 @@ def timing(record: Record) -> Row:
     row = record_row((METHOD, SEED), QUANTITIES, record)
     fires, epochs = row.value("mode1_epoch"), row.value("epochs")
     if fires is None:
-        quiet = Cell(note="Mode 1 does not fire")
-        return Row({**row.cells, "accuracy_then": quiet, "saved": quiet, "false_stop": quiet}, row.runs)
-    then = get_quantity("accuracy").of(record, fires)
-    gain = round(100 * (record.accuracy - then.value), 9)
-    lasts = {"D1", "D2"} <= set(record.trajectory[-1]["fired"])
-    more = {"accuracy_then": then, "saved": Cell(1 - fires / epochs), "false_stop": Cell(not lasts or gain > GAIN_PP)}
+        more = dict.fromkeys(("accuracy_then", "saved", "false_stop"), Cell(note="Mode 1 does not fire"))
+    else:
+        then = get_quantity("accuracy").of(record, fires)
+        gain = round(100 * (record.accuracy - then.value), 9)
+        wrong = gain > GAIN_PP or not {"D1", "D2"} <= set(record.trajectory[-1]["fired"])
+        more = {"accuracy_then": then, "saved": Cell(1 - fires / epochs), "false_stop": Cell(wrong)}
     return Row({**row.cells, **more}, row.runs)
 
 

@@ -82,9 +82,5 @@ def build(study: Study, records: Sequence[Record]) -> Table:
 
 
 STUDY = Study(
-    "thresholds",
-    "do the verdicts change when the thresholds do?",
-    specs,
-    build=build,
-    plots=(Plot("method", "agree"),),
+    "thresholds", "do the verdicts change when the thresholds do?", specs, build=build, plots=(Plot("method", "agree"),)
 )
