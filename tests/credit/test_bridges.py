@@ -13,8 +13,8 @@ from tests.refusals import refusal
 from torch import Tensor, nn
 
 from creditscope.credit import CreditBatch, CreditBridge, CreditRule, StateBridge, make_rule
-from creditscope.credit.bridge_net import BridgeNet
-from creditscope.credit.credit_bridge import move_average, perturbed, relative_error, soft_minimum
+from creditscope.credit.bridge_net import BridgeNet, perturbed
+from creditscope.credit.credit_bridge import move_average, relative_error, soft_minimum
 from creditscope.credit.state_bridge import normalised_error
 from creditscope.errors import CreditscopeError
 from creditscope.measure.sweep import sweep
