@@ -3,13 +3,11 @@ import pytest
 import torch
 from tests.measure.functional_nets import samples, tanh_net
 
-from creditscope.credit.base import CreditBatch, CreditRule
 from creditscope.credit.bp import BP
 from creditscope.credit.dfa import DFA
 from creditscope.credit.fa import FA
 from creditscope.credit.random import RandomCredit
 from creditscope.credit.registry import make_rule
-from creditscope.errors import CreditscopeError
 from creditscope.measure.nulls import SEED, FreshNull
 from creditscope.protocol.diagnosis import diagnose
 from creditscope.stream.interface import make_stream
@@ -100,43 +98,6 @@ def test_not_applicable(credit, reason):
 
 def test_every_deep_layer_exact():
     assert "every deep layer is exact" in FreshNull(FA(), depth=1).fact().reason
-
-
-# ---- what a rule may not return ----------------------------------------------------------------------------------
-
-
-class Wrong(CreditRule):
-    name = "wrong"
-
-    def __init__(self, change):
-        super().__init__()
-        self.change = change
-
-    def credit(self, batch: CreditBatch):
-        return self.change([torch.ones(len(batch.y), 5) for _ in range(3)])
-
-
-def nan_at_one(credits):
-    credits[1][2, 3] = float("nan")
-    return credits
-
-
-WRONG = [
-    (lambda c: c[:2], r"'(wrong|callable)' returned 2 layers for 2 blocks; return 3 \(h_0 to h_2\)"),
-    (lambda c: [c[0], c[1][:, :4], c[2]], r"'(wrong|callable)' returned shape \[6, 4\] at layer 1"),
-    (nan_at_one, r"'(wrong|callable)' returned NaN or Inf at layer 1"),
-    (lambda c: [c[0], c[1], c[2] / 0.0], r"'(wrong|callable)' returned NaN or Inf at layer 2"),
-    (lambda c: [c[0].requires_grad_(), *c[1:]], r"'(wrong|callable)' returned credit with a graph attached at layer 0"),
-]
-
-
-@pytest.mark.parametrize(("change", "message"), WRONG)
-@pytest.mark.parametrize("form", ["rule", "callable"])
-def test_a_wrong_rule_is_one_line_that_names_rule_and_layer(change, message, form):
-    credit = Wrong(change) if form == "rule" else lambda h, z, y: change([torch.ones(len(y), 5) for _ in range(3)])
-    with pytest.raises(CreditscopeError, match=message) as error:
-        diagnose(tanh_net(), [samples()], credit=credit)
-    assert "\n" not in str(error.value)
 
 
 def test_large_finite_credit_is_not_called_infinite():

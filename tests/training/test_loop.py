@@ -25,7 +25,7 @@ from creditscope.training.bundle import load_bundle
 from creditscope.training.loop import discard_partial
 from creditscope.training.spec import RunSpec
 
-from .small import DFA_RMS, FA_NONE, hashes, small_images, small_quadratic, spec, use
+from .small import DFA_RMS, FA_NONE, hashes, small_images, small_quadratic, spec, stop_after, use
 
 METHODS: dict[str, dict[str, Any]] = {
     "bp": {},
@@ -47,16 +47,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def weights(out: Path) -> dict[str, Tensor]:
     return safetensors.torch.load_file(out / "model.safetensors")
-
-
-def stop_after(epoch: int) -> Any:
-    """A progress callback that raises once this epoch is done."""
-
-    def progress(done: int, total: int, line: dict[str, Any]) -> None:
-        if done == epoch:
-            raise KeyboardInterrupt
-
-    return progress
 
 
 def in_child(target: Any) -> int:
