@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.known import known
 from tests.refusals import refusal
 from torch import Tensor
 
@@ -90,8 +92,7 @@ def test_credit_is_met_from_the_top_by_whatever_the_rule_says_last():
         assert torch.equal(left, right)
         assert left.abs().max() == 1
     rule.credit = lambda batch: [2 * a for a in FA.credit(rule, batch)]
-    assert b.output_grad is not None
-    assert torch.equal(next(descent_of(rule, b))[1], 2 * b.output_grad)
+    assert torch.equal(next(descent_of(rule, b))[1], 2 * known(b.output_grad))
 
 
 def test_a_rule_without_credit_cannot_be_made():
@@ -118,8 +119,7 @@ def back_through_convolution(a: Array, kernel: Array, pooled: bool) -> Array:
 def test_fa_through_convolutions_is_the_transposed_convolution_with_random_kernels():
     rule, b = setting(FA(), shaken(SmallCNN(C, width=8, size=8)), (3, 8, 8), n=2)
     assert [tuple(k.shape) for k in rule.B] == [(64, 32, 3, 3), (128, 64, 3, 3), (512, 8)]
-    assert b.output_grad is not None
-    a3 = b.output_grad.numpy().astype(np.float64)
+    a3 = known(b.output_grad).numpy().astype(np.float64)
     dense = rule.B[2].numpy().astype(np.float64)
     a2 = (a3 @ dense.T).reshape(2, 128, 2, 2)
     a1 = back_through_convolution(a2, rule.B[1].numpy().astype(np.float64), pooled=True)
@@ -196,7 +196,7 @@ def test_a_rule_without_or_with_foreign_matrices_is_refused(make):
     wide, _ = setting(make(), ResMLP(D_IN, C, width=D + 1, depth=3))
     deep, _ = setting(make(), ResMLP(D_IN, C, width=D, depth=4))
     for rule in (make(), wide, deep):
-        assert f"'{make.name}'" in refusal(lambda rule=rule: rule.attach(b.stream))
+        assert f"'{make.name}'" in refusal(partial(rule.attach, b.stream))
 
 
 def test_fa_without_the_exact_output_gradient_says_so():
@@ -237,7 +237,7 @@ def test_credit_that_does_not_fit_names_rule_and_layer_in_one_line(give, says):
     _, b = setting(FA())
     assert f"'faulty' {says}" in refusal(lambda: list(descent_of(Faulty(give), b)))
     for name, credit in (("faulty", Faulty(give)), ("callable", lambda h, z, y: give(h))):
-        told = refusal(lambda credit=credit: diagnose(b.stream.model, [batch((D_IN,), n=6)], credit=credit))
+        told = refusal(partial(diagnose, b.stream.model, [batch((D_IN,), n=6)], credit=credit))
         assert f"'{name}' {says}" in told
 
 

@@ -4,6 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
+from tests.known import known
 from tests.refusals import refusal
 
 from creditscope.measure.depth import depth_margin
@@ -103,7 +104,8 @@ def spelt(letters: str) -> list[str]:
 @pytest.mark.parametrize(("policy", "row"), [(policy, row) for policy, rows in LINES.items() for row in rows])
 def test_three_check(policy, row):
     answers, status, line = row
-    result = verdict(*spelt(answers), policy)
+    d1, d2, d3 = spelt(answers)
+    result = verdict(d1, d2, d3, policy)
     assert (result.status, result.line) == (status, f"VERDICT: {line}")
     assert result.policy == policy
     assert result.alternative is None
@@ -137,7 +139,8 @@ FOUR_DIAGNOSTIC = [
 
 @pytest.mark.parametrize(("answers", "status", "line", "alternative"), FOUR_DIAGNOSTIC)
 def test_four_diagnostic(answers, status, line, alternative):
-    result = verdict(*spelt(answers), "four-diagnostic")
+    d1, d2, d3 = spelt(answers)
+    result = verdict(d1, d2, d3, "four-diagnostic")
     assert (result.status, result.line) == (status, f"VERDICT: {line}")
     assert result.alternative == f"without (d): {alternative}"
     assert result.policy == "four-diagnostic/1.0"
@@ -404,9 +407,8 @@ def with_estimate(pp: float, low: float, high: float, depth: Depth) -> Facts:
 def test_what_a_linear_readout_of_the_input_shows(low, interval, says):
     """.45 by the raw input, .40 by the network."""
     facts = with_estimate(10.0, 8.0, 12.0, Depth(margins=(margin(sum(interval) / 2, interval=interval),)))
-    assert facts.profile is not None
     raw = Readout(accuracy=0.45, low=low, high=0.49, width=8, strength=1.0)
-    facts = facts.model_copy(update={"profile": facts.profile.model_copy(update={"raw": raw}), "accuracy": 0.40})
+    facts = facts.model_copy(update={"profile": known(facts.profile).model_copy(update={"raw": raw}), "accuracy": 0.40})
     (told,) = warned(judge(facts, T), "a linear readout of the raw input has 0.45, the network 0.4: ")
     assert told.partition(": ")[2] == says
 

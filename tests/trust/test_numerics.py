@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.known import known
 from tests.refusals import refusal
 from tests.training.small import small_quadratic, spec, use
 from tests.trust.networks import E_NORM, GROUP, C, Network, Times, credit_along
@@ -141,8 +142,7 @@ def test_cosine_of_a_subnormal_reference_is_exact_without_clamp(dtype, epsilon):
     with torch.no_grad():
         model.head.scale.fill_(epsilon)
     facts = diagnose(model, net.batches(), credit=net.arguments()["credit"]).facts
-    assert facts.aggregate is not None
-    assert facts.aggregate.headline == pytest.approx(1.0, abs=1e-3)
+    assert known(facts.aggregate).headline == pytest.approx(1.0, abs=1e-3)
     assert facts.reference.per_sample[-1] == pytest.approx(epsilon * E_NORM, rel=1e-3)
 
 

@@ -117,24 +117,19 @@ class Experiment:
         y: Tensor | None = None,
         hooks: Callable[[], ExitStack] | None = None,
         keep_state: bool = False,
-        keep_generators: bool = True,
     ) -> Changes:
         """The update, from the recorded state, with some weights changed."""
         self.calls += 1
         if not keep_state:
             self.replay.restore()
         batch = self.rebuild(self.inputs if inputs is None else inputs, self.y if y is None else y)
-        with ExitStack() as stack:
-            if keep_generators:
-                stack.enter_context(generators_kept(self.model))
+        with generators_kept(self.model), torch.enable_grad():
             self._place(change)
             before = {name: p.detach().clone() for name, p in self.parameters.items()} if self.by_step else {}
             for p in self.parameters.values():
                 p.grad = None
-            stack.enter_context(torch.enable_grad())
-            if hooks is not None:
-                stack.enter_context(hooks())
-            self.update(self.model, batch)
+            with ExitStack() if hooks is None else hooks():
+                self.update(self.model, batch)
             after = dict(self.model.named_parameters())  # some layers put a new parameter in the place of the old
             if self.by_step:
                 left = {n: (w - after[n].detach()).double() for n, w in before.items() if after[n].requires_grad}
