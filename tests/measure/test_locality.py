@@ -184,16 +184,8 @@ def test_a_feedback_that_is_a_view_of_the_weights_is_seen() -> None:
 
 
 def test_an_update_that_runs_in_float32_only_is_tested_in_float32() -> None:
-    matrix = rules.drawn(CLASSES, WIDTH)
-
-    def update(model: Any, batch: Any) -> None:
-        x, y = batch
-        h = model.states(x)
-        e = rules.error(model.head(h[-1]), y)
-        for k, layer in enumerate(model.layers):
-            rules.add_grads(layer, h[k], e @ matrix)  # no cast: float64 is refused by torch
-
-    found = certify(update, seeded(Net), rules.batch(), LAYERS)
+    matrix = rules.drawn(CLASSES, WIDTH)  # no cast: float64 is refused by torch
+    found = certify(rules.through(lambda: matrix), seeded(Net), rules.batch(), LAYERS)
     assert (found.label, found.conditions["dtype"]) == (GLOBAL, "float32")
     assert any(note.startswith("in float32: in float64 the update raised RuntimeError") for note in found.notes)
 
@@ -269,21 +261,11 @@ def test_batch_norm_and_batch_wise_credit_are_not_sample_local() -> None:
 
 
 def test_feedback_over_time() -> None:
-    def anew(model: Any, batch: Any) -> None:
-        x, y = batch
-        h = model.states(x)
-        e = rules.error(model.head(h[-1]), y)
-        for k, layer in enumerate(model.layers):
-            rules.add_grads(layer, h[k], e @ torch.randn(CLASSES, WIDTH).to(e))
-
+    anew = rules.through(lambda: torch.randn(CLASSES, WIDTH).double())
     learned = [rules.drawn(CLASSES, WIDTH)]
 
     def learns(model: Any, batch: Any) -> None:
-        x, y = batch
-        h = model.states(x)
-        e = rules.error(model.head(h[-1]), y)
-        for k, layer in enumerate(model.layers):
-            rules.add_grads(layer, h[k], e @ learned[0].to(e))
+        rules.through(lambda: learned[0].to(batch[0]))(model, batch)
         learned[0] = learned[0].roll(1, 1)
 
     before = learned[0].clone()

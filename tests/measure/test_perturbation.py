@@ -9,7 +9,6 @@ from torch import nn
 
 from creditscope.credit.dfa import DFA
 from creditscope.credit.fa import FA
-from creditscope.errors import CreditscopeError
 from creditscope.measure import functional
 from creditscope.measure.functional import displaced, double_stream, first_samples, resolution
 from creditscope.measure.loss import cross_entropy
@@ -171,11 +170,6 @@ def test_controls_alone_without_credit():
     assert "ρ(g)" in report.to_text(long=True)
     assert "ρ(g)" in report.to_markdown()
     assert type(report).from_dict(report.to_dict()) == report
-
-
-def test_unknown_level_is_one_line():
-    with pytest.raises(CreditscopeError, match="level 'all' is unknown; choose one of basic, full"):
-        diagnose(tanh_net(), [samples()], level="all")
 
 
 def test_a_diverged_network_is_not_measurable_and_no_crash():

@@ -13,7 +13,6 @@ from tests.refusals import refusal
 from torch import Tensor, nn
 
 from creditscope import CreditscopeError, DiagnosticReport, DiagnosticThresholds, diagnose, diagnose_arrays
-from creditscope.credit import BP
 from creditscope.measure.facts import Facts
 from creditscope.models import ResMLP
 from creditscope.protocol.report import make_report
@@ -53,11 +52,6 @@ def untrained() -> tuple[nn.Module, list[tuple[Tensor, Tensor]]]:
 
 
 # ---- the word ---------------------------------------------------------------------------------------------------------
-
-
-def test_an_untrained_network_without_a_null_is_incomplete():
-    report = diagnose(*untrained(), credit=BP())
-    assert (report.status, last_line(report)) == ("incomplete", NO_NULL)
 
 
 def test_a_network_that_grows_7366_times_per_block_is_not_trustworthy_without_a_null():
