@@ -14,6 +14,7 @@ import torch
 from tests.known import known
 from tests.refusals import refusal
 from tests.stream.nets import D_IN, C, D, EncoderClassifier, PlainMLP, T, batch, floats, shaken
+from tests.trust.oracle import left_as_found
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -55,42 +56,6 @@ def one_line(call: Callable[[], Any], *says: str) -> None:
 # ---- the model is left as found -------------------------------------------------------------------------------------
 
 
-def fingerprint(model: nn.Module) -> dict[str, Any]:
-    """Everything of a model and of the process that diagnose must not change; tensors by value and by identity."""
-    params = dict(model.named_parameters())
-    return {
-        "state": {k: v.clone() for k, v in model.state_dict().items()},
-        "parameters": {k: (id(p), p.requires_grad, p.grad_fn) for k, p in params.items()},
-        "grad identity": {k: id(p.grad) if p.grad is not None else None for k, p in params.items()},
-        "grad": {k: p.grad.clone() for k, p in params.items() if p.grad is not None},
-        "training": {k: m.training for k, m in model.named_modules()},
-        "hooks": {
-            (k, kind): list(getattr(m, kind))
-            for k, m in model.named_modules()
-            for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-        },
-        "attributes": {k: sorted(vars(m)) for k, m in model.named_modules()},
-        "torch": torch.get_rng_state(),
-        "numpy": np.random.get_state()[1].copy(),  # type: ignore[index]  # noqa: NPY002
-        "python": random.getstate(),
-        "grad mode": torch.is_grad_enabled(),
-        "threads": torch.get_num_threads(),
-    }
-
-
-def assert_equal(before: Any, after: Any) -> None:
-    if isinstance(before, dict):
-        assert before.keys() == after.keys()
-        for key in before:
-            assert_equal(before[key], after[key])
-    elif isinstance(before, Tensor):
-        assert torch.equal(before, after)
-    elif isinstance(before, np.ndarray):
-        assert np.array_equal(before, after)
-    else:
-        assert before == after
-
-
 def mixed_state(model: nn.Module, x: Tensor, y: Tensor) -> nn.Module:
     """Part in train mode, part in eval mode, part frozen, gradients on some parameters, a user's own hook."""
     model.train()
@@ -130,9 +95,8 @@ def test_model_gradients_modes_hooks_and_generators_are_left_as_found(name, leve
     make, shape, blocks = MODELS[name]
     x, y = batch(shape, n=12)
     model = mixed_state(make(), x, y)
-    before = fingerprint(model)
-    diagnose(model, [(x, y)], credit=messy_credit, blocks=blocks, level=level)
-    assert_equal(before, fingerprint(model))
+    with left_as_found(model):
+        diagnose(model, [(x, y)], credit=messy_credit, blocks=blocks, level=level)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -141,7 +105,6 @@ def test_model_is_left_as_found_after_an_error_in_the_middle(name, where):
     make, shape, blocks = MODELS[name]
     x, y = batch(shape, n=12)
     model = mixed_state(make(), x, y)
-    before = fingerprint(model)
 
     def raising(*_: Any) -> Any:
         torch.rand(1)
@@ -149,47 +112,42 @@ def test_model_is_left_as_found_after_an_error_in_the_middle(name, where):
 
     options: dict[str, Any] = {"credit": {"credit": raising}, "loss": {"loss_fn": raising}, "second batch": {}}[where]
     given = [(x, y), (x, y + 100)] if where == "second batch" else [(x, y)]
-    with pytest.raises((ZeroDivisionError, CreditscopeError)):
+    with left_as_found(model), pytest.raises((ZeroDivisionError, CreditscopeError)):
         diagnose(model, given, blocks=blocks, **options)
-    assert_equal(before, fingerprint(model))
 
 
 def test_a_credit_rule_that_backpropagates_into_the_weights_leaves_the_users_gradients_alone():
     x, y = batch((D_IN,), n=12)
     model = mixed_state(resmlp(), x, y)
-    before = fingerprint(model)
 
     def rule(hiddens: list[Tensor], logits: Tensor, labels: Tensor) -> list[Tensor]:
         with torch.enable_grad():
             model(x).sum().backward()
         return hiddens
 
-    diagnose(model, [(x, y)], credit=rule)
-    assert_equal(before, fingerprint(model))
+    with left_as_found(model):
+        diagnose(model, [(x, y)], credit=rule)
 
 
 def test_a_loader_that_draws_from_the_global_generator_leaves_it_as_found():
     x, y = batch((D_IN,), n=256)
-    model = resmlp()
-    before = torch.get_rng_state()
     loader: DataLoader[Any] = DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True)
-    report = diagnose(model, loader)
+    model = resmlp()
+    with left_as_found(model):
+        report = diagnose(model, loader)
     assert report.facts.convention.n_samples == 256
-    assert torch.equal(before, torch.get_rng_state())
 
 
 def test_untouched_restores_after_the_code_inside_changed_everything():
     x, y = batch((D_IN,), n=12)
     model = mixed_state(resmlp(), x, y)
-    before = fingerprint(model)
-    with untouched(model):
+    with left_as_found(model), untouched(model):
         assert not any(m.training for m in model.modules())
         model.requires_grad_(True)
         model(x).sum().backward()
         torch.manual_seed(0)
         np.random.seed(0)  # noqa: NPY002
         random.seed(0)
-    assert_equal(before, fingerprint(model))
 
 
 def _given_new_data(w: Tensor, a: Tensor) -> None:
