@@ -7,12 +7,12 @@ import pytest
 import torch
 from scipy import stats
 from tests.refusals import refusal
+from tests.trust.oracle import left_as_found
 from torch import nn
 
 from creditscope import CreditscopeError, NullRun, frozen_blocks, run_null
 from creditscope.measure.depth import more_seeds
 from creditscope.models import ResMLP
-from creditscope.stream.untouched import fingerprint
 
 SEEDS = (3, 5, 8)
 NULLS = {3: 0.30, 5: 0.32, 8: 0.31}
@@ -26,7 +26,6 @@ def model() -> ResMLP:
 
 def test_every_seed_gets_its_own_null_and_the_model_is_left_as_found():
     net, seen = model(), {}
-    before = fingerprint(net)
 
     def train_fn(null: nn.Module, seed: int) -> float:
         seen[seed] = {name: p.detach().clone() for name, p in null.named_parameters()}
@@ -35,8 +34,8 @@ def test_every_seed_gets_its_own_null_and_the_model_is_left_as_found():
             null.get_parameter("out_head.bias").add_(1)
         return NULLS[seed]
 
-    found = run_null(train_fn, net, SEEDS)
-    assert fingerprint(net) == before
+    with left_as_found(net):
+        found = run_null(train_fn, net, SEEDS)
     assert found.values == (0.30, 0.32, 0.31)
     for seed in SEEDS:
         wanted = dict(frozen_blocks(net, seed=seed).named_parameters())

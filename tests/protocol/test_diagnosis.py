@@ -199,16 +199,6 @@ def test_without_a_null_the_report_is_incomplete_and_says_so_last():
     assert str(report).splitlines()[-1] == NO_NULL
 
 
-def test_a_clear_margin_passes_and_a_missing_one_fails():
-    seeds: dict[str, Any] = {"headline_on": "other data", "frozen_baseline_acc": [0.30, 0.31, 0.32]}
-    good = diagnose(resmlp(), answered(batches()), headline_acc=[0.80, 0.81, 0.82], **seeds)
-    assert good.status == "pass"
-    assert str(good).splitlines()[-1] == "VERDICT: trustworthy (warning: the stated accuracy is of other data)"
-    bad = diagnose(resmlp(), batches(), headline_acc=[0.30, 0.31, 0.32], frozen_baseline_acc=[0.30, 0.31, 0.32])
-    assert bad.status == "fail"
-    assert str(bad).splitlines()[-1].startswith("VERDICT: needs walk-back: D3")
-
-
 def test_call_of_the_papers_readme_works_unchanged():
     report = diagnose(
         model=resmlp(),
@@ -233,24 +223,6 @@ def test_call_of_the_papers_readme_works_unchanged():
     assert report.checks["D3"].value == pytest.approx(-3.9)
 
 
-def test_exploding_stream_with_vanishing_reference_is_mode_1():
-    # branch = 100 h (growth 101 per block); a LayerNorm readout then divides the gradient by ‖h‖
-    model = resmlp()
-    with torch.no_grad():
-        model.embed.linear.weight *= 1e8
-        for block in model.blocks:
-            block.norm = nn.Identity()
-            block.linear1, block.act = nn.Identity(), nn.Identity()
-            block.linear2.weight.copy_(100 * torch.eye(D))
-            block.linear2.bias.zero_()
-    report = diagnose(model, batches(8), credit=BP())
-    assert report.facts.scale.growth == pytest.approx(101, rel=1e-4)
-    assert (report.checks["D1"].answer, report.checks["D2"].answer) == ("fail", "fail")
-    assert report.status == "fail"
-    assert report.verdict.gamma_withheld
-    assert "Mode 1" in str(report).splitlines()[-1]
-
-
 def test_backpropagation_as_the_rule_has_cosine_one_at_every_layer_exactly():
     facts = diagnose(resmlp(), batches(), credit=BP()).facts
     assert facts.concentration is not None
@@ -268,29 +240,6 @@ def test_thresholds_given_by_the_user_decide():
 
 
 # ---- bad input, bad networks ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("place", ["embed", "block", "head", "inf"])
-@pytest.mark.parametrize("how", ["interface", "hooks"])
-def test_nan_weights_are_a_failed_report_that_says_diverged(place, how):
-    model = resmlp()
-    target = {"embed": model.embed.linear, "block": model.blocks[1].linear1, "head": model.out_head}
-    with torch.no_grad():
-        weight: Tensor = target.get(place, model.out_head).weight
-        weight[0, 0] = math.inf if place == "inf" else math.nan
-    report = diagnose(
-        model,
-        batches(),
-        headline_acc=0.9,
-        frozen_baseline_acc=0.1,
-        credit=BP(),
-        blocks="blocks.*" if how == "hooks" else None,
-    )
-    assert report.status == "fail"
-    assert str(report).splitlines()[-1] == "VERDICT: needs walk-back: diverged"
-    assert report.checks["D1"].diverged
-    assert any(where.startswith("weights") for where in report.facts.non_finite)
-    assert report.to_markdown()
 
 
 def test_an_embedding_of_zeros_raises_growth_and_is_not_called_diverged():

@@ -59,11 +59,13 @@ def test_a_bad_number_anywhere_fails_as_diverged(place, value, dtype):
     if place == "input":  # says nothing about the network
         assert "NaN or Inf" in refusal(lambda: diagnose(model, batches, **net.arguments()))
         return
-    for protocol in ("three-check", "four-diagnostic"):
-        report = diagnose(model, batches, **net.arguments(), protocol=protocol)
+    for protocol, blocks in (("three-check", None), ("four-diagnostic", None), ("three-check", "blocks.*")):
+        report = diagnose(model, batches, **net.arguments(), protocol=protocol, blocks=blocks)
         defined(report)
         assert report.status == "fail"
         assert report.verdict.failed == ("diverged",)
+        assert report.verdict.line == "VERDICT: needs walk-back: diverged"
+        assert any(where.startswith("weights") for where in report.facts.non_finite)
         assert report.verdict.gamma_withheld
         assert "diverged" in report.checks["D1"].reason
 
