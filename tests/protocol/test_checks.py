@@ -64,6 +64,21 @@ def test_scale_at_the_edges_of_its_interval():
     assert check_scale(make_facts(growth=51.0, growth_by_group=(49.0, 49.0)), T).answer == "inconclusive"
 
 
+@pytest.mark.parametrize(
+    ("mean", "growth", "answer", "reason"),
+    [
+        ((0.0, *(16.0,) * 4), math.inf, "fail", "h_0 is zero for every sample, so growth out of it is infinite"),
+        ((0.0,) * 5, math.nan, "not measurable", "every state is zero"),
+    ],
+)
+def test_a_state_of_zeros_is_no_divergence(mean, growth, answer, reason):
+    facts = make_facts()
+    scale = facts.scale.model_copy(update={"mean": mean, "growth": growth, "total_growth": growth, "growth_at": 0})
+    check = check_scale(facts.model_copy(update={"scale": scale}), T)
+    assert (check.answer, check.reason, check.diverged) == (answer, reason, False)
+    assert check.sentence.endswith(reason)
+
+
 # D2 reference validity
 
 

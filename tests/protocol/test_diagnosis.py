@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from creditscope import CreditscopeError, DiagnosticReport, DiagnosticThresholds, depth_profile, diagnose
-from creditscope.credit import BP, DFA
+from creditscope.credit import BP
 from creditscope.models import ResMLP, SmallCNN, ViTMini
-from creditscope.stream.interface import InterfaceStream
 from creditscope.stream.untouched import untouched
 
 NO_NULL = "VERDICT: incomplete: D3 depth utility not measured (no failure found so far)"
@@ -231,42 +230,7 @@ def test_backpropagation_as_the_rule_has_cosine_one_at_every_layer_exactly():
     assert facts.concentration.deep_mean_without_exact is None
 
 
-def test_thresholds_given_by_the_user_decide():
-    given = batches(8)
-    growth = diagnose(resmlp(), given).facts.scale.growth
-    for factor, answer in ((2.0, "pass"), (0.5, "fail")):
-        thresholds = DiagnosticThresholds(h_norm_explosion_ratio=growth * factor)
-        assert diagnose(resmlp(), given, thresholds=thresholds).checks["D1"].answer == answer
-
-
 # ---- bad input, bad networks ---------------------------------------------------------------------------------------
-
-
-def test_an_embedding_of_zeros_raises_growth_and_is_not_called_diverged():
-    model = resmlp()
-    with torch.no_grad():
-        model.embed.linear.weight.zero_()
-        model.embed.linear.bias.zero_()
-    report = diagnose(
-        model, batches(), headline_acc=0.5, headline_on="other data", frozen_baseline_acc=0.3, credit=BP()
-    )
-    check = report.checks["D1"]
-    assert (check.answer, check.diverged, check.value) == ("fail", False, math.inf)
-    assert "h_0 is zero" in check.sentence
-    assert (report.checks["D2"].answer, report.status) == ("pass", "inconclusive")  # it answers at chance
-    assert report.facts.non_finite == ()
-    assert report.to_markdown()
-
-
-def test_a_network_whose_states_are_all_zero_has_no_growth_to_measure():
-    model = resmlp()
-    with torch.no_grad():
-        for part in (model.embed, *model.blocks):
-            for p in part.parameters():
-                p.zero_()
-    report = diagnose(model, batches())
-    assert (report.checks["D1"].answer, report.checks["D1"].reason) == ("not measurable", "every state is zero")
-    assert not report.checks["D2"].diverged
 
 
 @pytest.mark.parametrize(("pool", "noted"), [("cls", True), ("mean", True), (None, False)])
@@ -342,6 +306,7 @@ def test_credit_of_a_diverged_network_may_be_nan_and_the_report_says_diverged():
         model.embed.linear.bias[0] = math.nan
     report = diagnose(model, batches(), credit=lambda hiddens, logits, y: hiddens)
     assert (report.status, report.verdict.failed) == ("fail", ("diverged",))
+    assert {"credit a_0", "credit a_1", "credit a_2"} <= set(report.facts.non_finite)
     assert report.facts.alignment is not None
     assert report.facts.alignment.mean == (None, None, None)
     assert report.facts.alignment.measurable == (0, 0, 0)
@@ -357,18 +322,6 @@ def test_half_precision_raises_the_floor_to_ten_subnormals_and_warns():
     in_float32 = diagnose(resmlp(), batches()).facts
     np.testing.assert_allclose(report.facts.scale.mean, in_float32.scale.mean, rtol=1e-2)
     np.testing.assert_allclose(report.facts.reference.per_sample, in_float32.reference.per_sample, rtol=3e-2)
-
-
-def test_a_single_batch_measures_everything_but_stability():
-    report = diagnose(
-        resmlp(), answered(batches(1)), headline_acc=0.8, headline_on="other data", frozen_baseline_acc=0.3, credit=BP()
-    )
-    assert report.checks["C"].answer == "not measured"
-    assert "direction stability: needs 2 batches, 8 advised" in str(report)
-    assert report.facts.stability.deepest is None
-    assert {id_: report.checks[id_].answer for id_ in ("D1", "D2", "D3")} == {"D1": "pass", "D2": "pass", "D3": "pass"}
-    assert report.facts.alignment is not None
-    assert report.status == "pass"
 
 
 @pytest.mark.parametrize("labels", [[0, 1, C], [0, -1, 2], [0, 1, 10**12]])
@@ -425,13 +378,6 @@ def test_empty_batches_between_others_are_passed_over():
 def test_batches_may_come_from_a_generator_once():
     given = batches(2)
     assert diagnose(resmlp(), (pair for pair in given), level="full").facts.convention.n_samples == 256
-
-
-def test_rule_drawn_for_another_width_is_refused_in_one_line():
-    rule = DFA()
-    rule.setup(InterfaceStream(resmlp().eval(), X[:3]), C, torch.Generator().manual_seed(0))
-    one_line(lambda: diagnose(ResMLP(D_IN, C, width=D + 2, depth=2), batches(1, 4), credit=rule), "'dfa'", "widths")
-    one_line(lambda: diagnose(resmlp(), batches(1, 4), credit=DFA()), "setup")
 
 
 def test_credit_in_the_native_shape_of_tokens_is_read_like_the_gradient():
