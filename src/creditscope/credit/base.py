@@ -256,13 +256,14 @@ class CreditRule(ABC):
         for name in self.numbers:
             setattr(self, name, type(getattr(self, name))(state[name].tolist()))
         for name in self.tensors:
-            held, inside = getattr(self, name), [key for key in state if key.startswith(f"{name}.")]
-            if isinstance(held, Tensor):
+            held = getattr(self, name, None)
+            inside = [key.removeprefix(f"{name}.") for key in state if key.startswith(f"{name}.")]
+            if name in state or isinstance(held, Tensor):
                 setattr(self, name, state[name].clone())
-            elif isinstance(held, list):
-                setattr(self, name, [state[f"{name}.{k}"].clone() for k in range(len(inside))])
+            elif isinstance(held, dict) or not all(map(str.isdigit, inside)):
+                setattr(self, name, {key: state[f"{name}.{key}"].clone() for key in inside})
             else:
-                setattr(self, name, {key.removeprefix(f"{name}."): state[key].clone() for key in inside})
+                setattr(self, name, [state[f"{name}.{k}"].clone() for k in range(len(inside))])
 
 
 def _items(held: list[Tensor] | dict[str, Tensor]) -> Iterable[tuple[Any, Tensor]]:
