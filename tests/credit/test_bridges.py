@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import copy
-import json
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from tests.refusals import refusal
+from tests.trust.oracle import left_as_found
 from torch import Tensor, nn
 
 from creditscope.credit import CreditBatch, CreditBridge, CreditRule, StateBridge, make_rule
-from creditscope.credit.bridge_net import BridgeNet
-from creditscope.credit.credit_bridge import move_average, perturbed, relative_error, soft_minimum
+from creditscope.credit.bridge_net import BridgeNet, perturbed
+from creditscope.credit.credit_bridge import move_average, relative_error, soft_minimum
 from creditscope.credit.state_bridge import normalised_error
 from creditscope.errors import CreditscopeError
 from creditscope.measure.sweep import sweep
@@ -22,10 +22,7 @@ from creditscope.models import ResMLP, SmallCNN, ViTMini
 from creditscope.models.parts import StreamModel
 from creditscope.stream.interface import InterfaceStream
 from creditscope.stream.untouched import untouched
-from creditscope.training import loop
-from creditscope.training.loop import train
 from creditscope.training.objective import Objective
-from creditscope.training.spec import make_spec
 
 TINY: dict[str, dict[str, Any]] = {"sb": {"width": 16}, "cb": {"width": 16, "warmup": 0.0}}
 
@@ -218,28 +215,6 @@ def test_warm_up_is_dfa_for_the_first_fifth_of_the_epochs():
 
 
 @pytest.mark.parametrize("method", ["sb", "cb"])
-def test_state_holds_everything(method):
-    """Saved and restored, a rule gives the same credit, and goes on learning to the same bits."""
-    rule, batch = resmlp(method)
-    for _ in range(3):
-        rule.learn(batch)
-    restored = make_rule(method, rule.options.model_dump(exclude_defaults=True))
-    state = rule.state()
-    assert {t.dtype for t in state.values()} <= {torch.float32, torch.int64}
-    restored.load(state)
-    for _ in range(2):
-        for a, b in zip(rule.credit(batch), restored.credit(batch), strict=True):
-            assert torch.equal(a, b)
-        rule.learn(batch)
-        restored.learn(batch)
-    assert state.keys() == rule.state().keys()
-    assert all(torch.equal(t, restored.state()[name]) for name, t in rule.state().items())
-    del state["net.depth.weight"]
-    with pytest.raises(KeyError, match=r"net\.depth\.weight"):
-        restored.load(state)
-
-
-@pytest.mark.parametrize("method", ["sb", "cb"])
 def test_state_before_learning_changes_nothing(method):
     rule, batch = resmlp(method)
     other, _ = resmlp(method)
@@ -249,9 +224,16 @@ def test_state_before_learning_changes_nothing(method):
     assert all(torch.equal(a, b) for a, b in zip(rule.credit(batch), other.credit(batch), strict=True))
 
 
-def test_state_of_other_options_is_refused():
-    rule, _ = resmlp("sb")
-    assert "these options give" in refusal(lambda: make_rule("sb", {"width": 17}).load(rule.state()))
+@pytest.mark.parametrize("method", ["sb", "cb"])
+def test_state_of_other_options_or_with_a_hole_is_refused(method):
+    rule, batch = resmlp(method)
+    rule.learn(batch)
+    state = rule.state()
+    assert {t.dtype for t in state.values()} <= {torch.float32, torch.int64}
+    assert "these options give" in refusal(lambda: make_rule(method, {"width": 17}).load(state))
+    del state["net.depth.weight"]
+    with pytest.raises(KeyError, match=r"net\.depth\.weight"):
+        make_rule(method, TINY[method]).load(state)
 
 
 @pytest.mark.parametrize("method", ["sb", "cb"])
@@ -260,27 +242,11 @@ def test_nothing_reaches_the_network(method):
     torch.manual_seed(0)
     model = SmallCNN(4, width=6, size=8).train()
     rule, batch = small(method, model, torch.randn(6, 3, 8, 8), n_classes=4)
-    before, rng = copy.deepcopy(model.state_dict()), torch.get_rng_state()
-    rule.learn(batch)
-    credits = rule.credit(batch)
+    with left_as_found(model):
+        rule.learn(batch)
+        credits = rule.credit(batch)
     assert [tuple(a.shape) for a in credits] == [(6, w) for w in batch.stream.widths]
     assert not any(a.requires_grad for a in credits)
-    assert all(p.grad is None and p.requires_grad for p in model.parameters())
-    assert all(torch.equal(t, before[name]) for name, t in model.state_dict().items())
-    assert torch.equal(rng, torch.get_rng_state())
-
-
-@pytest.mark.parametrize("method", ["sb", "cb"])
-def test_initial_weights_come_from_the_generator(method):
-    rule, batch = resmlp(method)
-    torch.manual_seed(99)
-    other = make_rule(method, TINY[method])
-    other.setup(batch.stream, 5, seeded(3))
-    assert all(torch.equal(t, other.state()[name]) for name, t in rule.state().items())
-    redrawn = rule.redraw(batch.stream, 5, seeded(4))
-    assert redrawn is not None
-    assert not torch.equal(redrawn.credit(batch)[0], rule.credit(batch)[0])
-    assert redrawn.options == rule.options
 
 
 @pytest.mark.parametrize("method", ["sb", "cb"])
@@ -310,35 +276,3 @@ def test_a_bridge_without_network_or_of_another_stream_is_refused(method):
 def test_layers_of_one_width_share_their_input_map():
     assert len(BridgeNet([4, 4, 4], 1, 8, 2, 3).inputs) == 1
     assert len(BridgeNet([4, 5, 4], 1, 8, 2, 3).inputs) == 3
-
-
-@pytest.mark.parametrize("method", ["sb", "cb"])
-def test_resumes_to_the_same_bits(method, tmp_path, monkeypatch):
-    spec = make_spec(
-        {
-            "method": method,
-            "credit_norm": "rms",
-            "penalty": 1e-2,
-            "width": 8,
-            "depth": 2,
-            "epochs": 3,
-            "batch_size": 512,
-            "options": {"width": 8} | ({"warmup": 0.3} if method == "cb" else {}),
-        }
-    )
-    whole = train(spec, tmp_path / "whole")
-
-    class Stop(Exception):
-        pass
-
-    def stop(epoch: int, epochs: int, line: object) -> None:
-        if epoch == 2:
-            raise Stop
-
-    with pytest.raises(Stop):
-        train(spec, tmp_path / "cut", progress=stop)
-    assert (tmp_path / ".cut.partial" / loop.RESUME).exists()
-    cut = train(spec, tmp_path / "cut")
-    assert cut.files == whole.files
-    assert json.dumps(cut.trajectory) == json.dumps(whole.trajectory)
-    assert whole.rule().state().keys() == cut.rule().state().keys()

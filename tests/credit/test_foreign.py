@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.known import known
 from tests.refusals import refusal
 from torch import Tensor, nn
 
@@ -180,5 +181,4 @@ def test_size_of_foreign_credit_is_that_of_the_summed_loss():
     theirs, twin = shaken(Net()), Net()
     rule = credit_from_grads(theirs, twin=twin)
     facts = diagnose(rule.twin, [batch((D_IN,))], credit=rule, blocks="stack.*").facts
-    assert facts.alignment is not None
-    assert facts.alignment.credit_norm == pytest.approx(facts.reference.per_sample, rel=1e-5)
+    assert known(facts.alignment).credit_norm == pytest.approx(facts.reference.per_sample, rel=1e-5)

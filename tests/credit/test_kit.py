@@ -42,6 +42,13 @@ class Good(CreditRule):
         self.B = [state[str(k)] for k in range(len(state))]
 
 
+class Declared(Good):
+    """The same, with what it owns named and no methods to save it."""
+
+    tensors = ("B",)
+    state, load = CreditRule.state, CreditRule.load
+
+
 class Summaryless(Good):
     summary = ""
 
@@ -126,7 +133,7 @@ class Headless(Good):
 
 
 def test_a_good_rule_of_ones_own_passes():
-    assert len(check_rule(Good)) == len(check_rule(Good())) == 10
+    assert len(check_rule(Good)) == len(check_rule(Good())) == len(check_rule(Declared)) == 10
 
 
 def test_what_was_checked_is_shown_as_a_line():

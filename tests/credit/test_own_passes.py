@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from creditscope import CreditscopeError
 from creditscope.credit.registry import make_rule
 from creditscope.models import ResMLP, ViTMini
-from creditscope.models.parts import StreamModel
 from creditscope.models.resmlp import MLPBranch
 from creditscope.stream.interface import InterfaceStream
 
-from .zoo_nets import D_IN, C, D, Forward, L, Setting
+from .zoo_nets import D_IN, C, D, Forward, L, LinearStream, Setting
 
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
@@ -38,12 +37,8 @@ def test_each_block_follows_the_loss_of_its_own_classifier():
     for layer, block in enumerate(s.model.blocks):
         h = way.h[layer].detach()
         loss = F.cross_entropy(readouts[layer + 1](h + block(h)), s.y)
-        for (key, _), g in zip(
-            block.named_parameters(), torch.autograd.grad(loss, list(block.parameters())), strict=True
-        ):
-            torch.testing.assert_close(found[f"blocks.{layer}.{key}"], g, rtol=1e-4, atol=1e-7, msg=key)
-    (g,) = torch.autograd.grad(F.cross_entropy(heads[0](s.model.embed(s.x)), s.y), s.model.embed.linear.weight)
-    torch.testing.assert_close(found["embed.linear.weight"], g, rtol=1e-4, atol=1e-7)
+        s.assert_follows(found, f"blocks.{layer}", loss, rtol=1e-4, atol=1e-7)
+    s.assert_follows(found, "embed", F.cross_entropy(heads[0](s.model.embed(s.x)), s.y), rtol=1e-4, atol=1e-7)
 
 
 def test_the_classifiers_are_trained_by_adamw_on_their_own_loss():
@@ -111,10 +106,8 @@ def test_parameters_learn_from_the_prediction_errors_after_the_stated_steps(name
     s = Setting(name, steps=7, step_size=0.1)
     found, states = s.gradients(), relax(s, 7, 0.1)
     embed = [h.detach() for h in states]
-    named = {k: p for k, p in s.model.named_parameters() if k.startswith(("embed", "blocks"))}
-    grads = torch.autograd.grad(energy(s, embed) / len(s.y), list(named.values()))
-    for key, g in zip(named, grads, strict=True):
-        torch.testing.assert_close(found[key], g, rtol=1e-6, atol=1e-9, msg=key)
+    for part in ("embed", "blocks"):
+        s.assert_follows(found, part, energy(s, embed) / len(s.y), rtol=1e-6, atol=1e-9)
     predicted = [s.model.embed(s.x), *(h + b(h) for h, b in zip(embed, s.model.blocks, strict=False))]
     for a, h, p in zip(s.rule.credit(s.batch()), embed, predicted, strict=True):
         torch.testing.assert_close(a, (p - h).detach(), rtol=1e-6, atol=1e-9)
@@ -152,19 +145,8 @@ def test_the_first_step_over_errors_is_backpropagation():
 # ---- difference target propagation --------------------------------------------------------------------------------------
 
 
-class LinearStages(StreamModel):
-    stream_kind = "plain"
-
-    def __init__(self, d: int, depth: int) -> None:
-        super().__init__()
-        self.embed = nn.Linear(D_IN, d)
-        self.blocks = nn.ModuleList(nn.Linear(d, d, bias=False) for _ in range(depth))
-        self.out_ln = nn.Identity()
-        self.out_head = nn.Linear(d, C)
-
-
 def test_on_an_invertible_linear_network_the_target_is_that_of_gauss_newton():
-    s = Setting("dtp", LinearStages(4, 3))
+    s = Setting("dtp", LinearStream("plain", 4, 3))
     exact = []
     for block in s.model.blocks:
         inverse = nn.Linear(4, 4, bias=False)
@@ -285,10 +267,7 @@ def test_pepita_learns_from_the_difference_of_two_passes():
     torch.testing.assert_close(found["embed.linear.weight"], differences[0].T @ x2 / len(s.y))
     for layer, block in enumerate(s.model.blocks):
         objective = (block(second.h[layer].detach()) * differences[layer + 1]).sum() / len(s.y)
-        for (key, _), g in zip(
-            block.named_parameters(), torch.autograd.grad(objective, list(block.parameters())), strict=True
-        ):
-            torch.testing.assert_close(found[f"blocks.{layer}.{key}"], g, msg=key)
+        s.assert_follows(found, f"blocks.{layer}", objective)
 
 
 # ---- Forward-Forward ----------------------------------------------------------------------------------------------------
@@ -315,11 +294,7 @@ def test_each_part_follows_its_own_goodness():
         for sign, way, labels in zip((1, -1), inputs, (s.y, wrong), strict=True):
             made = module(written(s.x, labels, 2.0) if layer == 0 else way[layer])
             loss = loss + torch.log1p(torch.exp(sign * (0.7 - (made**2).mean(1)))).mean()
-        prefix = "embed" if layer == 0 else f"blocks.{layer - 1}"
-        for (key, _), g in zip(
-            module.named_parameters(), torch.autograd.grad(loss, list(module.parameters())), strict=True
-        ):
-            torch.testing.assert_close(found[f"{prefix}.{key}"], g, msg=f"{prefix}.{key}")
+        s.assert_follows(found, "embed" if layer == 0 else f"blocks.{layer - 1}", loss)
 
 
 def test_its_credit_is_the_gradient_of_the_goodness_of_each_part():

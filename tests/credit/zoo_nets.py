@@ -12,7 +12,7 @@ from creditscope.credit.base import CreditBatch, CreditRule
 from creditscope.credit.registry import make_rule
 from creditscope.credit.round_trip import one_batch
 from creditscope.models import ResMLP
-from creditscope.models.parts import StreamModel
+from creditscope.models.parts import FlatLinear, StreamModel
 from creditscope.stream.interface import InterfaceStream
 from creditscope.training.objective import Objective
 
@@ -47,6 +47,12 @@ class Setting:
         self.model.zero_grad()
         Objective(self.stream, rule, norm, rule.site or "output", 0.0, 0).backward(self.x, self.y)
         return {name: p.grad.clone() for name, p in self.model.named_parameters()}
+
+    def assert_follows(self, found: dict[str, Tensor], part: str, objective: Tensor, **near: float) -> None:
+        """What training left in a part of the model is the gradient of this objective."""
+        named = dict(self.model.get_submodule(part).named_parameters())
+        for key, g in zip(named, torch.autograd.grad(objective, list(named.values())), strict=True):
+            torch.testing.assert_close(found[f"{part}.{key}"], g, msg=f"{part}.{key}", **near)  # type: ignore[arg-type]
 
 
 class Forward:
@@ -107,3 +113,17 @@ class PlainNet(StreamModel):
         self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(D, D), act()) for _ in range(3))
         self.out_ln = nn.Identity()
         self.out_head = nn.Linear(D, C)
+
+
+class LinearStream(StreamModel):
+    """Bias-free linear blocks: what a rule makes of them can be written down."""
+
+    out_head: nn.Linear
+
+    def __init__(self, kind: str, width: int = 5, depth: int = 3, n_in: int = D_IN, n_classes: int = C) -> None:
+        super().__init__()
+        self.stream_kind = kind
+        self.embed = FlatLinear(n_in, width)
+        self.blocks = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(depth))
+        self.out_ln = nn.Identity()
+        self.out_head = nn.Linear(width, n_classes)

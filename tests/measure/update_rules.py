@@ -68,6 +68,19 @@ def add_grads(layer: nn.Module, h: Tensor, credit: Tensor) -> None:
     torch.autograd.backward(layer(h.detach()), credit)
 
 
+def through(matrix: Callable[[], Tensor]) -> Update:
+    """Every layer gets the error through this matrix, as it is when it is asked for."""
+
+    def update(model: Any, batch: Any) -> None:
+        x, y = batch
+        h = model.states(x)
+        e = error(model.head(h[-1]), y)
+        for k, layer in enumerate(model.layers):
+            add_grads(layer, h[k], e @ matrix())
+
+    return update
+
+
 def dfa(wrong: tuple[int, int] | None = None) -> Update:
     """Direct feedback alignment by hand. wrong = (l, k): layer l takes B_k W_k in place of its own matrix (planted)."""
     feedback = [drawn(CLASSES, WIDTH, seed=k) for k in range(DEPTH + 1)]

@@ -4,6 +4,7 @@ import math
 
 import pytest
 from pydantic import ValidationError
+from tests.known import known
 
 from creditscope.measure.facts import Depth
 from creditscope.protocol import (
@@ -31,13 +32,8 @@ UP, DOWN = math.inf, -math.inf
 def test_scale(growth, answer):
     check = check_scale(make_facts(growth=growth), T)
     assert check.answer == answer
-    assert (check.id, check.name, check.source, check.value, check.threshold) == (
-        "D1",
-        "scale stability",
-        "(a)",
-        growth,
-        50,
-    )
+    assert (check.id, check.name, check.source) == ("D1", "scale stability", "(a)")
+    assert (check.value, check.threshold) == (growth, 50)
     assert (check.interval, check.interval_kind) == (None, "point comparison")
 
 
@@ -62,13 +58,25 @@ def test_scale_with_groups():
     )
 
 
-def test_scale_interval_that_ends_at_the_threshold():
+def test_scale_at_the_edges_of_its_interval():
     assert check_scale(make_facts(growth=50.0, growth_by_group=(50.0, 50.0)), T).answer == "pass"
-
-
-def test_scale_value_outside_its_own_interval_does_not_decide():
     # The fact is pooled, the interval is over groups: if they disagree nothing is decided.
     assert check_scale(make_facts(growth=51.0, growth_by_group=(49.0, 49.0)), T).answer == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("mean", "growth", "answer", "reason"),
+    [
+        ((0.0, *(16.0,) * 4), math.inf, "fail", "h_0 is zero for every sample, so growth out of it is infinite"),
+        ((0.0,) * 5, math.nan, "not measurable", "every state is zero"),
+    ],
+)
+def test_a_state_of_zeros_is_no_divergence(mean, growth, answer, reason):
+    facts = make_facts()
+    scale = facts.scale.model_copy(update={"mean": mean, "growth": growth, "total_growth": growth, "growth_at": 0})
+    check = check_scale(facts.model_copy(update={"scale": scale}), T)
+    assert (check.answer, check.reason, check.diverged) == (answer, reason, False)
+    assert check.sentence.endswith(reason)
 
 
 # D2 reference validity
@@ -271,8 +279,7 @@ def test_a_check_is_immutable_and_survives_json():
     with pytest.raises(ValidationError):
         check.answer = "pass"
     again = type(check).model_validate_json(check.model_dump_json())
-    assert again.value is not None
-    assert math.isnan(again.value)
+    assert math.isnan(known(again.value))
     assert again.sentence == check.sentence
 
 

@@ -4,6 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
+from tests.known import known
 from tests.refusals import refusal
 
 from creditscope.measure.depth import depth_margin
@@ -44,48 +45,69 @@ def verdict(d1: str = "pass", d2: str = "pass", d3: str = "pass", policy: str = 
 MODE_1 = "D1 scale stability + D2 reference validity (Mode 1)"
 SO_FAR = "(no failure found so far)"
 
-EARNED = [
-    ("pass", "pass", "pass", "pass", "trustworthy"),
-    ("fail", "fail", "pass", "fail", f"needs walk-back: {MODE_1}"),
-    ("pass", "pass", "fail", "fail", "needs walk-back: D3 depth utility"),
-    ("fail", "fail", "fail", "fail", f"needs walk-back: {MODE_1}, D3 depth utility"),
-    ("fail", "pass", "pass", "pass", "trustworthy (warning: D1 scale stability)"),
-    ("pass", "fail", "pass", "pass", "trustworthy (warning: D2 reference validity)"),
-    ("pass", "pass", "inconclusive", "inconclusive", "inconclusive: D3 depth utility"),
-    ("inconclusive", "pass", "pass", "pass", "trustworthy"),
-    ("fail", "pass", "inconclusive", "inconclusive", "inconclusive: D3 depth utility (warning: D1 scale stability)"),
-    (
-        "inconclusive",
-        "fail",
-        "pass",
-        "inconclusive",
-        "inconclusive: D1 scale stability (warning: D2 reference validity)",
-    ),
-    ("pass", "pass", "not measured", "incomplete", f"incomplete: D3 depth utility not measured {SO_FAR}"),
-    ("pass", "pass", "not measurable", "incomplete", f"incomplete: D3 depth utility not measurable {SO_FAR}"),
-    (
-        "fail",
-        "pass",
-        "not measured",
-        "incomplete",
-        "incomplete: D3 depth utility not measured (no failure that decides so far) (warning: D1 scale stability)",
-    ),
-    ("fail", "fail", "not measured", "fail", f"needs walk-back: {MODE_1}"),
-    (
-        "fail",
-        "inconclusive",
-        "not measured",
-        "inconclusive",
-        "inconclusive: D2 reference validity (D3 depth utility not measured) (warning: D1 scale stability)",
-    ),
-]
+ANSWERS = {"p": "pass", "f": "fail", "?": "inconclusive", "-": "not measured", "x": "not measurable"}
+"""One letter for each of D1, D2, D3 in the tables below."""
+LINES = {
+    "three-check/1.1": [
+        ("ppp", "pass", "trustworthy"),
+        ("ffp", "fail", f"needs walk-back: {MODE_1}"),
+        ("ppf", "fail", "needs walk-back: D3 depth utility"),
+        ("fff", "fail", f"needs walk-back: {MODE_1}, D3 depth utility"),
+        ("fpp", "pass", "trustworthy (warning: D1 scale stability)"),
+        ("pfp", "pass", "trustworthy (warning: D2 reference validity)"),
+        ("pp?", "inconclusive", "inconclusive: D3 depth utility"),
+        ("?pp", "pass", "trustworthy"),
+        ("fp?", "inconclusive", "inconclusive: D3 depth utility (warning: D1 scale stability)"),
+        ("?fp", "inconclusive", "inconclusive: D1 scale stability (warning: D2 reference validity)"),
+        ("pp-", "incomplete", f"incomplete: D3 depth utility not measured {SO_FAR}"),
+        ("ppx", "incomplete", f"incomplete: D3 depth utility not measurable {SO_FAR}"),
+        (
+            "fp-",
+            "incomplete",
+            "incomplete: D3 depth utility not measured (no failure that decides so far) (warning: D1 scale stability)",
+        ),
+        ("ff-", "fail", f"needs walk-back: {MODE_1}"),
+        (
+            "f?-",
+            "inconclusive",
+            "inconclusive: D2 reference validity (D3 depth utility not measured) (warning: D1 scale stability)",
+        ),
+    ],
+    "three-check/1.0": [
+        ("ppp", "pass", "trustworthy"),
+        ("ffp", "fail", f"needs walk-back: {MODE_1}"),
+        ("ppf", "fail", "needs walk-back: D3 depth utility"),
+        ("fff", "fail", f"needs walk-back: {MODE_1}, D3 depth utility"),
+        ("fpp", "pass", "trustworthy"),
+        ("pfp", "pass", "trustworthy"),
+        ("pff", "fail", "needs walk-back: D3 depth utility"),
+        ("pp?", "inconclusive", "inconclusive: D3 depth utility"),
+        ("?pp", "pass", "trustworthy"),
+        ("p?p", "pass", "trustworthy"),
+        ("?fp", "inconclusive", "inconclusive: D1 scale stability"),
+        ("f?p", "inconclusive", "inconclusive: D2 reference validity"),
+        ("???", "inconclusive", "inconclusive: D1 scale stability, D2 reference validity, D3 depth utility"),
+        ("??f", "fail", "needs walk-back: D3 depth utility"),
+        ("ff?", "fail", f"needs walk-back: {MODE_1}"),
+        ("pp-", "incomplete", "trustworthy (D3 not measured)"),
+        ("ppx", "incomplete", "trustworthy (D3 not measurable)"),
+        ("ff-", "fail", f"needs walk-back: {MODE_1}"),
+        ("f?-", "inconclusive", "inconclusive: D2 reference validity (D3 not measured)"),
+    ],
+}
 
 
-@pytest.mark.parametrize(("d1", "d2", "d3", "status", "line"), EARNED)
-def test_three_check_is_earned(d1, d2, d3, status, line):
-    result = verdict(d1, d2, d3)
+def spelt(letters: str) -> list[str]:
+    return [ANSWERS[letter] for letter in letters]
+
+
+@pytest.mark.parametrize(("policy", "row"), [(policy, row) for policy, rows in LINES.items() for row in rows])
+def test_three_check(policy, row):
+    answers, status, line = row
+    d1, d2, d3 = spelt(answers)
+    result = verdict(d1, d2, d3, policy)
     assert (result.status, result.line) == (status, f"VERDICT: {line}")
-    assert result.policy == "three-check/1.1"
+    assert result.policy == policy
     assert result.alternative is None
 
 
@@ -96,72 +118,28 @@ def test_a_margin_without_an_interval_does_not_earn_the_word():
     assert judge(make_facts(depth=Depth(margins=(margin(-9.0),))), T).status == "fail"
 
 
-THREE_CHECK = [
-    ("pass", "pass", "pass", "pass", "trustworthy"),
-    ("fail", "fail", "pass", "fail", f"needs walk-back: {MODE_1}"),
-    ("pass", "pass", "fail", "fail", "needs walk-back: D3 depth utility"),
-    ("fail", "fail", "fail", "fail", f"needs walk-back: {MODE_1}, D3 depth utility"),
-    ("fail", "pass", "pass", "pass", "trustworthy"),
-    ("pass", "fail", "pass", "pass", "trustworthy"),
-    ("pass", "fail", "fail", "fail", "needs walk-back: D3 depth utility"),
-    ("pass", "pass", "inconclusive", "inconclusive", "inconclusive: D3 depth utility"),
-    ("inconclusive", "pass", "pass", "pass", "trustworthy"),
-    ("pass", "inconclusive", "pass", "pass", "trustworthy"),
-    ("inconclusive", "fail", "pass", "inconclusive", "inconclusive: D1 scale stability"),
-    ("fail", "inconclusive", "pass", "inconclusive", "inconclusive: D2 reference validity"),
-    (
-        "inconclusive",
-        "inconclusive",
-        "inconclusive",
-        "inconclusive",
-        "inconclusive: D1 scale stability, D2 reference validity, D3 depth utility",
-    ),
-    ("inconclusive", "inconclusive", "fail", "fail", "needs walk-back: D3 depth utility"),
-    ("fail", "fail", "inconclusive", "fail", f"needs walk-back: {MODE_1}"),
-    ("pass", "pass", "not measured", "incomplete", "trustworthy (D3 not measured)"),
-    ("pass", "pass", "not measurable", "incomplete", "trustworthy (D3 not measurable)"),
-    ("fail", "fail", "not measured", "fail", f"needs walk-back: {MODE_1}"),
-    (
-        "fail",
-        "inconclusive",
-        "not measured",
-        "inconclusive",
-        "inconclusive: D2 reference validity (D3 not measured)",
-    ),
-]
-
-
-@pytest.mark.parametrize(("d1", "d2", "d3", "status", "line"), THREE_CHECK)
-def test_three_check_of_old_reports(d1, d2, d3, status, line):
-    result = verdict(d1, d2, d3, "three-check/1.0")
-    assert (result.status, result.line) == (status, f"VERDICT: {line}")
-    assert result.policy == "three-check/1.0"
-    assert result.alternative is None
-
-
 FOUR_DIAGNOSTIC = [
-    ("pass", "pass", "pass", "pass", "trustworthy", "trustworthy"),
-    ("fail", "pass", "pass", "fail", "needs walk-back: (a) scale", "needs walk-back: (a) scale"),
-    ("pass", "fail", "pass", "fail", "needs walk-back: (b) reference", "needs walk-back: (b) reference"),
-    ("pass", "pass", "fail", "fail", "needs walk-back: (d) depth", "trustworthy"),  # EP of the v1 paper
+    ("ppp", "pass", "trustworthy", "trustworthy"),
+    ("fpp", "fail", "needs walk-back: (a) scale", "needs walk-back: (a) scale"),
+    ("pfp", "fail", "needs walk-back: (b) reference", "needs walk-back: (b) reference"),
+    ("ppf", "fail", "needs walk-back: (d) depth", "trustworthy"),  # EP of the v1 paper
     (
-        "fail",
-        "fail",
-        "fail",
+        "fff",
         "fail",
         "needs walk-back: (a) scale, (b) reference, (d) depth",
         "needs walk-back: (a) scale, (b) reference",
     ),
-    ("inconclusive", "pass", "pass", "inconclusive", "inconclusive: (a) scale", "inconclusive: (a) scale"),
-    ("pass", "inconclusive", "fail", "fail", "needs walk-back: (d) depth", "inconclusive: (b) reference"),
-    ("pass", "pass", "inconclusive", "inconclusive", "inconclusive: (d) depth", "trustworthy"),
-    ("pass", "pass", "not measured", "incomplete", "trustworthy (D3 not measured)", "trustworthy"),
-    ("pass", "pass", "not measurable", "incomplete", "trustworthy (D3 not measurable)", "trustworthy"),
+    ("?pp", "inconclusive", "inconclusive: (a) scale", "inconclusive: (a) scale"),
+    ("p?f", "fail", "needs walk-back: (d) depth", "inconclusive: (b) reference"),
+    ("pp?", "inconclusive", "inconclusive: (d) depth", "trustworthy"),
+    ("pp-", "incomplete", "trustworthy (D3 not measured)", "trustworthy"),
+    ("ppx", "incomplete", "trustworthy (D3 not measurable)", "trustworthy"),
 ]
 
 
-@pytest.mark.parametrize(("d1", "d2", "d3", "status", "line", "alternative"), FOUR_DIAGNOSTIC)
-def test_four_diagnostic(d1, d2, d3, status, line, alternative):
+@pytest.mark.parametrize(("answers", "status", "line", "alternative"), FOUR_DIAGNOSTIC)
+def test_four_diagnostic(answers, status, line, alternative):
+    d1, d2, d3 = spelt(answers)
     result = verdict(d1, d2, d3, "four-diagnostic")
     assert (result.status, result.line) == (status, f"VERDICT: {line}")
     assert result.alternative == f"without (d): {alternative}"
@@ -429,9 +407,8 @@ def with_estimate(pp: float, low: float, high: float, depth: Depth) -> Facts:
 def test_what_a_linear_readout_of_the_input_shows(low, interval, says):
     """.45 by the raw input, .40 by the network."""
     facts = with_estimate(10.0, 8.0, 12.0, Depth(margins=(margin(sum(interval) / 2, interval=interval),)))
-    assert facts.profile is not None
     raw = Readout(accuracy=0.45, low=low, high=0.49, width=8, strength=1.0)
-    facts = facts.model_copy(update={"profile": facts.profile.model_copy(update={"raw": raw}), "accuracy": 0.40})
+    facts = facts.model_copy(update={"profile": known(facts.profile).model_copy(update={"raw": raw}), "accuracy": 0.40})
     (told,) = warned(judge(facts, T), "a linear readout of the raw input has 0.45, the network 0.4: ")
     assert told.partition(": ")[2] == says
 

@@ -60,3 +60,13 @@ def hashes(directory: Path) -> dict[str, str]:
         for p in sorted(directory.rglob("*"))
         if p.is_file()
     }
+
+
+def stop_after(epoch: int) -> Any:
+    """A progress callback that raises once this epoch is done."""
+
+    def progress(done: int, total: int, line: dict[str, Any]) -> None:
+        if done == epoch:
+            raise KeyboardInterrupt
+
+    return progress

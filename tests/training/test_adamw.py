@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+from tests.known import known
 from torch import Tensor
 
 from creditscope.credit.adamw import AdamW
@@ -20,32 +22,22 @@ def give_gradients(params: dict[str, Tensor], step: int) -> None:
         p.grad = None if name == "unused" else torch.randn(p.shape, generator=g)
 
 
-def test_it_is_torchs_fused_adamw_to_the_bit():
+@pytest.mark.parametrize("joins", [0, 3])
+def test_it_is_torchs_fused_adamw_to_the_bit(joins):
+    """Also where a parameter joins later: it counts its own steps."""
     ours, theirs = weights(), weights()
     mine = AdamW(ours, lr=0.01, weight_decay=0.1)
     reference = torch.optim.AdamW(theirs.values(), lr=0.01, weight_decay=0.1, fused=True)
     for step in range(20):
         mine.lr = reference.param_groups[0]["lr"] = 0.01 * (1 - step / 20)
-        give_gradients(ours, step)
-        give_gradients(theirs, step)
-        mine.step()
-        reference.step()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert torch.equal(ours["unused"], weights()["unused"])
-
-
-def test_a_parameter_that_joins_later_counts_its_own_steps():
-    ours, theirs = weights(), weights()
-    mine = AdamW(ours, lr=0.01, weight_decay=0.1)
-    reference = torch.optim.AdamW(theirs.values(), lr=0.01, weight_decay=0.1, fused=True)
-    for step in range(6):
         for params in (ours, theirs):
             give_gradients(params, step)
-            if step < 3:
+            if step < joins:
                 params["b"].grad = None
         mine.step()
         reference.step()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert torch.equal(ours["unused"], weights()["unused"])
 
 
 def test_it_follows_the_formula():
@@ -56,8 +48,7 @@ def test_it_follows_the_formula():
     for t in range(1, 31):
         give_gradients(params, t)
         grad = params["w"].grad
-        assert grad is not None
-        g = grad.double()
+        g = known(grad).double()
         optimizer.step()
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
         w = w - 0.01 * 0.1 * w - 0.01 * (m / (1 - 0.9**t)) / ((v / (1 - 0.999**t)).sqrt() + 1e-8)

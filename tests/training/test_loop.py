@@ -15,6 +15,7 @@ import pytest
 import safetensors.torch
 import torch
 import torch.nn.functional as F
+from tests.known import known
 from tests.refusals import refusal
 from torch import Tensor
 
@@ -25,7 +26,7 @@ from creditscope.training.bundle import load_bundle
 from creditscope.training.loop import discard_partial
 from creditscope.training.spec import RunSpec
 
-from .small import DFA_RMS, FA_NONE, hashes, small_images, small_quadratic, spec, use
+from .small import DFA_RMS, FA_NONE, hashes, small_images, small_quadratic, spec, stop_after, use
 
 METHODS: dict[str, dict[str, Any]] = {
     "bp": {},
@@ -49,23 +50,12 @@ def weights(out: Path) -> dict[str, Tensor]:
     return safetensors.torch.load_file(out / "model.safetensors")
 
 
-def stop_after(epoch: int) -> Any:
-    """A progress callback that raises once this epoch is done."""
-
-    def progress(done: int, total: int, line: dict[str, Any]) -> None:
-        if done == epoch:
-            raise KeyboardInterrupt
-
-    return progress
-
-
 def in_child(target: Any) -> int:
     """Run in a forked process; its exit code."""
     child = multiprocessing.get_context("fork").Process(target=target)
     child.start()
     child.join(60)
-    assert child.exitcode is not None
-    return child.exitcode
+    return known(child.exitcode)
 
 
 # ---- what is computed ----------------------------------------------------------------------------------------------

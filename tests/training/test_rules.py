@@ -13,7 +13,7 @@ from creditscope.credit.registry import all_rules
 from creditscope.data.dataset import eval_batches, profile_batches
 from creditscope.protocol.report import DiagnosticReport
 
-from .small import hashes, small_quadratic, spec, use
+from .small import hashes, small_quadratic, spec, stop_after, use
 
 RULES = {name: rule for name, rule in all_rules().items() if rule.__module__.startswith("creditscope.")}
 CHEAP: dict[str, dict[str, Any]] = {
@@ -25,24 +25,15 @@ CHEAP: dict[str, dict[str, Any]] = {
 }
 
 
-class Killed(BaseException):
-    pass
-
-
 @pytest.mark.parametrize("name", RULES)
 def test_every_rule_through_the_whole_house(name, tmp_path, monkeypatch):
     data = small_quadratic()
     use(monkeypatch, data)
     norm = {"credit_norm": "rms"} if RULES[name].uses_norm else {}
     run = spec(method=name, epochs=2, options=CHEAP.get(name, {}), **norm)
-
-    def kill(done: int, total: int, line: dict[str, Any]) -> None:
-        if done == 1:
-            raise Killed
-
     whole = train(run, tmp_path / "whole")
-    with pytest.raises(Killed):
-        train(run, tmp_path / "resumed", progress=kill)
+    with pytest.raises(KeyboardInterrupt):
+        train(run, tmp_path / "resumed", progress=stop_after(1))
     resumed = train(run, tmp_path / "resumed")
     left, right = hashes(whole.path), hashes(resumed.path)
     assert [f for f in left if left[f] != right.get(f)] == []

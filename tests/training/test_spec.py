@@ -17,16 +17,8 @@ DFA = {"method": "dfa", "credit_norm": "rms"}
 
 def test_recipe_of_the_embedded_task_is_the_one_of_the_issue():
     s = make_spec({})
-    assert (s.arch, s.width, s.depth, s.batch_size, s.lr, s.epochs, s.augment) == (
-        "resmlp",
-        128,
-        4,
-        128,
-        2e-3,
-        25,
-        False,
-    )
-    assert (s.weight_decay, s.schedule_epochs, s.seed) == (0.01, 25, 42)
+    assert (s.arch, s.width, s.depth, s.batch_size) == ("resmlp", 128, 4, 128)
+    assert (s.lr, s.epochs, s.augment, s.weight_decay, s.schedule_epochs, s.seed) == (2e-3, 25, False, 0.01, 25, 42)
 
 
 def test_shared_recipe_of_the_primary_audit():
@@ -115,8 +107,6 @@ def test_matched_null_keeps_rule_norm_and_site_and_the_strong_null_is_bp():
     [
         ({"method": "dfa"}, "needs credit_norm"),
         ({"method": "bp", "credit_norm": "rms"}, "do not apply"),
-        ({"method": "nope"}, "'nope' is unknown"),
-        ({"dataset": "mnist"}, "dataset"),
         ({"arch": "resnet"}, "arch"),
         ({"arch": "vit-mini"}, "needs images"),
         ({"augment": True}, "needs images"),
@@ -126,7 +116,6 @@ def test_matched_null_keeps_rule_norm_and_site_and_the_strong_null_is_bp():
         ({"train_last": 5}, "more than the 4 blocks"),
         ({"epochs": 5, "schedule_epochs": 4}, "shorter than epochs"),
         ({"epochs": 0}, "epochs"),
-        ({"lr": 0.0}, "lr"),
         ({"lr": float("nan")}, "lr"),
         ({"penalty": float("inf")}, "penalty"),
         ({"seed": -1}, "seed"),
@@ -134,8 +123,6 @@ def test_matched_null_keeps_rule_norm_and_site_and_the_strong_null_is_bp():
         ({"grad_clip": 0}, "grad_clip"),
         ({"grad_clip": float("nan")}, "grad_clip"),
         ({"clip_over": "global"}, "grad_clip (the norm) is not given"),
-        ({"learning_rate": 1}, "unknown field"),
-        ({"options": {"speed": 1}}, "'speed'"),
     ],
 )
 def test_a_spec_that_cannot_be_run_is_one_line(data, says):

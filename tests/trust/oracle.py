@@ -374,7 +374,7 @@ def fingerprint(model: nn.Module | None, *others: Any) -> dict[str, Any]:
         "numpy's": torch.from_numpy(np.array(kept[1], dtype=np.int64)),
     }
     state |= {"numpy's place": kept[2], "python's": random.getstate(), "grad mode": torch.is_grad_enabled()}
-    state["default dtype"] = torch.get_default_dtype()
+    state |= {"default dtype": torch.get_default_dtype(), "threads": torch.get_num_threads()}
     return state
 
 

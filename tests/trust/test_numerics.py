@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.known import known
 from tests.refusals import refusal
 from tests.training.small import small_quadratic, spec, use
 from tests.trust.networks import E_NORM, GROUP, C, Network, Times, credit_along
@@ -58,11 +59,13 @@ def test_a_bad_number_anywhere_fails_as_diverged(place, value, dtype):
     if place == "input":  # says nothing about the network
         assert "NaN or Inf" in refusal(lambda: diagnose(model, batches, **net.arguments()))
         return
-    for protocol in ("three-check", "four-diagnostic"):
-        report = diagnose(model, batches, **net.arguments(), protocol=protocol)
+    for protocol, blocks in (("three-check", None), ("four-diagnostic", None), ("three-check", "blocks.*")):
+        report = diagnose(model, batches, **net.arguments(), protocol=protocol, blocks=blocks)
         defined(report)
         assert report.status == "fail"
         assert report.verdict.failed == ("diverged",)
+        assert report.verdict.line == "VERDICT: needs walk-back: diverged"
+        assert any(where.startswith("weights") for where in report.facts.non_finite)
         assert report.verdict.gamma_withheld
         assert "diverged" in report.checks["D1"].reason
 
@@ -141,8 +144,7 @@ def test_cosine_of_a_subnormal_reference_is_exact_without_clamp(dtype, epsilon):
     with torch.no_grad():
         model.head.scale.fill_(epsilon)
     facts = diagnose(model, net.batches(), credit=net.arguments()["credit"]).facts
-    assert facts.aggregate is not None
-    assert facts.aggregate.headline == pytest.approx(1.0, abs=1e-3)
+    assert known(facts.aggregate).headline == pytest.approx(1.0, abs=1e-3)
     assert facts.reference.per_sample[-1] == pytest.approx(epsilon * E_NORM, rel=1e-3)
 
 

@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from creditscope.credit.registry import BUILT_IN
+
 if TYPE_CHECKING:
     from creditscope.credit.base import CreditBatch, CreditRule
     from creditscope.credit.bp import BP
@@ -14,20 +16,11 @@ if TYPE_CHECKING:
     from creditscope.credit.state_bridge import StateBridge
 
 __all__ = ["BP", "DFA", "EP", "FA", "CreditBatch", "CreditBridge", "CreditRule", "StateBridge", "make_rule"]
-_HOME = {
-    **{"CreditBatch": "base", "CreditRule": "base", "make_rule": "registry"},
-    **{
-        "BP": "bp",
-        "DFA": "dfa",
-        "EP": "ep",
-        "FA": "fa",
-        "CreditBridge": "credit_bridge",
-        "StateBridge": "state_bridge",
-    },
-}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module 'creditscope.credit' has no attribute {name!r}")
-    return getattr(import_module(f"creditscope.credit.{_HOME[name]}"), name)
+    homes = {"CreditBatch": "base", "CreditRule": "base", "make_rule": "registry"}
+    homes |= {kind: module for module, _, kind in (place.partition(".") for place in BUILT_IN.values())}
+    return getattr(import_module(f"creditscope.credit.{homes[name]}"), name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -51,6 +51,12 @@ class CreditBatch:
     def is_finite(self) -> Tensor:
         """Is all finite that the network handed to the rule? A flag on its device."""
         return _all_finite(_given(self))
+
+    def exact_top(self, name: str) -> Tensor:
+        """`output_grad`, which the rule of this name cannot do without."""
+        if self.output_grad is None:
+            raise CreditscopeError(f"credit rule {name!r} needs the exact gradient at h_L and none was given")
+        return self.output_grad
 
     @property
     def error(self) -> Tensor:
@@ -131,6 +137,10 @@ class CreditRule(ABC):
     """One line for `creditscope rules`."""
     is_exact: ClassVar[bool] = False
     """True if the credit is the backpropagation gradient itself."""
+    exact_at_top: ClassVar[bool] = False
+    """True if a_L alone is."""
+    runs_parts: ClassVar[bool] = False
+    """True if it runs parts of the model by themselves, so that any other model than one with the interface is refused."""
     uses_norm: ClassVar[bool] = True
     """Whether credit_norm and credit_site apply to this rule."""
     objective: ClassVar[str] = "local"
@@ -139,8 +149,10 @@ class CreditRule(ABC):
     """Where block l learns from, if the rule itself says so (`uses_norm` is then False); None: the run's credit_site."""
     has_feedback: ClassVar[bool] = False
     """True if `setup` draws feedback that `redraw` can draw again."""
-    numbers: ClassVar[tuple[str, ...]] = ()
+    numbers: tuple[str, ...] = ()
     """Attributes that `state` saves and `load` takes back by themselves: whole numbers, yes or no, or a list of numbers."""
+    tensors: ClassVar[tuple[str, ...]] = ()
+    """The same for attributes that hold a tensor, a list of tensors (saved as `B.0`, `B.1`, ...) or a dict of them (`B.name`)."""
     needs_float64: ClassVar[bool] = False
     """True if training by it computes in float64, which not every device has."""
     Options: ClassVar[type[Options]] = Options
@@ -150,6 +162,9 @@ class CreditRule(ABC):
     """Blocks below it are frozen. Set by training and by a bundle."""
     uncredited: frozenset[int] | None = None
     """Layers for which `credit` returned None; None before the first batch."""
+    seed: int = 0
+    steps: int = 0
+    """Of a rule that draws at every training step: it names both in `numbers`, sets the one in `setup` and counts the other."""
 
     def __init__(self, **options: Any) -> None:
         try:
@@ -174,6 +189,8 @@ class CreditRule(ABC):
 
     def attach(self, stream: Stream) -> None:
         """Called before a measurement: refuse a stream that the rule was not made for."""
+        if self.runs_parts:
+            as_interface(stream, self.name)
 
     @abstractmethod
     def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
@@ -200,13 +217,17 @@ class CreditRule(ABC):
         fresh.setup(stream, n_classes, generator)
         return fresh
 
+    def step_generator(self) -> torch.Generator:
+        """Of this training step alone: a resumed run draws the same."""
+        return torch.Generator().manual_seed(self.seed + self.steps)
+
     def diagnostics(self) -> dict[str, float]:
         """Numbers about the last credit that belong into the trajectory (EP: how far its relaxation came)."""
         return {}
 
     def exact_layers(self, depth: int) -> tuple[int, ...]:
         """Layers whose credit is the reference by construction."""
-        return tuple(range(depth + 1)) if self.is_exact else ()
+        return tuple(range(depth + 1)) if self.is_exact else (depth,) if self.exact_at_top else ()
 
     def trained_layers(self, depth: int, kind: str) -> tuple[int, ...]:
         """Layers whose credit trains something in a stream of this depth and kind: only these count in Γ and other means."""
@@ -223,12 +244,47 @@ class CreditRule(ABC):
     def state(self) -> dict[str, Tensor]:
         """Every tensor that the rule needs again: saved with the model, always."""
         values = {name: getattr(self, name) for name in self.numbers}
-        return {name: torch.tensor(v if isinstance(v, list) else int(v)) for name, v in values.items()}
+        found = {name: torch.tensor(v if isinstance(v, list) else int(v)) for name, v in values.items()}
+        for name in self.tensors:
+            held = getattr(self, name)
+            named = {name: held} if isinstance(held, Tensor) else {f"{name}.{key}": t for key, t in _items(held)}
+            found |= {key: t.detach().clone(memory_format=torch.contiguous_format) for key, t in named.items()}
+        return found
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave."""
         for name in self.numbers:
             setattr(self, name, type(getattr(self, name))(state[name].tolist()))
+        for name in self.tensors:
+            held = getattr(self, name, None)
+            inside = [key.removeprefix(f"{name}.") for key in state if key.startswith(f"{name}.")]
+            if name in state or isinstance(held, Tensor):
+                setattr(self, name, state[name].clone())
+            elif isinstance(held, dict) or not all(map(str.isdigit, inside)):
+                setattr(self, name, {key: state[f"{name}.{key}"].clone() for key in inside})
+            else:
+                setattr(self, name, [state[f"{name}.{k}"].clone() for k in range(len(inside))])
+
+
+def _items(held: list[Tensor] | dict[str, Tensor]) -> Iterable[tuple[Any, Tensor]]:
+    return held.items() if isinstance(held, dict) else enumerate(held)
+
+
+def as_interface(stream: Stream, name: str) -> InterfaceStream:
+    if not isinstance(stream, InterfaceStream):
+        raise CreditscopeError(
+            f"credit rule {name!r} runs parts of the model by themselves; it needs a model with embed, blocks and readout"
+        )
+    return stream
+
+
+def require_fit(what: str, have: Sequence[int], need: Sequence[int]) -> None:
+    """One line where what a rule owns does not fit the stream (or was never made); `what` ends before the widths."""
+    if list(have) != list(need):
+        raise CreditscopeError(
+            f"{what} {list(have)} and the stream has {list(need)}; "
+            "load the rule that was saved with this model, or call rule.setup(...)"
+        )
 
 
 def credit_shift(kind: str, credit_site: str | None) -> int:
@@ -288,7 +344,8 @@ def credit_of(rule: CreditRule, batch: CreditBatch) -> list[Tensor]:
     except CreditscopeError:
         raise
     except Exception as error:
-        raise _raised(rule, error) from error
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        raise CreditscopeError(f"credit rule {_name(rule)!r} raised {message}") from error
     return checked(_filled(rule, credits, batch), batch, _name(rule))
 
 
@@ -321,19 +378,8 @@ def descent_of(rule: CreditRule, batch: CreditBatch) -> Iterator[tuple[int, Tens
     yield from reversed(list(enumerate(credit_of(rule, batch))))
 
 
-def _miscounted(name: str, layers: int, depth: int) -> CreditscopeError:
-    return CreditscopeError(
-        f"credit rule {name!r} returned {layers} layers for {depth} blocks; return {depth + 1} (h_0 to h_{depth})"
-    )
-
-
 def _name(rule: CreditRule) -> str:
     return rule.name or type(rule).__name__
-
-
-def _raised(rule: CreditRule, error: Exception) -> CreditscopeError:
-    message = " ".join(f"{type(error).__name__}: {error}".split())
-    return CreditscopeError(f"credit rule {_name(rule)!r} raised {message}")
 
 
 def checked(credits: Any, batch: CreditBatch, name: str) -> list[Tensor]:
@@ -342,7 +388,8 @@ def checked(credits: Any, batch: CreditBatch, name: str) -> list[Tensor]:
     if not isinstance(credits, Sequence):
         raise CreditscopeError(f"credit rule {name!r} returned {type(credits).__name__}; return a list [a_0, ..., a_L]")
     if len(credits) != depth + 1:
-        raise _miscounted(name, len(credits), depth)
+        returned = f"credit rule {name!r} returned {len(credits)} layers for {depth} blocks"
+        raise CreditscopeError(f"{returned}; return {depth + 1} (h_0 to h_{depth})")
     for layer, a in enumerate(credits):
         check(a, layer, batch, name)
     return list(credits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -42,6 +42,29 @@ def end_to_end(
     else:
         (loss if scale == 1 else loss * scale).backward()
     return loss.detach()
+
+
+def states_of(stream: InterfaceStream, x: Tensor) -> list[Tensor]:
+    """Native h_0..h_L of a pass from the inputs on."""
+    states = [stream.embed(x)]
+    for layer in range(stream.depth):
+        states.append(stream.advance(layer, states[-1]))
+    return states
+
+
+def parts_of(
+    stream: InterfaceStream, x: Tensor, branch: Callable[[int, Tensor], Tensor] | None = None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """(what each part makes, h_0 and f_0..f_{L-1}, with graphs that end at the part's own input; h_0..h_L, detached).
+
+    branch: (layer, h_l) -> f_l(h_l), in place of the stream's own.
+    """
+    made = [stream.embed(x)]
+    states = [made[0].detach()]
+    for layer in range(stream.depth):
+        made.append((branch or stream.branch)(layer, states[-1]))
+        states.append(made[-1].detach() if stream.kind == "plain" else states[-1] + made[-1].detach())
+    return made, states
 
 
 def backward_from(outputs: Sequence[Tensor], pushes: Sequence[Tensor]) -> None:

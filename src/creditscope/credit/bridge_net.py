@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from creditscope.credit.adamw import AdamW
-from creditscope.credit.base import CreditBatch, CreditRule
+from creditscope.credit.base import CreditBatch, CreditRule, require_fit
 from creditscope.errors import CreditscopeError
-from creditscope.stream.interface import InterfaceStream, Stream
+from creditscope.stream.devices import moved
+from creditscope.stream.interface import Stream
 
 
 class BridgeNet(nn.Module):
@@ -87,7 +88,7 @@ class Learner:
 class Learning(CreditRule):
     """A rule with a network of its own, which learns while the model is trained and is saved with its optimiser."""
 
-    numbers: ClassVar[tuple[str, ...]] = ("widths", "n_classes")
+    numbers: tuple[str, ...] = ("widths", "n_classes")
     """The first two are what the network is built from."""
     options: Any
 
@@ -106,7 +107,8 @@ class Learning(CreditRule):
             self.learner = Learner(self.network(list(stream.widths), n_classes), self.options.lr)
 
     def attach(self, stream: Stream) -> None:
-        require_widths(self.name, self.widths, stream.widths)
+        require_fit(f"the network of {self.name!r} is made for widths", self.widths, stream.widths)
+        super().attach(stream)
 
     def state(self) -> dict[str, Tensor]:
         return {} if self.learner is None else {**super().state(), **self.learner.state()}
@@ -189,18 +191,7 @@ def made(learner: Learner | None, name: str) -> Learner:
     return learner
 
 
-def as_interface(stream: Stream, name: str) -> InterfaceStream:
-    if not isinstance(stream, InterfaceStream):
-        raise CreditscopeError(
-            f"credit rule {name!r} runs parts of the model by themselves; it needs a model with embed, blocks and readout"
-        )
-    return stream
-
-
-def require_widths(name: str, have: Sequence[int], need: Sequence[int]) -> None:
-    """One line where a bridge was made for another stream (or never made)."""
-    if list(have) != list(need):
-        raise CreditscopeError(
-            f"the network of {name!r} is made for widths {list(have)} and the stream has {list(need)}; "
-            "load the rule that was saved with this model, or call rule.setup(...)"
-        )
+def perturbed(h: Tensor, noise: float, generator: torch.Generator) -> Tensor:
+    """h + ξ in the native shape; ξ is Gaussian with `noise` times the RMS of each sample."""
+    rms = h.square().mean(dim=tuple(range(1, h.dim())), keepdim=True).sqrt()
+    return h + noise * rms * moved(torch.randn(h.shape, generator=generator), h)

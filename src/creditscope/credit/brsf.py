@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -22,15 +20,11 @@ class BRSF(WeightFeedback):
     has_feedback = True
     numbers = ("seed", "steps")
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.seed = self.steps = 0
-
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
         self.seed = draw_seed(generator)
 
     def _through(self, stream: InterfaceStream) -> Products:
-        self._generator = torch.Generator().manual_seed(self.seed + self.steps)
+        self._generator = self.step_generator()
         return super()._through(stream)
 
     def feedback(self, name: str, weight: Tensor) -> Tensor:

@@ -5,28 +5,27 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from creditscope.credit.base import CreditBatch, Options
+from creditscope.credit.base import CreditBatch, Options, as_interface
 from creditscope.credit.bridge_net import (
     BridgeNet,
     Learning,
-    as_interface,
     condition_of,
     draw_seed,
     load_net,
     made,
+    perturbed,
     read_states,
     same_buffers,
 )
 from creditscope.credit.dfa import DFA
 from creditscope.errors import CreditscopeError
-from creditscope.stream.devices import moved
 from creditscope.stream.interface import InterfaceStream, Stream
 
 REMOVED = 2
@@ -84,7 +83,6 @@ class CreditBridge(Learning):
         self.warming = self.options.warmup > 0
         """Whether the credit is DFA's for now."""
         self.noise_seed = 0
-        self.steps = 0
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
         super().setup(stream, n_classes, generator)
@@ -150,8 +148,7 @@ class CreditBridge(Learning):
         return [a.to(batch.hiddens[0].dtype) for a in credits]
 
     def redraw(self, stream: Stream, n_classes: int, generator: torch.Generator) -> CreditBridge:
-        fresh = CreditBridge(**self.options.model_dump())
-        fresh.setup(stream, n_classes, generator)
+        fresh = cast(CreditBridge, super().redraw(stream, n_classes, generator))
         fresh.warming = self.warming
         return fresh
 
@@ -179,12 +176,6 @@ def normalised(h: Tensor) -> Tensor:
     std = h.std(dim=1, correction=0, keepdim=True) + 1e-8
     mean = h.mean(dim=1, keepdim=True) / std
     return torch.cat([F.layer_norm(h, h.shape[1:]), mean, std.log()], dim=1)
-
-
-def perturbed(h: Tensor, noise: float, generator: torch.Generator) -> Tensor:
-    """h + ξ in the native shape; ξ is Gaussian with `noise` times the RMS of each sample."""
-    rms = h.square().mean(dim=tuple(range(1, h.dim())), keepdim=True).sqrt()
-    return h + noise * rms * moved(torch.randn(h.shape, generator=generator), h)
 
 
 @torch.no_grad()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from creditscope.credit.base import CreditBatch, CreditRule, gaussian
-from creditscope.errors import CreditscopeError
+from creditscope.credit.base import CreditBatch, CreditRule, gaussian, require_fit
 from creditscope.stream.interface import Stream
 
 
@@ -21,6 +20,7 @@ class DFA(CreditRule):
 
     name = "dfa"
     has_feedback = True
+    tensors: ClassVar[tuple[str, ...]] = ("B",)
     summary = "direct feedback alignment: the output error through one fixed random matrix per layer"
 
     def __init__(self, **options: Any) -> None:
@@ -31,7 +31,7 @@ class DFA(CreditRule):
         self.B = [gaussian((n_classes, width), n_classes**-0.5, generator) for width in stream.feedback_widths]
 
     def attach(self, stream: Stream) -> None:
-        require_shapes(self.name, [b.shape[1] for b in self.B], list(stream.feedback_widths))
+        require_matrices(self.name, [b.shape[1] for b in self.B], stream.feedback_widths)
 
     def signal(self, batch: CreditBatch) -> Tensor:
         """What is sent to every layer, [B, C] (language models [B, T, C])."""
@@ -41,17 +41,7 @@ class DFA(CreditRule):
         e = self.signal(batch)
         return [(e @ b.to(e)).flatten(1) for b in self.B]
 
-    def state(self) -> dict[str, Tensor]:
-        return {f"B.{layer}": b for layer, b in enumerate(self.B)}
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        self.B = [state[f"B.{layer}"] for layer in range(len(state))]
-
-
-def require_shapes(name: str, have: list[int], need: list[int]) -> None:
+def require_matrices(name: str, have: Sequence[int], need: Sequence[int]) -> None:
     """One line where a rule's matrices do not fit the stream (or were never drawn)."""
-    if have != need:
-        raise CreditscopeError(
-            f"the feedback matrices of {name!r} have widths {have} and the stream has {need}; "
-            "load the rule that was saved with this model, or call rule.setup(...)"
-        )
+    require_fit(f"the feedback matrices of {name!r} have widths", have, need)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from creditscope.credit.base import gaussian
-from creditscope.credit.bp import backward_from
-from creditscope.credit.bridge_net import as_interface
-from creditscope.credit.dfa import DFA, require_shapes
+from creditscope.credit.base import as_interface, gaussian
+from creditscope.credit.bp import backward_from, parts_of
+from creditscope.credit.dfa import DFA, require_matrices
 from creditscope.credit.weight_feedback import Product, Products, matrices
 from creditscope.stream.interface import InterfaceStream, Stream
 from creditscope.stream.untouched import untouched
@@ -29,6 +27,7 @@ class SublayerDFA(DFA):
     summary = "DFA inside the blocks too: the output error through a fixed random matrix to the input of every weight"
     uses_norm = False
     objective = "own"
+    tensors = ("B", "S")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -65,17 +64,12 @@ class SublayerDFA(DFA):
     def attach(self, stream: Stream) -> None:
         super().attach(stream)
         need = self._widths(as_interface(stream, self.name))
-        require_shapes(self.name, [s.shape[1] for s in self.S.values()], list(need.values()))
+        require_matrices(self.name, [s.shape[1] for s in self.S.values()], list(need.values()))
 
     def backward(self, stream: InterfaceStream, x: Tensor, y: Tensor, first_trained: int, penalty: float) -> Tensor:
         n, inputs = len(y), list[tuple[str, Tensor]]()
-        roots = [stream.embed(x)]
-        h = roots[0].detach()
-        for layer in range(stream.depth):
-            f = self._run(stream, layer, h, inputs)
-            roots.append(f)
-            h = f.detach() if stream.kind == "plain" else h + f.detach()
-        logits = stream.readout(h)
+        roots, states = parts_of(stream, x, lambda layer, h: self._run(stream, layer, h, inputs))
+        logits = stream.readout(states[-1])
         loss = F.cross_entropy(logits, y)
         loss.backward()
         e = (torch.softmax(logits.detach(), 1) - F.one_hot(y, logits.shape[1])) / n
@@ -89,10 +83,3 @@ class SublayerDFA(DFA):
             pushes.append(s.unsqueeze(1).expand_as(entered) if entered.dim() == 3 else s.view_as(entered))
         backward_from(roots, pushes)
         return loss.detach()
-
-    def state(self) -> dict[str, Tensor]:
-        return super().state() | {f"S.{name}": s for name, s in self.S.items()}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        super().load({name: b for name, b in state.items() if name.startswith("B.")})
-        self.S = {name[2:]: s for name, s in state.items() if name.startswith("S.")}

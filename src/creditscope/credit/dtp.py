@@ -8,17 +8,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from creditscope.credit.base import CreditBatch, Options
-from creditscope.credit.bridge_net import (
-    Learning,
-    as_interface,
-    draw_seed,
-    made,
-    read_states,
-    same_buffers,
-)
-from creditscope.errors import CreditscopeError
-from creditscope.stream.devices import moved
+from creditscope.credit.base import CreditBatch, Options, as_interface
+from creditscope.credit.bridge_net import Learning, draw_seed, made, perturbed, read_states, same_buffers
 from creditscope.stream.interface import Stream
 
 
@@ -60,6 +51,8 @@ class DTP(Learning):
     uses_norm = False
     site = "output"
     has_feedback = True
+    exact_at_top = True
+    runs_parts = True
     numbers = ("widths", "skip", "seed", "steps")
     Options = DTPOptions
     options: DTPOptions
@@ -67,7 +60,6 @@ class DTP(Learning):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.skip = False
-        self.seed = self.steps = 0
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
         super().setup(stream, stream.kind != "plain", generator)
@@ -79,22 +71,15 @@ class DTP(Learning):
         pairs = zip(widths[1:], widths[:-1], strict=True)
         return nn.ModuleList(Inverse(above, below, self.options.width, self.skip) for above, below in pairs)
 
-    def attach(self, stream: Stream) -> None:
-        super().attach(stream)
-        as_interface(stream, self.name)
-
     def inverses(self) -> list[nn.Module]:
         return list(made(self.learner, self.name).net.children())
 
     def learn(self, batch: CreditBatch) -> None:
         stream, losses = as_interface(batch.stream, self.name), list[Tensor]()
-        # of this step alone: a resumed run draws the same
-        generator = torch.Generator().manual_seed(self.seed + self.steps)
+        generator = self.step_generator()
         self.steps += 1
         for layer, inverse in enumerate(self.inverses()):
-            h = batch.hiddens[layer].detach()
-            rms = h.square().mean(dim=tuple(range(1, h.dim())), keepdim=True).sqrt()
-            noisy = h + self.options.noise * rms * moved(torch.randn(h.shape, generator=generator), h)
+            noisy = perturbed(batch.hiddens[layer].detach(), self.options.noise, generator)
             with torch.no_grad(), same_buffers(stream.model):
                 above = stream.read_state(stream.advance(layer, noisy)).float()
             wanted = stream.read_state(noisy).float()
@@ -104,15 +89,10 @@ class DTP(Learning):
 
     @torch.no_grad()
     def credit(self, batch: CreditBatch) -> list[Tensor]:
-        if batch.output_grad is None:
-            raise CreditscopeError("credit rule 'dtp' needs the exact gradient at h_L and none was given")
-        states, step = read_states(batch), self.options.step
-        credits = [batch.output_grad]
-        target = states[-1] - step * batch.output_grad.float()
+        top, states, step = batch.exact_top(self.name), read_states(batch), self.options.step
+        credits = [top]
+        target = states[-1] - step * top.float()
         for layer, inverse in reversed(list(enumerate(self.inverses()))):
             target = states[layer] + inverse(target) - inverse(states[layer + 1])
-            credits.append(((states[layer] - target) / step).to(batch.output_grad.dtype))
+            credits.append(((states[layer] - target) / step).to(top.dtype))
         return credits[::-1]
-
-    def exact_layers(self, depth: int) -> tuple[int, ...]:
-        return (depth,)

@@ -11,17 +11,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_map
 
-from creditscope.credit.base import CreditBatch, CreditRule, Options
-from creditscope.credit.bridge_net import as_interface, statistics_kept
-from creditscope.stream.interface import InterfaceStream, Stream
+from creditscope.credit.base import CreditBatch, CreditRule, Options, as_interface
+from creditscope.credit.bridge_net import statistics_kept
+from creditscope.stream.interface import InterfaceStream
 from creditscope.stream.untouched import no_parameter_grads
 
 States = list[Tensor]
@@ -93,8 +94,7 @@ class Course:
         return Relaxation(steps=steps, energy=trace, **found)
 
 
-@dataclass
-class Point:
+class Point(NamedTuple):
     """E and its derivatives at one set of states, written as displacements u from the free state."""
 
     u: States
@@ -109,8 +109,8 @@ class Point:
 
     def to(self, dtype: torch.dtype) -> Point:
         """States in this dtype (themselves where they have it)."""
-        u, errors, grad = ([t.to(dtype) for t in states] for states in (self.u, self.errors, self.grad))
-        return Point(u, errors, grad, self.energy, self.rounding)
+        u, errors, grad = tree_map(lambda t: t.to(dtype), self[:3])
+        return self._replace(u=u, errors=errors, grad=grad)
 
 
 class EP(CreditRule):
@@ -124,6 +124,7 @@ class EP(CreditRule):
     summary = "equilibrium propagation: states relaxed on an energy that the loss nudges; contrastive gradients"
     uses_norm = False
     objective = "own"
+    runs_parts = True
     needs_float64 = True
     Options: ClassVar[type[Options]] = EPOptions
     options: Any
@@ -141,9 +142,6 @@ class EP(CreditRule):
     def relaxation(self) -> EPOptions:
         """How the states are relaxed."""
         return self.options
-
-    def attach(self, stream: Stream) -> None:
-        as_interface(stream, self.name)
 
     def credit(self, batch: CreditBatch) -> Sequence[Tensor]:
         return self.readings(batch)[self.relaxation.reading]
@@ -322,12 +320,12 @@ def _relax(energy: _Energy, options: EPOptions) -> tuple[Point, Course]:
         streak = torch.where(good, streak + 1, torch.zeros_like(streak))
         rejected = rejected + bad
         velocity = _choose(good, move, [torch.zeros_like(m) for m in move])
-        now = _choose_point(active & good, trial, now)
+        now = _choose(active & good, trial, now)
         residual = torch.where(start > 0, energy.inner(now.grad, now.grad).sqrt() / start, residual)
         trace.append(now.energy.mean())
     if not _surely(~residual.isnan()):  # a network that has diverged gets NaN, not the zeros it started from
         nan = [torch.full_like(d, torch.nan) for d in now.u]
-        now = _choose_point(~residual.isnan(), now, Point(nan, nan, nan, residual, residual))
+        now = _choose(~residual.isnan(), now, Point(nan, nan, nan, residual, residual))
     measured = {"steps": taken, "rejected": rejected.mean(), "step_size": step.min()}
     measured |= {"residual": residual.mean(), "residual_max": residual.max()}
     return now, Course({"beta": energy.beta}, measured, trace)
@@ -356,23 +354,11 @@ def _column(t: Tensor, like: Tensor) -> Tensor:
     return t.to(like.dtype).view(-1, *[1] * (like.dim() - 1))
 
 
-def _choose(mask: Tensor, a: States, b: States) -> States:
-    """a where the sample's mask is set, else b."""
+def _choose(mask: Tensor, a: Any, b: Any) -> Any:
+    """a where the sample's mask is set, else b; both are states or points."""
     if _surely(mask):
         return a
-    return [torch.where(mask.view(-1, *[1] * (x.dim() - 1)), x, y) for x, y in zip(a, b, strict=True)]
-
-
-def _choose_point(mask: Tensor, a: Point, b: Point) -> Point:
-    if _surely(mask):
-        return a
-    return Point(
-        _choose(mask, a.u, b.u),
-        _choose(mask, a.errors, b.errors),
-        _choose(mask, a.grad, b.grad),
-        torch.where(mask, a.energy, b.energy),
-        torch.where(mask, a.rounding, b.rounding),
-    )
+    return tree_map(lambda x, y: torch.where(mask.view(-1, *[1] * (x.dim() - 1)), x, y), a, b)
 
 
 def _in_double(stream: InterfaceStream, h0: Tensor) -> tuple[InterfaceStream, States, States]:

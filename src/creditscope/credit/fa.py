@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from creditscope.credit.base import CreditBatch, CreditRule, gaussian
-from creditscope.credit.dfa import require_shapes
-from creditscope.errors import CreditscopeError
+from creditscope.credit.dfa import require_matrices
 from creditscope.stream.interface import InterfaceStream, Stream
 
 
@@ -24,6 +23,8 @@ class FA(CreditRule):
 
     name = "fa"
     has_feedback = True
+    exact_at_top = True
+    tensors = ("B",)
     summary = "feedback alignment: the exact output gradient sent back through fixed random matrices, layer by layer"
 
     def __init__(self, **options: Any) -> None:
@@ -57,12 +58,10 @@ class FA(CreditRule):
             [widths[layer], widths[layer + 1]] if (k := _kernel(twin)) is None else list(k.shape)
             for layer, twin in enumerate(self._twins)
         ]
-        require_shapes(self.name, [n for shape in have for n in shape], [n for shape in need for n in shape])
+        require_matrices(self.name, [n for shape in have for n in shape], [n for shape in need for n in shape])
 
     def credit(self, batch: CreditBatch) -> list[Tensor]:
-        if batch.output_grad is None:
-            raise CreditscopeError("credit rule 'fa' needs the exact gradient at h_L and none was given")
-        credits = [batch.output_grad]
+        credits = [batch.exact_top("fa")]
         for layer in reversed(range(len(self.B))):
             credits.append(self._back(layer, credits[-1], batch))
         return credits[::-1]
@@ -81,14 +80,9 @@ class FA(CreditRule):
             (back,) = torch.autograd.grad(out, zero, a.reshape(out.shape))
         return back.flatten(1)
 
-    def exact_layers(self, depth: int) -> tuple[int, ...]:
-        return (depth,)
-
-    def state(self) -> dict[str, Tensor]:
-        return {f"B.{layer}": b.contiguous() for layer, b in enumerate(self.B)}
-
     def load(self, state: Mapping[str, Tensor]) -> None:
-        self.B = [_by_columns(state[f"B.{layer}"]) for layer in range(len(state))]
+        super().load(state)
+        self.B = [_by_columns(b) for b in self.B]
 
 
 def _by_columns(b: Tensor) -> Tensor:

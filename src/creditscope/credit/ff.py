@@ -10,8 +10,9 @@ from pydantic import Field
 from torch import Tensor
 
 from creditscope.credit.adamw import AdamW
-from creditscope.credit.base import CreditBatch, CreditRule, Options
-from creditscope.credit.bridge_net import as_interface, draw_seed, same_buffers
+from creditscope.credit.base import CreditBatch, CreditRule, Options, as_interface
+from creditscope.credit.bp import parts_of, states_of
+from creditscope.credit.bridge_net import draw_seed, same_buffers
 from creditscope.credit.pepita import input_size
 from creditscope.errors import CreditscopeError
 from creditscope.stream.devices import moved
@@ -39,13 +40,13 @@ class ForwardForward(CreditRule):
     summary = "Forward-Forward: goodness per layer raised on inputs with their label, lowered with a wrong one"
     uses_norm = False
     objective = "own"
+    runs_parts = True
     numbers = ("seed", "steps")
     Options = FFOptions
     options: FFOptions
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.seed = self.steps = 0
         self.last: Tensor | None = None
         """Mean goodness over the parts on the last batch's positive and negative inputs, [2]; read when it is asked for."""
 
@@ -56,40 +57,25 @@ class ForwardForward(CreditRule):
             )
         self.seed = draw_seed(generator)
 
-    def attach(self, stream: Stream) -> None:
-        as_interface(stream, self.name)
-
     def written(self, x: Tensor, y: Tensor, n_classes: int) -> Tensor:
         """x with the label y in its first numbers."""
         flat = x.flatten(1).clone()
         flat[:, :n_classes] += self.options.scale * (F.one_hot(y, n_classes).to(x) - 1 / n_classes)
         return flat.view_as(x)
 
-    def parts(self, stream: InterfaceStream, x: Tensor) -> list[Tensor]:
-        """What each part makes of x, h_0 and f_0..f_{L-1}, each with a graph that ends at its own input."""
-        made = [stream.embed(x)]
-        h = made[0].detach()
-        for layer in range(stream.depth):
-            made.append(stream.branch(layer, h))
-            h = made[-1].detach() if stream.kind == "plain" else h + made[-1].detach()
-        return made
-
     def negatives(self, y: Tensor, n_classes: int) -> Tensor:
         """A wrong label for each sample, uniform; drawn from this training step's own numbers."""
-        generator = torch.Generator().manual_seed(self.seed + self.steps)
-        return (y + moved(torch.randint(1, n_classes, y.shape, generator=generator), y)) % n_classes
+        return (y + moved(torch.randint(1, n_classes, y.shape, generator=self.step_generator()), y)) % n_classes
 
     def backward(self, stream: InterfaceStream, x: Tensor, y: Tensor, first_trained: int, penalty: float) -> Tensor:
         with torch.no_grad():
-            h = stream.embed(x)
-            for layer in range(stream.depth):
-                h = stream.advance(layer, h)
-        logits = stream.readout(h)
+            top = states_of(stream, x)[-1]
+        logits = stream.readout(top)
         loss = F.cross_entropy(logits, y)
         c, theta = logits.shape[1], self.options.threshold
         with same_buffers(stream.model):  # running statistics are those of neutral inputs
             both = torch.cat([self.written(x, y, c), self.written(x, self.negatives(y, c), c)])
-            made = self.parts(stream, both)
+            made, _ = parts_of(stream, both)
         goods = [goodness(part) for part in made]
         total = loss
         for layer, good in enumerate(goods):
@@ -106,7 +92,7 @@ class ForwardForward(CreditRule):
         scores = []
         for label in range(n_classes):
             y = torch.full((len(x),), label, device=x.device)
-            made = self.parts(stream, self.written(x, y, n_classes))
+            made, _ = parts_of(stream, self.written(x, y, n_classes))
             scores.append(torch.stack([goodness(part) for part in made[1:]]).sum(0))
         return torch.stack(scores, 1).argmax(1)
 

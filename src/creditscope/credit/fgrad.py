@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from creditscope.credit.base import CreditBatch, Options
-from creditscope.credit.bridge_net import as_interface, same_buffers
+from creditscope.credit.base import CreditBatch, Options, as_interface
+from creditscope.credit.bridge_net import same_buffers
 from creditscope.credit.random import Drawing, DrawOptions
 from creditscope.stream.devices import moved
 from creditscope.stream.interface import InterfaceStream, Stream
@@ -34,10 +34,8 @@ class ForwardGradient(Drawing):
     summary = "forward gradient: the directional derivative along a random direction, times that direction (unbiased)"
     uses_norm = False
     site = "output"
+    runs_parts = True
     Options: ClassVar[type[Options]] = FGradOptions
-
-    def attach(self, stream: Stream) -> None:
-        as_interface(stream, self.name)
 
     @torch.no_grad()
     def credit(self, batch: CreditBatch) -> list[Tensor]:

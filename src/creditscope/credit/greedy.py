@@ -30,6 +30,7 @@ class Greedy(Learning):
     uses_norm = False
     site = "output"
     has_feedback = True
+    exact_at_top = True
     Options = GreedyOptions
     options: GreedyOptions
 
@@ -55,13 +56,8 @@ class Greedy(Learning):
 
     @torch.no_grad()
     def credit(self, batch: CreditBatch) -> list[Tensor]:
-        if batch.output_grad is None:
-            raise CreditscopeError("credit rule 'greedy' needs the exact gradient at h_L and none was given")
-        credits = []
+        top, credits = batch.exact_top(self.name), []
         for head, h in zip(self._heads(), read_states(batch), strict=False):
             e = torch.softmax(head(h), 1) - F.one_hot(batch.y, self.n_classes)
-            credits.append((e @ head.weight).to(batch.output_grad.dtype))
-        return [*credits, batch.output_grad]
-
-    def exact_layers(self, depth: int) -> tuple[int, ...]:
-        return (depth,)
+            credits.append((e @ head.weight).to(top.dtype))
+        return [*credits, top]

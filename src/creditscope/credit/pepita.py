@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,10 +9,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from creditscope.credit.base import CreditBatch, CreditRule, Options, gaussian
-from creditscope.credit.bp import backward_from
-from creditscope.credit.bridge_net import as_interface, same_buffers
-from creditscope.credit.dfa import require_shapes
+from creditscope.credit.base import CreditBatch, CreditRule, Options, as_interface, gaussian
+from creditscope.credit.bp import backward_from, parts_of, states_of
+from creditscope.credit.bridge_net import same_buffers
+from creditscope.credit.dfa import require_matrices
 from creditscope.errors import CreditscopeError
 from creditscope.stream.interface import InterfaceStream, Stream
 
@@ -34,6 +33,7 @@ class Pepita(CreditRule):
     uses_norm = False
     objective = "own"
     has_feedback = True
+    tensors = ("F",)
     Options = PepitaOptions
     options: PepitaOptions
 
@@ -46,7 +46,7 @@ class Pepita(CreditRule):
         self.F = gaussian((n_classes, n), self.options.scale * (2 / n) ** 0.5, generator)
 
     def attach(self, stream: Stream) -> None:
-        require_shapes(self.name, [self.F.shape[1]], [input_size(stream, self.name)])
+        require_matrices(self.name, [self.F.shape[1]], [input_size(stream, self.name)])
 
     def modulated(self, x: Tensor, e: Tensor) -> Tensor:
         """x + F e."""
@@ -56,38 +56,23 @@ class Pepita(CreditRule):
     def credit(self, batch: CreditBatch) -> list[Tensor]:
         stream = as_interface(batch.stream, self.name)
         with same_buffers(stream.model):
-            h = stream.embed(self.modulated(batch.inputs, batch.error))
-            second = [h]
-            for layer in range(stream.depth):
-                second.append(stream.advance(layer, second[-1]))
+            second = states_of(stream, self.modulated(batch.inputs, batch.error))
         return [stream.read_grad(a - b) for a, b in zip(batch.hiddens, second, strict=True)]
 
     def backward(self, stream: InterfaceStream, x: Tensor, y: Tensor, first_trained: int, penalty: float) -> Tensor:
         n = len(y)
         with torch.no_grad():
-            first = [stream.embed(x)]
-            for layer in range(stream.depth):
-                first.append(stream.advance(layer, first[-1]))
+            first = states_of(stream, x)
         logits = stream.readout(first[-1])
         loss = F.cross_entropy(logits, y)
         loss.backward()
         e = torch.softmax(logits.detach(), 1) - F.one_hot(y, logits.shape[1])
-        roots = [stream.embed(self.modulated(x, e))]
-        h = roots[0].detach()
-        pushes = [(first[0] - h) / n]
-        for layer in range(stream.depth):
-            f = stream.branch(layer, h)
-            h = f.detach() if stream.kind == "plain" else h + f.detach()
-            roots.append(f)
-            pushes.append((first[layer + 1] - h + 2 * penalty * f.detach()) / n)
+        roots, second = parts_of(stream, self.modulated(x, e))
+        pushes = [(first[0] - second[0]) / n]
+        for before, h, f in zip(first[1:], second[1:], roots[1:], strict=True):
+            pushes.append((before - h + 2 * penalty * f.detach()) / n)
         backward_from(roots, pushes)
         return loss.detach()
-
-    def state(self) -> dict[str, Tensor]:
-        return {"F": self.F}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        self.F = state["F"]
 
 
 def input_size(stream: Stream, name: str) -> int:

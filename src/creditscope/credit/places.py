@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 
-def put(owned: MutableMapping[str, Any], device: torch.device) -> None:
-    """Move every tensor among the values, and inside lists, tuples, mappings, modules and objects that can be moved.
+def put(value: Any, device: torch.device) -> Any:
+    """Move every tensor inside lists, tuples, mappings, modules and objects that can be moved; what is moved is given back.
 
     Numbers of the rule's own (seeds, counts) are no tensors and stay.
     """
-    for name, value in list(owned.items()):
-        owned[name] = _there(value, device)
-
-
-def _there(value: Any, device: torch.device) -> Any:
     if isinstance(value, Tensor):
         return value if value.device == device else _moved(value, device)
     if isinstance(value, nn.Module):
         return value.to(device)
     if isinstance(value, list):
-        value[:] = [_there(each, device) for each in value]
-        return value
+        value[:] = [put(each, device) for each in value]
     if type(value) is tuple:
-        return tuple(_there(each, device) for each in value)
+        return tuple(put(each, device) for each in value)
     if isinstance(value, dict):
-        put(value, device)
-        return value
-    if not isinstance(value, type) and hasattr(value, "to_device"):
+        value.update({key: put(each, device) for key, each in value.items()})
+    elif not isinstance(value, type) and hasattr(value, "to_device"):
         value.to_device(device)
     elif not isinstance(value, type) and hasattr(value, "credit") and hasattr(value, "to"):  # a rule inside the rule
         value.to(device)

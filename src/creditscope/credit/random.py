@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -32,7 +32,8 @@ class Drawing(CreditRule):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.key = self.steps = 0
+        self.key = 0
+        self.numbers = ("key", "steps") if self.options.source == "labels" else ("key",)
 
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
         self.key = int(torch.randint(2**62, (), generator=generator))
@@ -47,14 +48,6 @@ class Drawing(CreditRule):
 
     def after_step(self, stream: InterfaceStream, optimizer: AdamW) -> None:
         self.steps += 1
-
-    def state(self) -> dict[str, Tensor]:
-        steps = {"steps": torch.tensor(self.steps)} if self.options.source == "labels" else {}
-        return {"key": torch.tensor(self.key), **steps}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        self.key = int(state["key"])
-        self.steps = int(state["steps"]) if self.options.source == "labels" else 0
 
 
 class RandomCredit(Drawing):

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from creditscope.credit.base import CreditBatch, CreditRule, credit_of
+from creditscope.credit.bp import states_of
 from creditscope.errors import CreditscopeError
 from creditscope.stream.interface import InterfaceStream
 from creditscope.stream.untouched import untouched
@@ -60,10 +61,7 @@ def _seeded(rule: CreditRule, batch: CreditBatch) -> list[Tensor]:
 def one_batch(stream: InterfaceStream, x: Tensor, y: Tensor) -> CreditBatch:
     """What training hands to a rule for (x, y), by a pass of its own."""
     with torch.no_grad():
-        hiddens = [stream.embed(x)]
-        for layer in range(stream.depth):
-            f = stream.branch(layer, hiddens[-1])
-            hiddens.append(f if stream.kind == "plain" else hiddens[-1] + f)
+        hiddens = states_of(stream, x)
     top = hiddens[-1].detach().requires_grad_()
     with torch.enable_grad():
         logits = stream.readout(top)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from creditscope.credit.base import CreditBatch, Options
-from creditscope.credit.bridge_net import (
-    BridgeNet,
-    Learning,
-    as_interface,
-    condition_of,
-    made,
-    read_states,
-)
+from creditscope.credit.base import CreditBatch, Options, as_interface
+from creditscope.credit.bridge_net import BridgeNet, Learning, condition_of, made, read_states
 from creditscope.stream.interface import InterfaceStream, Stream
 
 
@@ -53,6 +46,8 @@ class StateBridge(Learning):
     has_feedback = True
     summary = "State Bridge: gradient of the loss through a learned prediction of h_L from h_l"
     numbers = ("widths", "n_classes", "skip")
+    tensors = ("scale",)
+    runs_parts = True
     Options = StateBridgeOptions
     options: StateBridgeOptions
 
@@ -70,10 +65,6 @@ class StateBridge(Learning):
         self.widths, self.n_classes = widths, size
         self.scale = torch.ones(len(widths))
         return BridgeNet(widths, widths[-1], o.width, o.layers, size, o.condition)
-
-    def attach(self, stream: Stream) -> None:
-        super().attach(stream)
-        as_interface(stream, self.name)
 
     def predict(self, states: Sequence[Tensor], condition: Tensor | None) -> Tensor:
         """[h_0, ..., h_L] (each [B, d_l]) -> predictions of h_L, [L+1, B, d_L]."""
@@ -102,17 +93,9 @@ class StateBridge(Learning):
         return [a.to(batch.hiddens[0].dtype) for a in credits]
 
     def redraw(self, stream: Stream, n_classes: int, generator: torch.Generator) -> StateBridge:
-        fresh = StateBridge(**self.options.model_dump())
-        fresh.setup(stream, n_classes, generator)
+        fresh = cast(StateBridge, super().redraw(stream, n_classes, generator))
         fresh.scale = self.scale.clone()  # units of the stream, nothing learned
         return fresh
-
-    def state(self) -> dict[str, Tensor]:
-        return {} if self.learner is None else {**super().state(), "scale": self.scale.clone()}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        super().load(state)
-        self.scale = state["scale"].clone()
 
 
 def normalised_error(predicted: Tensor, target: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -16,10 +16,9 @@ from torch import Tensor
 from torch.nn import grad as conv_grad
 from torch.overrides import TorchFunctionMode
 
-from creditscope.credit.base import CreditBatch, CreditRule
+from creditscope.credit.base import CreditBatch, CreditRule, as_interface
 from creditscope.credit.bp import backward_credit, end_to_end
-from creditscope.credit.bridge_net import as_interface
-from creditscope.credit.dfa import require_shapes
+from creditscope.credit.dfa import require_matrices
 from creditscope.errors import CreditscopeError
 from creditscope.stream.interface import InterfaceStream, Stream
 
@@ -127,13 +126,12 @@ class WeightFeedback(CreditRule):
 
     uses_norm = False
     objective = "own"
+    exact_at_top = True
+    runs_parts = True
 
     @abstractmethod
     def feedback(self, name: str, weight: Tensor) -> Tensor:
         """The matrix through which credit goes back, of the shape of `weight`."""
-
-    def attach(self, stream: Stream) -> None:
-        as_interface(stream, self.name)
 
     def _through(self, stream: InterfaceStream) -> Products:
         weights = matrices(stream)
@@ -163,9 +161,6 @@ class WeightFeedback(CreditRule):
         through.require_all(self.name)
         return loss
 
-    def exact_layers(self, depth: int) -> tuple[int, ...]:
-        return (depth,)
-
 
 class FixedWeightFeedback(WeightFeedback):
     """B of the shape of each W, drawn once: feedback alignment (Lillicrap et al. 2016) matrix by matrix, as layers do it."""
@@ -173,6 +168,7 @@ class FixedWeightFeedback(WeightFeedback):
     name = "fa-weights"
     summary = "feedback alignment inside the blocks: a fixed random matrix in the place of each weight on the way back"
     has_feedback = True
+    tensors: ClassVar[tuple[str, ...]] = ("B",)
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -187,14 +183,7 @@ class FixedWeightFeedback(WeightFeedback):
 
     def attach(self, stream: Stream) -> None:
         need = [n for w in matrices(as_interface(stream, self.name)).values() for n in w.shape]
-        require_shapes(self.name, [n for b in self.B.values() for n in b.shape], need)
+        require_matrices(self.name, [n for b in self.B.values() for n in b.shape], need)
 
     def feedback(self, name: str, weight: Tensor) -> Tensor:
         return self.B[name]
-
-    def state(self) -> dict[str, Tensor]:
-        return super().state() | {f"B.{name}": b.clone() for name, b in self.B.items()}
-
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        super().load(state)
-        self.B = {name[2:]: b.clone() for name, b in state.items() if name.startswith("B.")}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from pydantic import Field
 
@@ -36,10 +34,6 @@ class WeightMirror(FixedWeightFeedback):
     Options = WMOptions
     options: WMOptions
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.seed = self.steps = 0
-
     def setup(self, stream: Stream, n_classes: int, generator: torch.Generator) -> None:
         super().setup(stream, n_classes, generator)
         self.seed = draw_seed(generator)
@@ -49,8 +43,7 @@ class WeightMirror(FixedWeightFeedback):
         self.steps += 1
         if self.steps % self.options.every:
             return
-        # of this step alone: a resumed run draws the same
-        generator = torch.Generator().manual_seed(self.seed + self.steps)
+        generator = self.step_generator()
         for name, weight in matrices(stream).items():
             x = moved(torch.randn(self.options.samples, weight[0].numel(), generator=generator), weight)
             y = x @ weight.flatten(1).t()

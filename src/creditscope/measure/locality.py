@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -32,6 +32,8 @@ Update = Callable[[nn.Module, Any], Any]
 LossFn = Callable[[Tensor, Tensor], Tensor]
 Changes = dict[str, Tensor]
 """Name of a parameter -> what the update does to it (float64)."""
+Exact = Callable[[Mapping[str, Tensor] | None], Changes]
+"""The exact gradient of the mean loss as a function of a change of the weights (None: none)."""
 
 SMALLEST = {torch.float64: 1e-9}
 SMALLEST_NATIVE = 1e-5
@@ -115,24 +117,19 @@ class Experiment:
         y: Tensor | None = None,
         hooks: Callable[[], ExitStack] | None = None,
         keep_state: bool = False,
-        keep_generators: bool = True,
     ) -> Changes:
         """The update, from the recorded state, with some weights changed."""
         self.calls += 1
         if not keep_state:
             self.replay.restore()
         batch = self.rebuild(self.inputs if inputs is None else inputs, self.y if y is None else y)
-        with ExitStack() as stack:
-            if keep_generators:
-                stack.enter_context(generators_kept(self.model))
+        with generators_kept(self.model), torch.enable_grad():
             self._place(change)
             before = {name: p.detach().clone() for name, p in self.parameters.items()} if self.by_step else {}
             for p in self.parameters.values():
                 p.grad = None
-            stack.enter_context(torch.enable_grad())
-            if hooks is not None:
-                stack.enter_context(hooks())
-            self.update(self.model, batch)
+            with ExitStack() if hooks is None else hooks():
+                self.update(self.model, batch)
             after = dict(self.model.named_parameters())  # some layers put a new parameter in the place of the old
             if self.by_step:
                 left = {n: (w - after[n].detach()).double() for n, w in before.items() if after[n].requires_grad}
@@ -161,14 +158,12 @@ class Experiment:
         self._place(change)
         states: dict[str, Tensor] = {}
 
-        def keep(name: str, out: Any) -> None:
+        def keep(name: str, _: nn.Module, __: Any, out: Any) -> None:
             states[name] = _first(out).detach()
             ended()
 
         with ExitStack() as stack, generators_kept(self.model), torch.enable_grad():
-            for name, block in self.blocks:
-                handle = block.register_forward_hook(lambda _, __, out, name=name: keep(name, out))
-                stack.callback(handle.remove)
+            stack.enter_context(hooked((block, partial(keep, name)) for name, block in self.blocks))
             for watch in watched:
                 stack.enter_context(watch)
             logits = logits_of(call_model(self.model, self.inputs)).detach()
@@ -254,11 +249,10 @@ class Experiment:
             products.active = inside > 0
 
         def hooks() -> ExitStack:
-            stack = ExitStack()
-            for module in self.model.modules():
-                if module is not self.model:
-                    stack.callback(module.register_forward_pre_hook(begin).remove)
-                    stack.callback(module.register_forward_hook(end).remove)
+            modules = [module for module in self.model.modules() if module is not self.model]
+            stack = hooked((module, end) for module in modules)
+            for module in modules:
+                stack.callback(module.register_forward_pre_hook(begin).remove)
             stack.enter_context(products)
             return stack
 
@@ -349,17 +343,13 @@ class Experiment:
 
     def _added(self, noise: Mapping[str, Tensor], logits: Tensor | None = None) -> ExitStack:
         """Noise at the outputs of blocks; the first call of the head gives these logits, with the graph of its own."""
-        stack = ExitStack()
         self.fired: set[str] = set()
 
-        def add(name: str) -> Callable[..., Any]:
-            def hook(_: nn.Module, __: Any, out: Any) -> Any:
-                self.fired.add(name)
-                path, t = next(iter(tensors_in(out)))
-                extra = noise[name]
-                return replaced(out, path, t + extra.to(t)) if extra.shape == t.shape else out
-
-            return hook
+        def add(name: str, _: nn.Module, __: Any, out: Any) -> Any:
+            self.fired.add(name)
+            path, t = next(iter(tensors_in(out)))
+            extra = noise[name]
+            return replaced(out, path, t + extra.to(t)) if extra.shape == t.shape else out
 
         def hand_back(_: nn.Module, __: Any, out: Any) -> None:
             first, t = "head" not in self.fired, _first(out)
@@ -368,22 +358,27 @@ class Experiment:
             if first and t.shape == logits.shape:
                 t.data.copy_(logits)  # the graph, and what hooks of the user hang on it, stay
 
-        for name, block in self.blocks:
-            if name in noise:
-                stack.callback(block.register_forward_hook(add(name)).remove)
+        hooks: list[Hook] = [(block, partial(add, name)) for name, block in self.blocks if name in noise]
         if logits is not None and self.head is not None:
-            stack.callback(self.head[1].register_forward_hook(hand_back).remove)
-        return stack
+            hooks.append((self.head[1], hand_back))
+        return hooked(hooks)
 
     # ---- 1: weight transport -----------------------------------------------------------------------------------
 
-    def transport(self, exact: Callable[[Mapping[str, Tensor] | None], Changes] | None) -> Transport:
-        found = Transport()
-        spaces: dict[str, NullSpace] = {}
-        for part in (*self.names, READOUT):
-            spaces |= {name: self._space(name) for name in self._weights(part)}
-        exact_base = exact(None) if exact is not None else {}
-        for part in (*self.names, READOUT):
+    @cached_property
+    def spaces(self) -> dict[str, NullSpace]:
+        """The null space of every weight of blocks and readout."""
+        return {name: self._space(name, self.products.uses) for part in self.parts for name in self._weights(part)}
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What is perturbed: the blocks and the readout."""
+        return (*self.names, READOUT)
+
+    def transport(self, exact: Exact | None) -> Transport:
+        found, spaces = Transport(), self.spaces
+        self.exact, self.exact_base = exact, exact(None) if exact is not None else {}
+        for part in self.parts:
             weights = self._weights(part)
             trainable = {
                 n: self.parameters[n] for n in self._in(part) if self.parameters[n].requires_grad and n not in self.idle
@@ -397,11 +392,11 @@ class Experiment:
                         f", batch <= {fitting} would do" if fitting and fitting < len(self.y) else ""
                     )
             usable = [name for name in weights if not spaces[name].refused]
-            self._perturb_part(found, part, usable, spaces, exact, exact_base)
+            self._perturb_part(found, part, usable)
             first = weights[0] if weights else ""
             behind = [name for name in usable if name != first]
             if part != READOUT and first in self.base and behind:
-                self._perturb_inside(found, part, first, behind, spaces, exact, exact_base)
+                self._perturb_inside(found, part, first, behind)
         return found
 
     @property
@@ -418,11 +413,9 @@ class Experiment:
         found = Transport()
         wider = False
         rows: dict[str, dict[str, float]] = {}
-        for part in (*self.names, READOUT):
-            spaces = {
-                n: null_space(self.parameters[n], uses[n], len(self.y), self.tolerance) for n in self._weights(part)
-            }
-            known = {n: self._space(n) for n in spaces}
+        for part in self.parts:
+            spaces = {n: self._space(n, uses) for n in self._weights(part)}
+            known = self.spaces
             wider |= any(spaces[n].refused or len(spaces[n].basis) > len(known[n].basis) for n in spaces)
             if any(space.refused and not known[n].refused for n, space in spaces.items()):
                 return None
@@ -436,8 +429,8 @@ class Experiment:
         """Weights of a part that are used in products, in the order of their first use."""
         return [name for name in self.products.uses if name in self._in(part)]
 
-    def _space(self, name: str) -> NullSpace:
-        return null_space(self.parameters[name], self.products.uses[name], len(self.y), self.tolerance)
+    def _space(self, name: str, uses: Mapping[str, Use]) -> NullSpace:
+        return null_space(self.parameters[name], uses[name], len(self.y), self.tolerance)
 
     def _drawn(
         self, found: Transport, names: Sequence[str], spaces: Mapping[str, NullSpace], keep_signs: bool = False
@@ -477,52 +470,32 @@ class Experiment:
         mine = set(self._in(part))
         return [p for p in self.trained if p != part and not mine & set(self._in(p))]
 
-    def _perturb_part(
-        self,
-        found: Transport,
-        part: str,
-        weights: Sequence[str],
-        spaces: Mapping[str, NullSpace],
-        exact: Callable[[Mapping[str, Tensor] | None], Changes] | None,
-        exact_base: Changes,
-    ) -> None:
-        change = self._drawn(found, weights, spaces)
+    def _perturb_part(self, found: Transport, part: str, weights: Sequence[str]) -> None:
+        change = self._drawn(found, weights, self.spaces)
         if not change:
             return
         compared = self.compare(self.run(change), [part])
         found.scales.append(compared.scale)
         others = self._others(part)
         found.rows[part] = {p: compared.parts[p] for p in others}
-        if exact is not None:
-            power = exact(change)
-            found.power[part] = {p: self.change(power, self._in(p), base=exact_base) for p in others}
-        kept = self._drawn(found, list(change), spaces, keep_signs=True)
+        if self.exact is not None:
+            power = self.exact(change)
+            found.power[part] = {p: self.change(power, self._in(p), base=self.exact_base) for p in others}
+        kept = self._drawn(found, list(change), self.spaces, keep_signs=True)
         if kept:
             compared = self.compare(self.run(kept), [part])
             found.signs[part] = {p: compared.parts[p] for p in others}
 
-    def _perturb_inside(
-        self,
-        found: Transport,
-        part: str,
-        first: str,
-        behind: Sequence[str],
-        spaces: Mapping[str, NullSpace],
-        exact: Callable[[Mapping[str, Tensor] | None], Changes] | None,
-        exact_base: Changes,
-    ) -> None:
-        change = self._drawn(found, behind, spaces)
+    def _perturb_inside(self, found: Transport, part: str, first: str, behind: Sequence[str]) -> None:
+        change = self._drawn(found, behind, self.spaces)
         if not change:
             return
         other = self.run(change)
         found.inside[part] = self.change(other, [first], self.compare(other, [part]).scale)
-        if exact is not None and first in exact_base:
-            found.inside_power[part] = self.change(exact(change), [first], base=exact_base)
+        if self.exact is not None and first in self.exact_base:
+            found.inside_power[part] = self.change(self.exact(change), [first], base=self.exact_base)
 
     # ---- 2 to 6 ------------------------------------------------------------------------------------------------
-
-    def of_blocks(self, compared: Compared) -> dict[str, float]:
-        return {name: compared.parts[name] for name in self.names if name in compared.parts}
 
     def other_labels(self) -> list[Tensor]:
         """Labels of the same form: all of them others; and half of them, so that other samples share a class."""
@@ -537,7 +510,7 @@ class Experiment:
         """The largest change of a block's update by another teaching signal. A factor that all updates have in common counts,
         unless it keeps the size of all updates together: that is a clip, which the readout's own update moves."""
         compared = self.compare(other, [READOUT])
-        change = max(self.of_blocks(compared).values(), default=0.0)
+        change = max((compared.parts[name] for name in self.names if name in compared.parts), default=0.0)
         sizes = [math.sqrt(sum(float(u.square().sum()) for u in update.values())) for update in (self.base, other)]
         bound = compared.scale != 1.0 and abs(sizes[1] / sizes[0] - 1) <= CLIPPED + 1e-3 * abs(compared.scale - 1)
         return change if bound else max(change, abs(compared.scale - 1))
@@ -556,12 +529,7 @@ class Experiment:
         def move(_: nn.Module, __: Any, out: Any) -> None:
             _first(out).data.add_(shift.to(_first(out).device))
 
-        def hooks() -> ExitStack:
-            stack = ExitStack()
-            stack.callback(module.register_forward_hook(move).remove)
-            return stack
-
-        return self.run(hooks=hooks)
+        return self.run(hooks=partial(hooked, [(module, move)]))
 
     def later_states(self, uses_logits: bool) -> tuple[dict[str, dict[str, float]], float, str]:
         """({noisy block: {block in front: change}}, floor, why not): logits, where they are used, come as recorded."""
@@ -624,6 +592,17 @@ class Experiment:
         with generators_kept(self.model):
             torch.manual_seed(int(torch.randint(2**31, (), generator=self.generator)))
             yield
+
+
+Hook = tuple[nn.Module, Callable[[nn.Module, Any, Any], Any]]
+
+
+def hooked(hooks: Iterable[Hook]) -> ExitStack:
+    """Forward hooks on modules, until the stack is closed."""
+    stack = ExitStack()
+    for module, hook in hooks:
+        stack.callback(module.register_forward_hook(hook).remove)
+    return stack
 
 
 def _same_values(given: Tensor | None, own: Tensor) -> bool:
@@ -707,9 +686,8 @@ def as_dtype(tree: Any, dtype: torch.dtype | None) -> Any:
     )
 
 
-def exact_of(experiment: Experiment) -> tuple[Callable[[Mapping[str, Tensor] | None], Changes] | None, str]:
-    """The exact gradient of the mean loss as a function of a change of the weights; None, and why, where it is not known."""
-    e = experiment
+def exact_of(e: Experiment) -> tuple[Exact | None, str]:
+    """The exact gradient; None, and why, where it is not known."""
 
     def loss() -> Tensor:
         with generators_kept(e.model):

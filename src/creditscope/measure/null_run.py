@@ -126,38 +126,21 @@ def run_null(
                 kept.add(seed, value)
     values = tuple(kept.values[seed] for seed in seeds)
     needed = NEEDED_PP if metric == ACCURACY and needed is None else needed
-    if not others:
-        return NullRun(metric=metric, seeds=seeds, values=values, needed=needed)
     scale = (100.0 if metric == ACCURACY else 1.0) * (-1 if lower_is_better else 1)
-    return _compared(metric, seeds, values, others, scale, float(needed or 0.0))
+    gains = [scale * (a - b) for a, b in zip(others, values, strict=False)]
+    compared = _compared(gains, float(needed or 0.0)) if gains else {}
+    return NullRun(metric=metric, seeds=seeds, values=values, trained=others, needed=needed, **compared)
 
 
-def _compared(
-    metric: str,
-    seeds: tuple[int, ...],
-    values: tuple[float, ...],
-    trained: tuple[float, ...],
-    scale: float,
-    needed: float,
-) -> NullRun:
-    gains = [scale * (a - b) for a, b in zip(trained, values, strict=True)]
+def _compared(gains: Sequence[float], needed: float) -> dict[str, Any]:
+    """The fields of a `NullRun` that follow from how much better each trained network is."""
     n, mean = len(gains), math.fsum(gains) / len(gains)
-    low = high = more = None
-    if n > 1:
-        spread = math.sqrt(math.fsum((g - mean) ** 2 for g in gains) / (n - 1))
-        half = t_975(n - 1) * spread / math.sqrt(n)
-        low, high, more = mean - half, mean + half, more_seeds(mean - needed, spread, n)
-    return NullRun(
-        metric=metric,
-        seeds=seeds,
-        values=values,
-        trained=trained,
-        needed=needed,
-        margin=round(mean, 9),
-        low=low,
-        high=high,
-        more_seeds=more,
-    )
+    if n == 1:
+        return {"margin": round(mean, 9)}
+    spread = math.sqrt(math.fsum((g - mean) ** 2 for g in gains) / (n - 1))
+    half = t_975(n - 1) * spread / math.sqrt(n)
+    more = more_seeds(mean - needed, spread, n)
+    return {"margin": round(mean, 9), "low": mean - half, "high": mean + half, "more_seeds": more}
 
 
 def _check_given(train_fn: Any, model: Any) -> None:

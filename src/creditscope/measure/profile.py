@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from creditscope.errors import CreditscopeError, with_article
-from creditscope.measure.binomial import paired, wilson
+from creditscope.measure.binomial import Z_95, paired, wilson
 from creditscope.measure.facts import DepthProfile, Paired, Readout
 from creditscope.measure.proof import own_states
 from creditscope.stream.batches import Batches, SampleHash, as_batches, few_samples, tensors_of
@@ -130,10 +130,10 @@ def profile_of_states(
     """The depth profile of recorded states (arrays from another framework); `stream` says how they are read."""
     with torch.no_grad():
         reader = _Reader(stream, max_width, TOKENS)
-        first, held = _Recorded(fit), _Recorded(test)
-        known = first.first
+        first, held = _Read(iter(fit)), _Read(iter(test))
+        known, other = first.first[0], held.first[0]
         for name in ("x", "twin"):
-            if (getattr(known, name) is None) != (getattr(held.first, name) is None):
+            if (getattr(known, name) is None) != (getattr(other, name) is None):
                 raise CreditscopeError(
                     f"{name!r} is given for the fit data or the test data alone; give it for both, or for neither"
                 )
@@ -149,8 +149,8 @@ def profile_of_states(
 def _fitted(
     networks: _Networks | _Known,
     reader: _Reader,
-    fit: _Source | _Recorded,
-    make_test: Callable[[], _Source | _Recorded],
+    fit: _Read,
+    make_test: Callable[[], _Read],
     raw_reason: str,
     seed: int,
     rest: str,
@@ -158,21 +158,22 @@ def _fitted(
     """Fit every readout, then score it; call without gradients."""
     classes = _Classes()
     raw = None if raw_reason else _Layer()
-    for inputs, y in fit:
-        rows = reader.rows(y)
-        columns = classes.add(rows.labels)
-        if raw is not None:
-            raw.fit(reader.raw(inputs), columns)
-        networks.run(inputs, rows, columns, _Layer.fit)
+
+    def run(
+        batches: _Read, columns_of: Callable[[Tensor], Tensor], use: Callable[[_Layer, Tensor, Tensor], None]
+    ) -> None:
+        for inputs, y in batches:
+            rows = reader.rows(y)
+            columns = columns_of(rows.labels)
+            if raw is not None:
+                use(raw, reader.raw(inputs), columns)
+            networks.run(inputs, rows, columns, use)
+
+    run(fit, classes.add, _Layer.fit)
     for layer in {id(x): x for x in (*networks.own, *networks.twin, *([raw] if raw else []))}.values():
         layer.solve(classes)
     test = make_test()
-    for inputs, y in test:
-        rows = reader.rows(y)
-        columns = classes.known(rows.labels)
-        if raw is not None:
-            raw.score(reader.raw(inputs), columns)
-        networks.run(inputs, rows, columns, _Layer.score)
+    run(test, classes.known, _Layer.score)
     _require_apart(fit, test, classes)
     return _profile(networks, raw, reader, raw_reason, fit, test, sum(classes.counts), seed, rest)
 
@@ -279,28 +280,43 @@ def normalised(h: Tensor, shift: Tensor | None = None) -> Tensor:
 # ---- reading -------------------------------------------------------------------------------------------------------
 
 
-class _Source:
-    """The batches of one argument, a few at a time, with their number and hash."""
+class _Read:
+    """Batches (inputs or states, y) that are read once, with their number and hash."""
 
-    def __init__(self, model: nn.Module, batches: Any, name: str, kwargs: Any, shift: bool | None) -> None:
+    def __init__(self, batches: Iterator[tuple[Any, Tensor]]) -> None:
         self.n = 0
         self._hash = SampleHash()
+        self.first, self._others = next(batches), batches
+
+    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
+        for given, y in itertools.chain([self.first], self._others):
+            self.n += len(y)
+            inputs = given
+            if isinstance(given, States):
+                inputs = given.h[0] if given.x is None else given.x
+            self._hash.add(inputs, y)
+            yield given, y
+
+    @property
+    def samples(self) -> str:
+        return str(self._hash)
+
+
+class _Source(_Read):
+    """The batches of one argument, a few at a time."""
+
+    def __init__(self, model: nn.Module, batches: Any, name: str, kwargs: Any, shift: bool | None) -> None:
         self._model, self._kwargs, self.shift = model, kwargs, shift
-        if isinstance(batches, Batches):
-            self._chunks: Iterator[Batches] = iter([batches])
-        else:
-            try:
-                items = iter(batches)
-            except TypeError:
-                raise CreditscopeError(
-                    f"{name} is {with_article(batches)}; give a list of (x, y) batches or a DataLoader"
-                ) from None
-            self._chunks = self._prepared(items)
         try:
-            self._held = next(self._chunks)
+            chunks = [batches] if isinstance(batches, Batches) else self._prepared(iter(batches))
+        except TypeError:
+            raise CreditscopeError(
+                f"{name} is {with_article(batches)}; give a list of (x, y) batches or a DataLoader"
+            ) from None
+        try:
+            super().__init__(itertools.chain.from_iterable(chunks))
         except StopIteration:
             raise CreditscopeError(f"{name} is empty; give batches of (x, y)") from None
-        self.first = self._held[0]
 
     def _prepared(self, items: Iterator[Any]) -> Iterator[Batches]:
         while chunk := list(itertools.islice(items, AT_ONCE)):
@@ -308,38 +324,6 @@ class _Source:
             if found.label_note:  # how the model reads its labels is asked once
                 self.shift = found.label_note.startswith(NEXT)
             yield found
-
-    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
-        for chunk in itertools.chain([self._held], self._chunks):
-            for inputs, y in chunk:
-                self.n += len(y)
-                self._hash.add(inputs, y)
-                yield inputs, y
-
-    @property
-    def samples(self) -> str:
-        return str(self._hash)
-
-
-class _Recorded:
-    """Batches whose states are known already, with their number and hash."""
-
-    def __init__(self, batches: Iterable[tuple[States, Tensor]]) -> None:
-        self.n = 0
-        self._hash = SampleHash()
-        self._items = iter(batches)
-        self._held = next(self._items)
-        self.first = self._held[0]
-
-    def __iter__(self) -> Iterator[tuple[States, Tensor]]:
-        for states, y in itertools.chain([self._held], self._items):
-            self.n += len(y)
-            self._hash.add(states.h[0] if states.x is None else states.x, y)
-            yield states, y
-
-    @property
-    def samples(self) -> str:
-        return str(self._hash)
 
 
 @dataclass(frozen=True)
@@ -564,7 +548,7 @@ class _Known:
 # ---- result --------------------------------------------------------------------------------------------------------
 
 
-def _require_apart(fit: _Source | _Recorded, test: _Source | _Recorded, classes: _Classes) -> None:
+def _require_apart(fit: _Read, test: _Read, classes: _Classes) -> None:
     if fit.samples == test.samples:
         raise CreditscopeError("fit_batches holds the samples that the readouts are tested on; give other ones")
     if not classes.met:
@@ -578,8 +562,8 @@ def _profile(
     raw: _Layer | None,
     reader: _Reader,
     raw_reason: str,
-    fit: _Source | _Recorded,
-    test: _Source | _Recorded,
+    fit: _Read,
+    test: _Read,
     fit_rows: int,
     seed: int,
     rest: str,
@@ -627,10 +611,10 @@ def _readout(layer: _Layer, n: int) -> Readout:
     return Readout(accuracy=accuracy, low=low, high=high, width=layer.width, strength=layer.solution.strength)
 
 
-def _difference(a: _Layer, b: _Layer, n: int, z: float | None = None) -> Paired | None:
+def _difference(a: _Layer, b: _Layer, n: int, z: float = Z_95) -> Paired | None:
     """Accuracy of `a` minus that of `b`; n: independent samples behind the rows."""
     if (mine := a.right) is None or (theirs := b.right) is None:
         return None
     gained, lost = (float(only.double().mean()) for only in (mine & ~theirs, theirs & ~mine))
-    low, high = paired(gained, lost, n) if z is None else paired(gained, lost, n, z)
+    low, high = paired(gained, lost, n, z)
     return Paired(pp=round(100 * (gained - lost), 9), low_pp=100 * low, high_pp=100 * high)

@@ -7,7 +7,7 @@ the threshold the answer is `inconclusive`. Exactly at a threshold nothing is ra
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
@@ -76,6 +76,42 @@ class Check(Judgement):
         return self.reason.startswith(DIVERGED)
 
 
+NAMES: Mapping[CheckId, tuple[str, str]] = {
+    "D1": ("scale stability", "(a)"),
+    "D2": ("reference validity", "(b)"),
+    "D3": ("depth utility", "(d)"),
+    "C": ("direction stability", "(c)"),
+}
+"""`name` and `source` of each check."""
+
+
+def _check(
+    id_: CheckId,
+    answer: Answer,
+    value: float | None,
+    threshold: float,
+    convention: str,
+    sentence: str,
+    reason: str,
+    interval: tuple[float, float] | None,
+    interval_kind: str,
+) -> Check:
+    name, source = NAMES[id_]
+    return Check(
+        id=id_,
+        name=name,
+        source=source,
+        answer=answer,
+        value=value,
+        threshold=threshold,
+        interval=interval,
+        interval_kind=interval_kind,
+        convention=convention,
+        sentence=sentence,
+        reason=reason,
+    )
+
+
 def non_finite(facts: Facts) -> tuple[str, ...]:
     """Where NaN or Inf was met: what the measurement noted, plus every judged number that is not finite."""
     return tuple(dict.fromkeys((*facts.non_finite, *_non_finite_values(facts))))
@@ -126,19 +162,8 @@ def check_scale(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
         if value == math.inf:
             finding = reason = f"h_{facts.scale.growth_at} is zero for every sample, so growth out of it is infinite"
         sentence = f"growth max_l ‖h_l+1‖/‖h_l‖ = {compared(value, limit)}{at} ({convention}): {finding}"
-    return Check(
-        id="D1",
-        name="scale stability",
-        source="(a)",
-        answer=answer,
-        value=value,
-        threshold=limit,
-        interval=interval,
-        interval_kind=_group_kind(facts, len(facts.scale.growth_by_group), interval),
-        convention=convention,
-        sentence=sentence,
-        reason=reason,
-    )
+    kind = _group_kind(facts, facts.scale.growth_by_group, interval)
+    return _check("D1", answer, value, limit, convention, sentence, reason, interval, kind)
 
 
 def check_reference(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
@@ -158,19 +183,8 @@ def check_reference(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
             "fail": (AT_THE_FLOOR, "reference under the floor"),
         }.get(answer, _straddles(interval))
         sentence = f"mean per-sample ‖g_L‖ / {GROUP} = {compared(value, floor)} ({convention}): {finding}"
-    return Check(
-        id="D2",
-        name="reference validity",
-        source="(b)",
-        answer=answer,
-        value=value,
-        threshold=floor,
-        interval=interval,
-        interval_kind=_group_kind(facts, len(facts.reference.deepest_by_group), interval),
-        convention=convention,
-        sentence=sentence,
-        reason=reason,
-    )
+    kind = _group_kind(facts, facts.reference.deepest_by_group, interval)
+    return _check("D2", answer, value, floor, convention, sentence, reason, interval, kind)
 
 
 def chosen_margin(facts: Facts) -> DepthMargin | None:
@@ -233,19 +247,7 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
             sentence = f"{difference} = {compared(value, needed, ' pp')} ({convention}): {finding}"
             if earned and answer == "inconclusive":
                 sentence += f"; {_decides(margin, needed)}"
-    return Check(
-        id="D3",
-        name="depth utility",
-        source="(d)",
-        answer=answer,
-        value=value,
-        threshold=needed,
-        interval=interval,
-        interval_kind=kind,
-        convention=convention,
-        sentence=sentence,
-        reason=reason,
-    )
+    return _check("D3", answer, value, needed, convention, sentence, reason, interval, kind)
 
 
 def what_decides(facts: Facts, check: Check) -> str:
@@ -285,18 +287,8 @@ def check_stability(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
             f"direction stability = {compared(fact.deepest, ceiling)} ({convention}): "
             f"the reference direction is {finding} (interpretive only)"
         )
-    return Check(
-        id="C",
-        name="direction stability",
-        source="(c)",
-        answer=answer,
-        value=fact.deepest,
-        threshold=ceiling,
-        interval_kind="point comparison" if fact.deepest is not None else "none",
-        convention=convention,
-        sentence=sentence,
-        reason=reason,
-    )
+    kind = "none" if fact.deepest is None else "point comparison"
+    return _check("C", answer, fact.deepest, ceiling, convention, sentence, reason, None, kind)
 
 
 def run_checks(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = True) -> tuple[Check, ...]:
@@ -328,7 +320,6 @@ def _diverged(subject: str, broken: tuple[str, ...]) -> tuple[str, str]:
     return f"{subject}: NaN or Inf was met in {where}; nothing was measured on a finite network", f"{DIVERGED}: {where}"
 
 
-def _group_kind(facts: Facts, groups: int, interval: tuple[float, float] | None) -> str:
-    if interval is None:
-        return "point comparison"
-    return f"t over {groups} groups of {facts.convention.group_size} samples"
+def _group_kind(facts: Facts, groups: Sequence[float], interval: tuple[float, float] | None) -> str:
+    size = facts.convention.group_size
+    return "point comparison" if interval is None else f"t over {len(groups)} groups of {size} samples"

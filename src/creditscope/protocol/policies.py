@@ -142,31 +142,18 @@ def _d_name(check: Check) -> str:
 
 _THREE_CHECK = "fails if D1 and D2 (Mode 1: measurement degenerate) or D3 (depth unused)"
 
-POLICIES: Mapping[str, Policy] = MappingProxyType(
-    {
-        "three-check": Policy(
-            name="three-check",
-            version="three-check/1.1",
-            rule=f"{_THREE_CHECK}; a pass needs D1, D2 and D3 measured, D3 with an interval, and an accuracy that the evaluation "
-            "batches confirm and that is above chance",
-            find=_three_check,
-            earned=True,
-        ),
-        "three-check/1.0": Policy(
-            name="three-check/1.0",
-            version="three-check/1.0",
-            rule=f"{_THREE_CHECK}; for reports from before 1.1",
-            find=_three_check,
-        ),
-        "four-diagnostic": Policy(
-            name="four-diagnostic",
-            version="four-diagnostic/1.0",
-            rule="walked back if any of (a) scale, (b) reference, (d) depth; (c) names the sub-mode",
-            find=_four_diagnostic,
-            without_depth=True,
-        ),
-    }
+_EARNED = (
+    f"{_THREE_CHECK}; a pass needs D1, D2 and D3 measured, D3 with an interval, and an accuracy that the evaluation "
+    "batches confirm and that is above chance"
 )
+_OLD = f"{_THREE_CHECK}; for reports from before 1.1"
+_FOUR = "walked back if any of (a) scale, (b) reference, (d) depth; (c) names the sub-mode"
+_ALL = (
+    Policy("three-check", "three-check/1.1", _EARNED, _three_check, earned=True),
+    Policy("three-check/1.0", "three-check/1.0", _OLD, _three_check),
+    Policy("four-diagnostic", "four-diagnostic/1.0", _FOUR, _four_diagnostic, without_depth=True),
+)
+POLICIES: Mapping[str, Policy] = MappingProxyType({policy.name: policy for policy in _ALL})
 """The policies by name. `three-check` (final paper) is the default."""
 
 

@@ -31,14 +31,13 @@ if TYPE_CHECKING:
     from creditscope.data import Dataset
     from creditscope.models.parts import StreamModel
 
-MODEL, CREDIT, TRAJECTORY, REPORT, SPEC = (
+PARTS = MODEL, CREDIT, TRAJECTORY, REPORT = (
     "model.safetensors",
     "credit.safetensors",
     "trajectory.jsonl",
     "report.json",
-    "spec.json",
 )
-PARTS = (MODEL, CREDIT, TRAJECTORY, REPORT)
+SPEC = "spec.json"
 LIBRARIES = ("creditscope", "torch", "numpy", "safetensors")
 
 
@@ -184,13 +183,11 @@ def load_bundle(path: str | Path, verify: bool = True) -> Bundle:
             raise CreditscopeError(
                 f"{path / name} is missing or was altered (checksum differs); train or copy it again"
             )
-    stated = content.get("versions", {})
-    if not isinstance(stated, dict):
-        raise CreditscopeError(f"{path / SPEC} was altered: its versions are {type(stated).__name__}, not a mapping")
-    device = content.get("device", {})
-    if not isinstance(device, dict):
-        raise CreditscopeError(f"{path / SPEC} was altered: its device is {type(device).__name__}, not a mapping")
-    return Bundle(path, spec, stated, files, device)
+    for name, verb in (("versions", "are"), ("device", "is")):
+        if not isinstance(value := content.get(name, {}), dict):
+            kind = type(value).__name__
+            raise CreditscopeError(f"{path / SPEC} was altered: its {name} {verb} {kind}, not a mapping")
+    return Bundle(path, spec, content.get("versions", {}), files, content.get("device", {}))
 
 
 def read_trajectory(path: Path) -> list[dict[str, Any]]:

@@ -32,6 +32,7 @@ from creditscope.measure.locality import (
     HIGHEST_FLOOR,
     READOUT,
     Changes,
+    Exact,
     Experiment,
     LossFn,
     Transport,
@@ -315,12 +316,8 @@ def _tightest(model: nn.Module, inputs: Any, y: Tensor, named: Sequence[tuple[st
             behind.update(products.uses)
         ended += 1
 
-    handle = named[0][1].register_forward_hook(end)
-    try:
-        with generators_kept(model), torch.enable_grad(), products:
-            call_model(model, inputs)
-    finally:
-        handle.remove()
+    with locality.hooked([(named[0][1], end)]), generators_kept(model), torch.enable_grad(), products:
+        call_model(model, inputs)
     inside = {id(p) for _, block in named for p in block.parameters()}
     fitting: list[int] = []
     for name, use in products.uses.items():
@@ -392,14 +389,14 @@ def _certificate(e: Experiment, halves: Experiment, one: Callable[[], Experiment
     )
 
 
-def _exact(e: Experiment, notes: list[str]) -> tuple[Callable[[Mapping[str, Tensor] | None], Changes] | None, str]:
+def _exact(e: Experiment, notes: list[str]) -> tuple[Exact | None, str]:
     """The exact gradient, as `exact_of`. Token labels without a given loss: of the next-token loss, where the readout's update is
     its gradient and not that of the labels as given."""
     exact, how = locality.exact_of(e)
     if e.loss_given or exact is None or e.y.is_floating_point() or e.y.dim() != 2 or e.logits.dim() != 3:
         return exact, how
 
-    def explained(gradient: Callable[[Mapping[str, Tensor] | None], Changes] | None) -> bool:
+    def explained(gradient: Exact | None) -> bool:
         return gradient is not None and _head(e, _distances(e, gradient(None)), "").answer == "yes"
 
     if not explained(exact):

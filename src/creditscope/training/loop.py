@@ -90,14 +90,15 @@ def train(
     if dataset.name != spec.dataset:
         raise CreditscopeError(f"the spec asks for dataset {spec.dataset} and the data given are {dataset.name}")
     partial = out.with_name(f".{out.name}.partial")
-    try:
-        partial.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CreditscopeError(f"cannot create {partial}: {error.strerror}; choose another --out") from None
+    _make(partial.parent, partial)
     busy = RunBusy(f"{out} is being trained by another process; wait for it or stop it")
     with locked(_lock_file(out), busy), settled(place):  # two processes never train the same run
         if not bundles.is_bundle(out):  # else another process finished it between our first look and the lock
-            _make_partial(partial)
+            if partial.is_symlink():
+                raise CreditscopeError(
+                    f"{partial} is a symbolic link; a run is trained inside its own directory: remove the link"
+                )
+            _make(partial, partial)
             _Run(spec, dataset, partial, place).go(progress)
             try:
                 if out.exists():
@@ -110,13 +111,9 @@ def train(
     return bundles.load_bundle(out)
 
 
-def _make_partial(partial: Path) -> None:
-    if partial.is_symlink():
-        raise CreditscopeError(
-            f"{partial} is a symbolic link; a run is trained inside its own directory: remove the link"
-        )
+def _make(directory: Path, partial: Path) -> None:
     try:
-        partial.mkdir(exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CreditscopeError(f"cannot create {partial}: {error.strerror}; choose another --out") from None
 
