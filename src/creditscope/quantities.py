@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any
 
 from creditscope.errors import CreditscopeError, unknown
-from creditscope.measure.alignment import LEAST_LAYERS
+from creditscope.measure.concentration import LEAST_LAYERS
 from creditscope.measure.facts import Concentration, Facts, FreshB, LayerMeans, Training, batch_mean
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.runs.groups import AuditRow, Group

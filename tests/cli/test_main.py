@@ -63,6 +63,11 @@ for call in {calls}:
     assert done.stderr.splitlines() == [f"{' '.join(call)} loads tyro" for call in calls]
 
 
+def test_the_index_of_a_store_is_read_without_torch(study_store):
+    for words in (["runs", "list"], ["runs", "export"], ["study", "status"]):
+        assert "torch" not in modules_after(*words, "--store", str(study_store))
+
+
 def test_version(capsys):
     assert re.fullmatch(r"creditscope \d+\.\d+\.\d+\S*\n", out(capsys, "--version"))
 

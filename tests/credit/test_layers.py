@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from creditscope import CreditscopeError, diagnose
-from creditscope.credit.base import CallableRule, CreditBatch, CreditRule, trained_layers
-from creditscope.measure.alignment import aggregate, alignment, concentration
+from creditscope.credit.base import CallableRule, CreditBatch, CreditRule
+from creditscope.credit.layers import trained_layers
+from creditscope.measure.alignment import aggregate, alignment
+from creditscope.measure.concentration import concentration
 from creditscope.measure.nulls import FreshNull
 from creditscope.models import ResMLP, SmallCNN
 from creditscope.stream.interface import InterfaceStream

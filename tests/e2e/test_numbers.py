@@ -26,12 +26,11 @@ from tests.trust.odd_networks import CASES
 
 from creditscope import DiagnosticReport, certify
 from creditscope.credit.credit_bridge import CreditBridge
-from creditscope.measure import alignment, certificate, locality, proof
+from creditscope.measure import certificate, concentration, locality, proof
 from creditscope.measure.facts import GROUP
-from creditscope.measure.loss import SURE
 from creditscope.measure.nulls import DRAWS
 from creditscope.measure.profile import MAX_WIDTH
-from creditscope.measure.reference import COSINE_EPS
+from creditscope.measure.reference import COSINE_EPS, SURE
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.consistency import SLACK
 from creditscope.protocol.wording import READINGS_DIFFER
@@ -315,7 +314,7 @@ GUARDS: list[Guard] = [
     ("fabricpc.md", rf"found, from {N} down to {N};",
      lambda: [report("fabricpc").facts.profile.twin[k].accuracy for k in (0, -1)]),
     ("glossary.md", rf"aggregations of Γ within {N} of zero, and no cosine of {N} or more",
-     lambda: [alignment.NEAR_ZERO, alignment.NEAR_ZERO * alignment.LEAST_LAYERS]),
+     lambda: [concentration.NEAR_ZERO, concentration.NEAR_ZERO * concentration.LEAST_LAYERS]),
     ("locality.md", rf"A change counts from {N} floors on, and from {N} on in float64 \({N} in float32",
      lambda: [certificate.ABOVE, locality.SMALLEST[torch.float64], locality.SMALLEST_NATIVE]),
     ("locality.md", rf"noise of {N} % behind a later", lambda: [100 * locality.STATE_NOISE]),
@@ -465,8 +464,8 @@ CONSTANTS: list[tuple[str, bool]] = [
     (r"redrawn,? 20 times", DRAWS == 20),
     (r"by more than 0\.02", READINGS_DIFFER == 0.02),
     (r"\b5 pp of slack", SLACK == 0.05),
-    (r"within ±0\.05 of 0", alignment.NEAR_ZERO == 0.05),
-    (r"cosine of 0\.15 or more", math.isclose(alignment.NEAR_ZERO * alignment.LEAST_LAYERS, 0.15)),
+    (r"within ±0\.05 of 0", concentration.NEAR_ZERO == 0.05),
+    (r"cosine of 0\.15 or more", math.isclose(concentration.NEAR_ZERO * concentration.LEAST_LAYERS, 0.15)),
     (rf"seeds? {', '.join(map(str, PAPER_SEEDS))}", True),
     (r"\b(?:95|99\.9) %", True),  # the intervals; tests/protocol and tests/measure recompute them
     (r"\((?:1\.0|1\.1)\)|[Ff]rom 1\.0 to 1\.1|before 1\.1|under 1\.1|\b1\.1\)", True),  # versions of the protocol

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from creditscope import diagnose
 from creditscope.credit import DFA, FA
-from creditscope.measure.alignment import aggregate, alignment, concentration, cosine
+from creditscope.measure.alignment import aggregate, alignment, cosine
+from creditscope.measure.concentration import concentration
 from creditscope.measure.facts import Facts
 from creditscope.measure.loss import of_any_number
 from creditscope.measure.reference import reference

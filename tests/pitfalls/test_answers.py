@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from creditscope.measure.alignment import concentration
+from creditscope.measure.concentration import concentration
 from creditscope.measure.facts import Aggregate, Facts
 from creditscope.pitfalls import get_pitfall, pf05_aggregation
 from creditscope.pitfalls.base import Answer

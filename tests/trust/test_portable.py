@@ -51,10 +51,10 @@ def test_without_fcntl_training_and_stores_work(tmp_path):
 
 
 def test_without_a_fork_server_workers_are_spawned(monkeypatch):
-    from creditscope.runs.executors import worker
+    from creditscope.runs.executors import local
 
-    monkeypatch.setattr(worker, "_START", "spawn")
-    made = worker.Worker()
+    monkeypatch.setattr(local, "_START", "spawn")
+    made = local.Worker()
     try:
         assert made.call(divmod, (7, 2), 120) == (3, 1)
     finally:

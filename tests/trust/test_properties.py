@@ -16,7 +16,8 @@ from tests.protocol.factory import make_facts, margin
 from torch import Tensor
 
 from creditscope.credit.dfa import DFA
-from creditscope.measure.alignment import aggregate, alignment, concentration, inner_products
+from creditscope.measure.alignment import aggregate, alignment, inner_products
+from creditscope.measure.concentration import concentration
 from creditscope.measure.depth import depth_margin
 from creditscope.measure.facts import Depth, Facts
 from creditscope.measure.reference import reference

@@ -12,9 +12,10 @@ from itertools import pairwise
 
 from creditscope.errors import CreditscopeError
 from creditscope.measure import certificate as labels
-from creditscope.measure.alignment import aggregate_of, concentration, norm_weighted
+from creditscope.measure.alignment import aggregate_of, norm_weighted
 from creditscope.measure.binomial import evaluation, wilson
 from creditscope.measure.certificate import UNDETERMINED, Certificate
+from creditscope.measure.concentration import concentration
 from creditscope.measure.facts import GROUP, Facts, LayerMeans
 from creditscope.measure.reference import COSINE_EPS
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from creditscope.protocol.report import DiagnosticReport
-    from creditscope.render.document import Block
+    from creditscope.render.document import Section
 
 STRICT_FAIL, STRICT_OPEN = 3, 4
 
@@ -41,7 +41,7 @@ def put(text: str, out: Path | None) -> None:
         tell_written(out)
 
 
-def put_document(blocks: Sequence[Block], latex: bool, standalone: bool, out: Path | None) -> None:
+def put_document(blocks: Sequence[Section], latex: bool, standalone: bool, out: Path | None) -> None:
     """A document as Markdown, or as LaTeX where one of the two options of LaTeX is given."""
     from creditscope.render.document import to_latex, to_markdown
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from creditscope.credit.adamw import AdamW
+from creditscope.credit.layers import idle_note, trained_layers
 from creditscope.credit.places import put
 from creditscope.errors import CreditscopeError, complaint, meant, with_article
 from creditscope.stream.interface import InterfaceStream, Stream
@@ -285,29 +286,6 @@ def require_fit(what: str, have: Sequence[int], need: Sequence[int]) -> None:
             f"{what} {list(have)} and the stream has {list(need)}; "
             "load the rule that was saved with this model, or call rule.setup(...)"
         )
-
-
-def credit_shift(kind: str, credit_site: str | None) -> int:
-    """Block l learns from a_{l + shift}. Plain stages have no state of their own shape but the next one."""
-    return 1 if kind == "plain" or credit_site == "output" else 0
-
-
-def trained_layers(depth: int, kind: str, credit_site: str | None, first_trained: int = 0) -> tuple[int, ...]:
-    """Layers whose credit trains something: the embedding learns from a_0, block l >= `first_trained` from a_{l + shift}.
-
-    All layers where the site is not stated (or does not apply).
-    """
-    if credit_site is None:
-        return tuple(range(depth + 1))
-    shift = credit_shift(kind, credit_site)
-    return tuple(k for k in range(depth + 1) if k == 0 or first_trained <= k - shift < depth)
-
-
-def idle_note(depth: int, counting: Sequence[int]) -> str:
-    """Names the layers that do not count; "" where all do."""
-    idle = [f"a_{k}" for k in range(depth + 1) if k not in counting]
-    trains = "trains nothing and does not count" if len(idle) == 1 else "train nothing and do not count"
-    return f"{', '.join(idle)} {trains}" if idle else ""
 
 
 class CallableRule(CreditRule):

@@ -8,7 +8,8 @@ from operator import index
 import torch
 from torch import Tensor
 
-from creditscope.credit.base import CreditBatch, CreditRule, checked, idle_note
+from creditscope.credit.base import CreditBatch, CreditRule, checked
+from creditscope.credit.layers import idle_note
 from creditscope.errors import CreditscopeError
 from creditscope.stream.recorded import ArrayBatch, RecordedStream
 

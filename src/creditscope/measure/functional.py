@@ -15,7 +15,8 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._pytree import tree_map
 
 from creditscope.credit.base import CreditBatch
-from creditscope.measure.alignment import concentration, mean_or_none
+from creditscope.measure.alignment import mean_or_none
+from creditscope.measure.concentration import concentration
 from creditscope.measure.facts import LayerMeans
 from creditscope.stream.batches import map_samples
 from creditscope.stream.blocks import resolve_blocks

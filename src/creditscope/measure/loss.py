@@ -16,10 +16,6 @@ LossFn = Callable[[Tensor, Tensor], Tensor]
 """loss_fn(logits, y) -> the loss of each sample, [B]."""
 
 
-SURE = 20 * torch.finfo(torch.float32).eps / 2
-"""A cross-entropy in float32 below which p_y - 1, a number of steps of eps / 2, is rounded by 5 % or more: so is the gradient."""
-
-
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """Per-sample cross-entropy [B]; half-precision logits are lifted to float32 for the loss itself.
 

@@ -6,8 +6,9 @@ becomes None. The fresh-B null keeps the layers that it names.
 
 from __future__ import annotations
 
-from creditscope.credit.base import idle_note
-from creditscope.measure.alignment import aggregate_of, concentration, mean_of, norm_weighted
+from creditscope.credit.layers import idle_note
+from creditscope.measure.alignment import aggregate_of, norm_weighted
+from creditscope.measure.concentration import concentration, mean_of
 from creditscope.measure.facts import Facts, LayerMeans
 
 

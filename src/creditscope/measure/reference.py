@@ -10,6 +10,8 @@ from creditscope.measure.scale import groups_of
 
 COSINE_EPS = 1e-8
 """Denominator floor of torch.nn.functional.cosine_similarity."""
+SURE = 20 * float(np.finfo(np.float32).eps) / 2
+"""A cross-entropy in float32 below which p_y - 1, a number of steps of eps / 2, is rounded by 5 % or more: so is the gradient."""
 
 
 def reference(norms: NDArray[np.float64], rounded: int = 0) -> Reference:

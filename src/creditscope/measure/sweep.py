@@ -15,12 +15,13 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from creditscope.credit.base import CallableRule, CreditBatch, CreditRule, as_rule, descent_of, is_finite
 from creditscope.errors import CreditscopeError
-from creditscope.measure.alignment import aggregate, alignment, clamped_cosine, concentration, inner_products
+from creditscope.measure.alignment import aggregate, alignment, clamped_cosine, inner_products
 from creditscope.measure.binomial import evaluation
+from creditscope.measure.concentration import concentration
 from creditscope.measure.facts import Convention, Evaluation, Facts, Proof, StreamInfo
-from creditscope.measure.loss import SURE, LossFn, cross_entropy, of_any_number
+from creditscope.measure.loss import LossFn, cross_entropy, of_any_number
 from creditscope.measure.proof import Record, Seen, prove
-from creditscope.measure.reference import reference
+from creditscope.measure.reference import SURE, reference
 from creditscope.measure.scale import scale
 from creditscope.measure.stability import GroupMeans, stability
 from creditscope.measure.weights import Weights

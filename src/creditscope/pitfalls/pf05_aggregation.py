@@ -75,7 +75,7 @@ def extremes(fact: Aggregate) -> tuple[tuple[str, float], tuple[str, float]]:
 
 def disagreement(fact: Aggregate) -> str | None:
     """One sentence where the unclamped aggregates disagree (the clamp itself is PF02)."""
-    from creditscope.measure.alignment import near_zero
+    from creditscope.measure.concentration import near_zero
 
     (low, small), (high, large) = extremes(fact)
     if near_zero((small, large)):
@@ -90,7 +90,7 @@ def disagreement(fact: Aggregate) -> str | None:
 
 @from_facts
 def audit(facts: Facts) -> Answer:
-    from creditscope.measure.alignment import NEAR_ZERO, near_zero
+    from creditscope.measure.concentration import NEAR_ZERO, near_zero
 
     if facts.aggregate is None or facts.aggregate.headline is None:
         return NO_COSINE

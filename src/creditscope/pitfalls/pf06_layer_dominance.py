@@ -27,7 +27,7 @@ def reproduce() -> Numbers:
 def tensors(cosines: Sequence[float | None]) -> str | None:
     """The mean cosine of every layer, layer 0 first."""
     from creditscope import DiagnosticThresholds
-    from creditscope.measure.alignment import concentration
+    from creditscope.measure.concentration import concentration
 
     fact = concentration(tuple(cosines), ())
     share = fact.top_share
@@ -45,7 +45,7 @@ def audit(facts: Facts) -> Answer:
     if facts.alignment is None or not any(c is not None for c in facts.alignment.mean):
         return NO_COSINE
     from creditscope import DiagnosticThresholds
-    from creditscope.measure.alignment import LEAST_LAYERS, NEAR_ZERO, concentrated
+    from creditscope.measure.concentration import LEAST_LAYERS, NEAR_ZERO, concentrated
 
     fact, limit = facts.concentration, DiagnosticThresholds().concentration_share
     if fact is not None and concentrated(facts, limit):

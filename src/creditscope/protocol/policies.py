@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from pydantic import model_validator
 
 from creditscope.errors import CreditscopeError
-from creditscope.measure.alignment import concentrated
+from creditscope.measure.concentration import concentrated
 from creditscope.measure.facts import Facts
 from creditscope.protocol.checks import DIVERGED, Check, Judgement, chosen_margin, non_finite, run_checks
 from creditscope.protocol.consistency import inconsistent, no_accuracy, null_at_chance

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from creditscope.measure.alignment import concentrated, near_zero
+from creditscope.measure.concentration import concentrated, near_zero
 from creditscope.measure.facts import GROUP, Facts
-from creditscope.measure.loss import SURE
+from creditscope.measure.reference import SURE
 from creditscope.protocol.checks import Check, chosen_margin
 from creditscope.protocol.consistency import no_accuracy, null_at_chance
 from creditscope.protocol.estimate import disagreement

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from creditscope.credit.base import trained_layers
+from creditscope.credit.layers import trained_layers
 from creditscope.errors import CreditscopeError
 from creditscope.files import read_json
 from creditscope.measure.certificate import Certificate

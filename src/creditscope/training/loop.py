@@ -32,7 +32,7 @@ from creditscope.data.dataset import (
 )
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_line, is_locked, locked, read_metadata, read_tensors, write_atomic, write_tensors
-from creditscope.measure.alignment import mean_of
+from creditscope.measure.concentration import mean_of
 from creditscope.models.parts import StreamModel
 from creditscope.protocol.diagnosis import diagnose
 from creditscope.protocol.trajectory import snapshot

@@ -19,8 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from creditscope.credit.base import CreditBatch, CreditRule, Later, credit_shift, descent_of, rms_normalised
+from creditscope.credit.base import CreditBatch, CreditRule, Later, descent_of, rms_normalised
 from creditscope.credit.bp import end_to_end
+from creditscope.credit.layers import credit_shift
 from creditscope.models.local import Pull, local_branch
 from creditscope.stream.interface import InterfaceStream
 
