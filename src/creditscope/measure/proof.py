@@ -181,8 +181,10 @@ class Seen:
             self._drawn.add(0)
         self._first: Record | None = None
         self._found: Proof | None = None
-        self._later_alone = self.quick and bool(self._drawn) and len(batches[-1][1]) > 1
-        """A sample of the last batch, which is not its first one, is run by itself."""
+        self._later_alone = self.quick and bool(self._drawn) and len(batches[-1][1]) == n
+        """A sample of the last batch, which is not its first one, is run by itself: at a place that the first batch has as well."""
+        self.coupled = False
+        """A sample of a later batch has other logits by itself."""
         self._short: tuple[Any, Tensor] | None = self._shortest(*batches[0]) if self.quick and self._last else None
         self._later: list[list[float | None]] = []
         self._kinks: set[int] = set()
@@ -190,13 +192,14 @@ class Seen:
         """Of one sample each: what is not proved yet."""
 
     def _shortest(self, inputs: Any, y: Tensor) -> tuple[Any, Tensor]:
-        """A run that is cheap to repeat, with its logits: the first sample; of a language model the first few tokens of it."""
+        """A run that is cheap to repeat, with its logits: the first sample; of a language model the first few tokens of it; the
+        whole batch where the model takes neither."""
         one, label = map_samples(inputs, len(y), lambda t: t[:1]), y[:1]
-        few = first_tokens(one, label)
-        if few is not None:
-            with suppress(CreditscopeError):  # too few for the model
-                return few, logits_of(run(self._stream.model, few)).clone()
-        return one, logits_of(run(self._stream.model, one)).clone()
+        for part in (first_tokens(one, label), one):
+            if part is not None:
+                with suppress(CreditscopeError):  # too few for the model
+                    return part, logits_of(run(self._stream.model, part)).clone()
+        return inputs, logits_of(run(self._stream.model, inputs)).clone()
 
     def record(self, number: int, inputs: Any, y: Tensor) -> Record | None:
         """To be shown the batch of that number; None: nothing of it is looked at."""
@@ -222,8 +225,10 @@ class Seen:
             self._later.append([*errors])
         else:
             self.open.append(record)
-        if self._later_alone and record.number == self._last and not alone:
-            self._found = self._found if self._error_alone(record, 0) <= _rounding(record.logits) else None
+        if self.quick and not alone and record.batch_size > 1:
+            error = _error_alone(self._stream, record, 0)
+            self.coupled |= _rounding(record.logits) < error < float("inf")
+            self._found = self._found if error <= _rounding(record.logits) else None
 
     @torch.no_grad()
     def proof(self) -> Proof | None:
@@ -255,7 +260,7 @@ class Seen:
         stream, n = self._stream, len(first.samples)
         if not first.finite:
             return None
-        errors = [self._error_alone(first, k) for k in (range(1) if self._later_alone else range(n))]
+        errors = [_error_alone(stream, first, k) for k in (range(1) if self._later_alone else range(n))]
         if max(errors) > _rounding(first.logits):
             return None
         dtype, slope = _dtype(stream), None
@@ -282,16 +287,6 @@ class Seen:
             gradient_reason=_why(dtype, _too_large(stream)),
         )
 
-    def _error_alone(self, record: Record, k: int) -> float:
-        """Relative difference of the logits of a sample, run by itself without hooks, to those of the measurement."""
-        try:
-            example = map_samples(record.example, len(record.samples), lambda t: t[k : k + 1])
-            alone = logits_of(call_model(self._stream.model, example))
-        except Exception:  # it is the user's code: it may take no sample by itself
-            recover(self._stream.model)
-            return float("inf")
-        return difference(alone, record.logits[k : k + 1])
-
     def _slope(self, record: Record) -> tuple[list[float] | None, bool]:
         """The error of each step of one sample, to one side, else to both, None where it is not small; and whether it tells that
         the sample has the states of the measurement by itself as well (from both sides, that cancels)."""
@@ -302,6 +297,23 @@ class Seen:
             return found, True
         found = slope_errors(record.slope(self._stream, 0, self._loss_fn, longer), record.example, 1)
         return (found if _within(found, most) else None), False
+
+
+@torch.no_grad()
+def _error_alone(stream: Stream, record: Record, k: int) -> float:
+    """Relative difference of the logits of a sample, run by itself without hooks, to those of the measurement."""
+    try:
+        example = map_samples(record.example, len(record.samples), lambda t: t[k : k + 1])
+        alone = logits_of(call_model(stream.model, example))
+    except Exception:  # it is the user's code: it may take no sample by itself
+        recover(stream.model)
+        return float("inf")
+    return difference(alone, record.logits[k : k + 1])
+
+
+def _is_coupled(stream: Stream, record: Record) -> bool:
+    """Has the sample of a record other logits by itself than in its batch?"""
+    return record.batch_size > 1 and _rounding(record.logits) < _error_alone(stream, record, 0) < float("inf")
 
 
 def _decided(stream: Stream, record: Record, loss_fn: LossFn, kinks: set[int]) -> list[float | None]:
@@ -325,11 +337,18 @@ def _within(errors: list[float] | None, most: float) -> bool:
 
 
 def prove(
-    stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, measured: Tensor, later: Sequence[Record] = ()
+    stream: Stream,
+    inputs: Any,
+    y: Tensor,
+    loss_fn: LossFn,
+    measured: Tensor,
+    later: Sequence[Record] = (),
+    coupled: bool = False,
 ) -> Proof:
     """Call inside `untouched(stream.model)`, with a batch of the measurement and the logits of its first samples there.
 
     later: of single samples, whose gradients are held against a finite difference as they were measured.
+    coupled: samples of a later batch were seen to influence each other.
 
     Where a few samples get other logits by themselves, the whole batch is the example.
     """
@@ -350,7 +369,9 @@ def prove(
     swaps: list[float | None] = [None] * len(states)
     beside: tuple[str, ...] = ()
     apart = None
-    independent = _independent(stream, example, n, own)
+    independent = None if coupled else _independent(stream, example, n, own)
+    if independent is None and (coupled or any(_is_coupled(stream, record) for record in later)):
+        independent = False  # the first batch does not show it
     if independent:
         if finite and not whole and n <= SAMPLES and (stream.depth + 1) * n > len(y):
             apart = step_errors(stream, example, n, states, own)
@@ -553,18 +574,19 @@ def _gradient(
         coarse = _Coarse(_given(doubled), start)
         try:
             lifted = _lifted(stream)
-            with eagerly(lifted.model), torch.no_grad(), coarse:
-                states, logits = _states(lifted, doubled, start)
-                check.loss_fn(logits, check.y)
+            with eagerly(lifted.model):
+                with torch.no_grad(), coarse:
+                    states, logits = _states(lifted, doubled, start)
+                    check.loss_fn(logits, check.y)
+                lifted_reference = _reference(lifted, doubled, check.y, check.loss_fn, states)
         except Exception as error:  # it cannot be copied, or has float32 written into its code
             reason = f"the network does not run as a float64 copy ({' '.join(str(error).split())[:120]})"
         else:
             steps, tolerance = (STEPS_FLOAT32, GRADIENT_FLOAT32) if coarse.seen else (STEPS, GRADIENT)
             why = f"the network computes in {coarse.seen} inside, whatever its dtype" if coarse.seen else ""
             with eagerly(lifted.model):
-                reference = _reference(lifted, doubled, check.y, check.loss_fn, states)
                 return (
-                    check.all_errors(lifted, doubled, steps, tolerance, reference, own=stream),
+                    check.all_errors(lifted, doubled, steps, tolerance, lifted_reference, own=stream),
                     coarse.seen or "float64",
                     why,
                 )
