@@ -412,3 +412,42 @@ def test_a_network_that_takes_no_single_sample_is_measured(path):
     model.stem = nn.Sequential(model.stem, nn.BatchNorm1d(D, track_running_stats=False))
     proof = told(model, batches(5, 5)).facts.proof
     assert proof.independent is False
+
+
+class Branch(Block):
+    def forward(self, h: Tensor) -> Tensor:
+        return super().forward(h) - h
+
+
+@pytest.mark.parametrize("side", [0.0, 0.1])
+@pytest.mark.parametrize("share", [0.03, 0.1])
+@pytest.mark.parametrize("sizes", [(2,), (1, 2), (8, 8)])
+def test_two_lengths_that_agree_refuse_a_small_part_also_layer_by_layer(path, sizes, share, side):
+    """The model adds the branches, and h_0 reaches the readout: no step can be proved by itself."""
+
+    class Joined(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            h = first = self.stem(x)
+            for layer in self.layers:
+                h = h + layer(h)
+            out: Tensor = self.head(h + side * first)
+            return out
+
+    def cut(h: Tensor) -> Tensor:
+        return torch.full((len(h),), share)
+
+    for part in (cut, None):
+        model = Joined(width=256)
+        model.layers = nn.ModuleList(Branch(256, part if not k else None) for k in range(DEPTH))
+        if part is None:
+            assert max(told(model, batches(*sizes)).facts.proof.gradient) < 1e-3
+        else:
+            with pytest.raises(CreditscopeError, match=NO_GRADIENT):
+                told(model, batches(*sizes))
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_the_first_sample_of_a_batch_takes_its_turn_in_a_large_network(monkeypatch, wrong):
+    monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
+    with pytest.raises(CreditscopeError, match=NO_GRADIENT):
+        told(Net(lambda h: torch.arange(len(h)) == wrong), batches(2, 2))

@@ -23,7 +23,9 @@ from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Proof
 from creditscope.measure.loss import LossFn
 from creditscope.measure.steps import (
+    AGREE,
     ALONG,
+    COMMON,
     TINY,
     Slope,
     direction,
@@ -182,7 +184,7 @@ class Seen:
         self._first: Record | None = None
         self._found: Proof | None = None
         self._later_alone = self.quick and bool(self._drawn) and len(batches[-1][1]) == n
-        """A sample of the last batch, which is not its first one, is run by itself: at a place that the first batch has as well."""
+        """A sample of the last batch, which is not its first one, is run by itself: at a place that the first has as well."""
         self.coupled = False
         """A sample of a later batch has other logits by itself."""
         self._short: tuple[Any, Tensor] | None = self._shortest(*batches[0]) if self.quick and self._last else None
@@ -207,7 +209,10 @@ class Seen:
         low = SAMPLES if n > SAMPLES else int(self._later_alone and n > 1)
         sample = int(torch.randint(low, n, (1,), generator=torch.Generator().manual_seed(SEED + number)))
         if self.quick and not number:
-            samples = [*range(SAMPLES - 1), sample] if n > SAMPLES else range(n)
+            first = int(
+                self._later_alone
+            )  # its gradient is then the one that is looked at here: in the last batch it is not
+            samples = [*range(SAMPLES - 1), sample] if n > SAMPLES else [*range(first, n), *range(first)]
             self._first = Record(self._stream, number, inputs, y, samples, True)
             return self._first
         return Record(self._stream, number, inputs, y, [sample], self.quick) if number in self._drawn else None
@@ -260,7 +265,8 @@ class Seen:
         stream, n = self._stream, len(first.samples)
         if not first.finite:
             return None
-        errors = [_error_alone(stream, first, k) for k in (range(1) if self._later_alone else range(n))]
+        alone = [first.samples.index(0)] if self._later_alone else range(n)
+        errors = [_error_alone(stream, first, k) for k in alone]
         if max(errors) > _rounding(first.logits):
             return None
         dtype, slope = _dtype(stream), None
@@ -693,6 +699,8 @@ class GradientCheck:
     """Layers whose state was found to lie on a kink of the loss."""
     draw: int = 0
     """Which direction is drawn first: that in which something did not come out is looked at again."""
+    rough: list[int] = field(default_factory=list)
+    """Layers at which the first length of the step was more than 1e-3 off."""
 
     def all_errors(
         self,
@@ -745,6 +753,9 @@ class GradientCheck:
             layer: error for layer, error in enumerate(best) if error is not None and error > min(tolerance, GRADIENT)
         }
         bent = self.bent(held, off) if off else set()
+        sure = self.contradicted(held, [layer for layer in self.rough if layer not in bent])
+        if sure:
+            raise _no_gradient(stream, min(sure), sure[min(sure)])
         if bent:
             still = self.compared(held, bent)
             at_zero = self.at_zeros(held, bent)
@@ -792,6 +803,35 @@ class GradientCheck:
         found = {k: error for k, (error, beyond) in stairs.items() if beyond > 1}
         if found and not _halves(held, self):
             raise _rounded(held.stream, min(found), found[min(found)], best[min(found)])
+
+    def contradicted(self, held: Held, layers: Sequence[int]) -> dict[int, float]:
+        """Those of the layers at which two lengths of the step agree with each other, and with g_l not, along every one of three
+        directions (kinks agree by chance along one), and the relative error; in the middle one of the samples."""
+        if held.tolerance <= GRADIENT or not layers:
+            return {}
+        found: dict[int, float] = {}
+        sizes = held.sizes()
+        resolutions = held.resolutions(sizes, torch.float32)
+        for draw in range(3):
+            rng = torch.Generator().manual_seed(SEED + draw)
+            drawn = (direction(held.stream, g, rng) for g in held.grads)
+            directions = [v * (h != 0) for v, h in zip(drawn, held.states, strict=True)]  # at 0 there may be a kink
+            lengths = [self._lengths(scale, step, sizes) for scale, step in held.steps[:2]]
+            one, other = (self._slopes(held, layers, directions, each) for each in lengths)
+            found = {}
+            for k, (long, foretold), (short, _) in zip(layers, one, other, strict=True):
+                rounded = resolutions[k] / (2 * lengths[1][k].double())
+                if self.coupled:
+                    long, foretold, short, rounded = (t.sum().view(1) for t in (long, foretold, short, rounded))
+                off = torch.minimum((long - foretold).abs(), (short - foretold).abs())
+                least = torch.maximum(GRADIENT * foretold.abs(), COMMON * rounded)
+                sure = (off > least) & ((long - short).abs() * AGREE < off)
+                if 2 * int(sure.sum()) > len(sure):
+                    found[k] = float((off / torch.maximum(long.abs(), foretold.abs()).clamp_min(TINY)).median())
+            layers = list(found)
+            if not layers:
+                break
+        return {} if found and _halves(held, self) else found
 
     def bent(self, held: Held, layers: Collection[int]) -> set[int]:
         """Those of the layers whose state lies on a kink: some of it is exactly zero (one ReLU gave it, the next takes it as it
@@ -885,8 +925,11 @@ class GradientCheck:
         resolutions = held.resolutions(sizes)
         best: list[float | None] = [None] * len(states)
         open_layers = sorted(kinked) or list(range(len(states)))
-        for scale, step in held.steps:
+        for k, (scale, step) in enumerate(held.steps):
             errors = self._off(held, open_layers, directions, self._lengths(scale, step, sizes), resolutions)
+            if not k and not kinked:
+                pairs = zip(open_layers, errors, strict=True)
+                self.rough = [layer for layer, error in pairs if error is not None and error > GRADIENT]
             for k, error in zip(open_layers, errors, strict=True):
                 if error is not None and (best[k] is None or error < cast(float, best[k])):
                     best[k] = error

@@ -362,7 +362,7 @@ def _one_batch(
 
 
 def _on_labels_as_fine(loss_fn: LossFn) -> LossFn:
-    """The same loss, with labels that are numbers in float64 where the logits are: some losses have no backward pass otherwise."""
+    """The same loss, with labels that are numbers in float64 where the logits are: some have no backward pass otherwise."""
 
     def loss(logits: Tensor, y: Tensor) -> Tensor:
         return loss_fn(logits, y.double() if y.is_floating_point() and logits.dtype == torch.float64 else y)
