@@ -365,3 +365,89 @@ def test_a_smooth_network_with_zeros_in_its_states_has_no_kink(path):
     model = Net()
     model.stem = nn.Sequential(nn.Linear(D_IN, D), nn.ReLU())  # type: ignore[assignment]
     assert told(model, batches(8, 8)).facts.proof.kinks == ()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_labels_that_are_numbers_are_as_fine_as_the_logits(path, dtype):
+    """The Huber loss of float64 logits has a backward pass for float64 labels only; the proof is made in float64."""
+    given = [(x, torch.randn(len(x), C, generator=torch.Generator().manual_seed(3))) for x, _ in batches(4, 4)]
+
+    def huber(logits: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.huber_loss(logits, y, reduction="none").sum(1)
+
+    facts = diagnose(Net().to(dtype), given, blocks="layers.*", loss_fn=huber).facts
+    model, norms = Net().double(), []
+    for x, y in given:
+        h = model.stem(x.double()).detach().requires_grad_()
+        out = h
+        for layer in model.layers:
+            out = layer(out)
+        norms.append(torch.autograd.grad(huber(model.head(out), y.double()).sum(), h)[0].norm(dim=1))
+    assert facts.reference.per_sample[0] == pytest.approx(float(torch.cat(norms).mean()), rel=1e-5)
+
+
+def test_a_loss_without_a_backward_pass_is_refused_in_one_line(path):
+    class Broken(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, logits, y):
+            return logits.gather(1, y.unsqueeze(1)).squeeze(1)
+
+        @staticmethod
+        def backward(ctx, grad):
+            raise RuntimeError("no backward pass\nis written")
+
+    def loss_fn(logits: Tensor, y: Tensor) -> Tensor:
+        own = nn.functional.cross_entropy(logits, y, reduction="none")
+        return own if len(y) < 4 else own + 0 * Broken.apply(logits, y)
+
+    with pytest.raises(
+        CreditscopeError, match=r"cannot be differentiated in eval mode \(no backward pass is written\)"
+    ):
+        diagnose(Net(), batches(4, 4), blocks="layers.*", loss_fn=loss_fn)
+
+
+def test_a_network_that_takes_no_single_sample_is_measured(path):
+    """Statistics of the batch, in eval mode too."""
+    model: Any = Net()
+    model.stem = nn.Sequential(model.stem, nn.BatchNorm1d(D, track_running_stats=False))
+    proof = told(model, batches(5, 5)).facts.proof
+    assert proof.independent is False
+
+
+class Branch(Block):
+    def forward(self, h: Tensor) -> Tensor:
+        return super().forward(h) - h
+
+
+@pytest.mark.parametrize("side", [0.0, 0.1])
+@pytest.mark.parametrize("share", [0.03, 0.1])
+@pytest.mark.parametrize("sizes", [(2,), (1, 2), (8, 8)])
+def test_two_lengths_that_agree_refuse_a_small_part_also_layer_by_layer(path, sizes, share, side):
+    """The model adds the branches, and h_0 reaches the readout: no step can be proved by itself."""
+
+    class Joined(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            h = first = self.stem(x)
+            for layer in self.layers:
+                h = h + layer(h)
+            out: Tensor = self.head(h + side * first)
+            return out
+
+    def cut(h: Tensor) -> Tensor:
+        return torch.full((len(h),), share)
+
+    for part in (cut, None):
+        model = Joined(width=256)
+        model.layers = nn.ModuleList(Branch(256, part if not k else None) for k in range(DEPTH))
+        if part is None:
+            assert max(told(model, batches(*sizes)).facts.proof.gradient) < 1e-3
+        else:
+            with pytest.raises(CreditscopeError, match=NO_GRADIENT):
+                told(model, batches(*sizes))
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_the_first_sample_of_a_batch_takes_its_turn_in_a_large_network(monkeypatch, wrong):
+    monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
+    with pytest.raises(CreditscopeError, match=NO_GRADIENT):
+        told(Net(lambda h: torch.arange(len(h)) == wrong), batches(2, 2))

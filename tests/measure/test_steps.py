@@ -192,6 +192,75 @@ def test_coarse_numbers_have_no_slope(large):
     assert "too coarse" in proof.gradient_reason
 
 
+class Reading(Net):
+    """The readout lets samples see each other where `sees` says so."""
+
+    def __init__(self, sees: str) -> None:
+        super().__init__()
+        self.sees = sees
+        self.layers = self.layers[:2]
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = super().forward(x)
+        if self.sees == "last sees first" and len(z) > 1:
+            return torch.cat([z[:-1], z[-1:] + 0.3 * z[:1]])
+        if self.sees == "three" and len(z) == 3:
+            return z + 0.3 * z.flip(0)
+        return torch.cat([z[:-1] + 0.3 * z[1:], z[-1:]]) if self.sees == "next" else z
+
+
+@pytest.mark.parametrize(
+    ("sees", "sizes"),
+    [("last sees first", (2, 7)), ("three", (7, 1, 3)), ("three", (7, 3, 2)), ("next", (1, 2)), ("next", (1, 7, 7))],
+)
+def test_samples_that_influence_each_other_are_marked_whatever_the_sizes_of_the_batches(large, sees, sizes):
+    """What a sample of a later batch shows is told, though the first batch does not show it."""
+    gen = torch.Generator().manual_seed(4)
+    data = [(torch.randn(n, D_IN, generator=gen), torch.randint(C, (n,), generator=gen)) for n in sizes]
+    report = diagnose(Reading(sees), data, blocks="layers.*")
+    assert report.facts.proof is not None
+    assert report.facts.proof.independent is False
+    assert any("influence each other" in line for line in report.verdict.warnings)
+    proof = diagnose(Reading(""), data, blocks="layers.*").facts.proof
+    assert proof is not None
+    assert proof.independent is (None if sizes[0] == 1 else True)
+
+
+class Masking(Net):
+    """Puts what it makes of its input into memory of its own, at every call: a later run writes over it."""
+
+    def __init__(self, counted: bool) -> None:
+        super().__init__()
+        self.counted = counted
+        self.register_buffer("memory", torch.ones(8, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        memory = self.get_buffer("memory")
+        with torch.no_grad():
+            (memory if self.counted else memory.data)[: len(x)] = len(x) + x.mean(1, keepdim=True)
+        h = self.stem(x)
+        for layer in self.layers:
+            h = layer(h)
+        out: Tensor = self.head(h) * memory[: len(x)]
+        return out
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_memory_of_the_network_that_a_later_run_writes_to_belongs_to_its_own_run(large, counted):
+    """The run in which the blocks were recognised serves for the measurement only while what it has read is still there."""
+    model, data = Masking(counted), few(2, 2)
+    found = diagnose(model, data, blocks="layers.*").facts.reference.per_sample
+    wanted = []
+    for x, y in data:
+        h = model.stem(x).detach().requires_grad_()
+        out = h
+        for layer in model.layers:
+            out = layer(out)
+        logits = model.head(out) * (len(x) + x.mean(1, keepdim=True))
+        wanted.append(torch.autograd.grad(nn.functional.cross_entropy(logits, y, reduction="sum"), h)[0].norm(dim=1))
+    assert found[0] == pytest.approx(float(torch.cat(wanted).mean()), rel=1e-5)
+
+
 @pytest.mark.parametrize(("side", "layers"), [("early", (3, 4, 5)), ("kept", (2, 3))])
 def test_what_goes_around_is_left_to_the_proof_layer_by_layer(runs, side, layers):
     """`early`: h_2 reaches the readout past h_3 to h_5. `kept`: block 3 takes h_1, which block 1 kept, past h_2 and h_3."""

@@ -23,7 +23,9 @@ from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import Proof
 from creditscope.measure.loss import LossFn
 from creditscope.measure.steps import (
+    AGREE,
     ALONG,
+    COMMON,
     TINY,
     Slope,
     direction,
@@ -181,8 +183,10 @@ class Seen:
             self._drawn.add(0)
         self._first: Record | None = None
         self._found: Proof | None = None
-        self._later_alone = self.quick and bool(self._drawn) and len(batches[-1][1]) > 1
-        """A sample of the last batch, which is not its first one, is run by itself."""
+        self._later_alone = self.quick and bool(self._drawn) and len(batches[-1][1]) == n
+        """A sample of the last batch, which is not its first one, is run by itself: at a place that the first has as well."""
+        self.coupled = False
+        """A sample of a later batch has other logits by itself."""
         self._short: tuple[Any, Tensor] | None = self._shortest(*batches[0]) if self.quick and self._last else None
         self._later: list[list[float | None]] = []
         self._kinks: set[int] = set()
@@ -190,13 +194,14 @@ class Seen:
         """Of one sample each: what is not proved yet."""
 
     def _shortest(self, inputs: Any, y: Tensor) -> tuple[Any, Tensor]:
-        """A run that is cheap to repeat, with its logits: the first sample; of a language model the first few tokens of it."""
+        """A run that is cheap to repeat, with its logits: the first sample; of a language model the first few tokens of it; the
+        whole batch where the model takes neither."""
         one, label = map_samples(inputs, len(y), lambda t: t[:1]), y[:1]
-        few = first_tokens(one, label)
-        if few is not None:
-            with suppress(CreditscopeError):  # too few for the model
-                return few, logits_of(run(self._stream.model, few)).clone()
-        return one, logits_of(run(self._stream.model, one)).clone()
+        for part in (first_tokens(one, label), one):
+            if part is not None:
+                with suppress(CreditscopeError):  # too few for the model
+                    return part, logits_of(run(self._stream.model, part)).clone()
+        return inputs, logits_of(run(self._stream.model, inputs)).clone()
 
     def record(self, number: int, inputs: Any, y: Tensor) -> Record | None:
         """To be shown the batch of that number; None: nothing of it is looked at."""
@@ -204,7 +209,10 @@ class Seen:
         low = SAMPLES if n > SAMPLES else int(self._later_alone and n > 1)
         sample = int(torch.randint(low, n, (1,), generator=torch.Generator().manual_seed(SEED + number)))
         if self.quick and not number:
-            samples = [*range(SAMPLES - 1), sample] if n > SAMPLES else range(n)
+            turn = int(
+                self._later_alone
+            )  # the gradient of the last one is looked at: here of the first, which no later one is
+            samples = [*range(SAMPLES - 1), sample] if n > SAMPLES else [*range(turn, n), *range(turn)]
             self._first = Record(self._stream, number, inputs, y, samples, True)
             return self._first
         return Record(self._stream, number, inputs, y, [sample], self.quick) if number in self._drawn else None
@@ -222,8 +230,10 @@ class Seen:
             self._later.append([*errors])
         else:
             self.open.append(record)
-        if self._later_alone and record.number == self._last and not alone:
-            self._found = self._found if self._error_alone(record, 0) <= _rounding(record.logits) else None
+        if self.quick and not alone and record.batch_size > 1:
+            error = _error_alone(self._stream, record, 0)
+            self.coupled |= _rounding(record.logits) < error < float("inf")
+            self._found = self._found if error <= _rounding(record.logits) else None
 
     @torch.no_grad()
     def proof(self) -> Proof | None:
@@ -255,7 +265,8 @@ class Seen:
         stream, n = self._stream, len(first.samples)
         if not first.finite:
             return None
-        errors = [self._error_alone(first, k) for k in (range(1) if self._later_alone else range(n))]
+        alone = [first.samples.index(0)] if self._later_alone else range(n)
+        errors = [_error_alone(stream, first, k) for k in alone]
         if max(errors) > _rounding(first.logits):
             return None
         dtype, slope = _dtype(stream), None
@@ -282,16 +293,6 @@ class Seen:
             gradient_reason=_why(dtype, _too_large(stream)),
         )
 
-    def _error_alone(self, record: Record, k: int) -> float:
-        """Relative difference of the logits of a sample, run by itself without hooks, to those of the measurement."""
-        try:
-            example = map_samples(record.example, len(record.samples), lambda t: t[k : k + 1])
-            alone = logits_of(call_model(self._stream.model, example))
-        except Exception:  # it is the user's code: it may take no sample by itself
-            recover(self._stream.model)
-            return float("inf")
-        return difference(alone, record.logits[k : k + 1])
-
     def _slope(self, record: Record) -> tuple[list[float] | None, bool]:
         """The error of each step of one sample, to one side, else to both, None where it is not small; and whether it tells that
         the sample has the states of the measurement by itself as well (from both sides, that cancels)."""
@@ -302,6 +303,23 @@ class Seen:
             return found, True
         found = slope_errors(record.slope(self._stream, 0, self._loss_fn, longer), record.example, 1)
         return (found if _within(found, most) else None), False
+
+
+@torch.no_grad()
+def _error_alone(stream: Stream, record: Record, k: int) -> float:
+    """Relative difference of the logits of a sample, run by itself without hooks, to those of the measurement."""
+    try:
+        example = map_samples(record.example, len(record.samples), lambda t: t[k : k + 1])
+        alone = logits_of(call_model(stream.model, example))
+    except Exception:  # it is the user's code: it may take no sample by itself
+        recover(stream.model)
+        return float("inf")
+    return difference(alone, record.logits[k : k + 1])
+
+
+def _is_coupled(stream: Stream, record: Record) -> bool:
+    """Has the sample of a record other logits by itself than in its batch?"""
+    return record.batch_size > 1 and _rounding(record.logits) < _error_alone(stream, record, 0) < float("inf")
 
 
 def _decided(stream: Stream, record: Record, loss_fn: LossFn, kinks: set[int]) -> list[float | None]:
@@ -323,11 +341,18 @@ def _within(errors: list[float] | None, most: float) -> bool:
 
 
 def prove(
-    stream: Stream, inputs: Any, y: Tensor, loss_fn: LossFn, measured: Tensor, later: Sequence[Record] = ()
+    stream: Stream,
+    inputs: Any,
+    y: Tensor,
+    loss_fn: LossFn,
+    measured: Tensor,
+    later: Sequence[Record] = (),
+    coupled: bool = False,
 ) -> Proof:
     """Call inside `untouched(stream.model)`, with a batch of the measurement and the logits of its first samples there.
 
     later: of single samples, whose gradients are held against a finite difference as they were measured.
+    coupled: samples of a later batch were seen to influence each other.
 
     Where a few samples get other logits by themselves, the whole batch is the example.
     """
@@ -348,7 +373,9 @@ def prove(
     swaps: list[float | None] = [None] * len(states)
     beside: tuple[str, ...] = ()
     apart = None
-    independent = _independent(stream, example, n, own)
+    independent = None if coupled else _independent(stream, example, n, own)
+    if independent is None and (coupled or any(_is_coupled(stream, record) for record in later)):
+        independent = False  # the first batch does not show it
     if independent:
         if finite and not whole and n <= SAMPLES and (stream.depth + 1) * n > len(y):
             apart = step_errors(stream, example, n, states, own)
@@ -551,18 +578,19 @@ def _gradient(
         coarse = _Coarse(_given(doubled), start)
         try:
             lifted = _lifted(stream)
-            with eagerly(lifted.model), torch.no_grad(), coarse:
-                states, logits = _states(lifted, doubled, start)
-                check.loss_fn(logits, check.y)
+            with eagerly(lifted.model):
+                with torch.no_grad(), coarse:
+                    states, logits = _states(lifted, doubled, start)
+                    check.loss_fn(logits, check.y)
+                lifted_reference = _reference(lifted, doubled, check.y, check.loss_fn, states)
         except Exception as error:  # it cannot be copied, or has float32 written into its code
             reason = f"the network does not run as a float64 copy ({' '.join(str(error).split())[:120]})"
         else:
             steps, tolerance = (STEPS_FLOAT32, GRADIENT_FLOAT32) if coarse.seen else (STEPS, GRADIENT)
             why = f"the network computes in {coarse.seen} inside, whatever its dtype" if coarse.seen else ""
             with eagerly(lifted.model):
-                reference = _reference(lifted, doubled, check.y, check.loss_fn, states)
                 return (
-                    check.all_errors(lifted, doubled, steps, tolerance, reference, own=stream),
+                    check.all_errors(lifted, doubled, steps, tolerance, lifted_reference, own=stream),
                     coarse.seen or "float64",
                     why,
                 )
@@ -667,6 +695,8 @@ class GradientCheck:
     """How many of them were."""
     kinks: set[int] = field(default_factory=set)
     """Layers whose state was found to lie on a kink of the loss."""
+    rough: list[int] = field(default_factory=list)
+    """Layers at which the first length of the step was more than 1e-3 off."""
 
     def all_errors(
         self,
@@ -719,6 +749,9 @@ class GradientCheck:
             layer: error for layer, error in enumerate(best) if error is not None and error > min(tolerance, GRADIENT)
         }
         bent = self.bent(held, off) if off else set()
+        sure = self.contradicted(held, [layer for layer in self.rough if layer not in bent])
+        if sure:
+            raise _no_gradient(stream, min(sure), sure[min(sure)])
         if bent:
             still = self.compared(held, bent)
             at_zero = self.at_zeros(held, bent)
@@ -766,6 +799,35 @@ class GradientCheck:
         found = {k: error for k, (error, beyond) in stairs.items() if beyond > 1}
         if found and not _halves(held, self):
             raise _rounded(held.stream, min(found), found[min(found)], best[min(found)])
+
+    def contradicted(self, held: Held, layers: Sequence[int]) -> dict[int, float]:
+        """Those of the layers at which two lengths of the step agree with each other, and with g_l not, along every one of three
+        directions (kinks agree by chance along one), and the relative error; in the middle one of the samples."""
+        if held.tolerance <= GRADIENT or not layers:
+            return {}
+        found: dict[int, float] = {}
+        sizes = held.sizes()
+        resolutions = held.resolutions(sizes, torch.float32)
+        for draw in range(3):
+            rng = torch.Generator().manual_seed(SEED + draw)
+            drawn = (direction(held.stream, g, rng) for g in held.grads)
+            directions = [v * (h != 0) for v, h in zip(drawn, held.states, strict=True)]  # at 0 there may be a kink
+            lengths = [self._lengths(scale, step, sizes) for scale, step in held.steps[:2]]
+            one, other = (self._slopes(held, layers, directions, each) for each in lengths)
+            found = {}
+            for k, (long, foretold), (short, _) in zip(layers, one, other, strict=True):
+                rounded = resolutions[k] / (2 * lengths[1][k].double())
+                if self.coupled:
+                    long, foretold, short, rounded = (t.sum().view(1) for t in (long, foretold, short, rounded))
+                off = torch.minimum((long - foretold).abs(), (short - foretold).abs())
+                least = torch.maximum(GRADIENT * foretold.abs(), COMMON * rounded)
+                sure = (off > least) & ((long - short).abs() * AGREE < off)
+                if 2 * int(sure.sum()) > len(sure):
+                    found[k] = float((off / torch.maximum(long.abs(), foretold.abs()).clamp_min(TINY)).median())
+            layers = list(found)
+            if not layers:
+                break
+        return {} if found and _halves(held, self) else found
 
     def bent(self, held: Held, layers: Collection[int]) -> set[int]:
         """Those of the layers whose state lies on a kink: some of it is exactly zero (one ReLU gave it, the next takes it as it
@@ -859,8 +921,11 @@ class GradientCheck:
         resolutions = held.resolutions(sizes)
         best: list[float | None] = [None] * len(states)
         open_layers = sorted(kinked) or list(range(len(states)))
-        for scale, step in held.steps:
+        for number, (scale, step) in enumerate(held.steps):
             errors = self._off(held, open_layers, directions, self._lengths(scale, step, sizes), resolutions)
+            if not number and not kinked:
+                pairs = zip(open_layers, errors, strict=True)
+                self.rough = [layer for layer, error in pairs if error is not None and error > GRADIENT]
             for k, error in zip(open_layers, errors, strict=True):
                 if error is not None and (best[k] is None or error < cast(float, best[k])):
                     best[k] = error

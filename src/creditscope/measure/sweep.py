@@ -332,12 +332,13 @@ def _one_batch(
         backward = True
         try:
             first: Any = torch.autograd.grad(losses.sum(), leaf[0], allow_unused=True)
+        except CreditscopeError:
+            raise
         except RuntimeError as error:
-            if "inplace operation" not in str(error):
-                raise
+            in_place = "inplace operation" in str(error)
+            written = ": it writes in place to a tensor that its backward pass needs" if in_place else ""
             raise CreditscopeError(
-                "the model cannot be differentiated in eval mode: it writes in place to a tensor that its backward pass needs "
-                f"({' '.join(str(error).split())[:160]})"
+                f"the model and its loss cannot be differentiated in eval mode{written} ({' '.join(str(error).split())[:160]})"
             ) from error
     g0 = first[0]
     lost = [layer for layer in range(1, stream.depth + 1) if layer not in come] + ([] if g0 is not None else [0])
@@ -359,6 +360,15 @@ def _one_batch(
     if got.n == len(y):  # the first batch
         few = range(min(SAMPLES, len(y)))
         got.few = shown.logits if shown and shown.samples == [*few] else logits.detach()[:SAMPLES].clone()
+
+
+def _on_labels_as_fine(loss_fn: LossFn) -> LossFn:
+    """The same loss, with labels that are numbers in float64 where the logits are: some have no backward pass otherwise."""
+
+    def loss(logits: Tensor, y: Tensor) -> Tensor:
+        return loss_fn(logits, y.double() if y.is_floating_point() and logits.dtype == torch.float64 else y)
+
+    return loss
 
 
 def _require_own_loss(loss_fn: LossFn, logits: Tensor, y: Tensor, losses: Tensor) -> None:
@@ -539,7 +549,7 @@ def measured(
 ) -> tuple[Stream, Collected, Proof]:
     """See the model as a stream, run the batches through it, and prove it. Call inside `untouched(model)`."""
     inputs, y = batches[0]
-    loss_fn = of_any_number(loss_fn)
+    loss_fn = of_any_number(loss_fn if loss_fn is cross_entropy else _on_labels_as_fine(loss_fn))
     stream = make_stream(model, inputs, len(y), blocks, read, measured=True)
     for attempt in (1, 2):
         if credit is not None:
@@ -557,7 +567,7 @@ def measured(
         if got.few is None:  # let go of too early: a later batch does not bear out the first one
             with torch.no_grad():
                 got.few = stream.forward(inputs, lambda *_: None)[:SAMPLES]
-        proof = prove(stream, inputs, y, loss_fn, got.few, seen.open)
+        proof = prove(stream, inputs, y, loss_fn, got.few, seen.open, seen.coupled)
     return stream, got, proof
 
 

@@ -19,7 +19,7 @@ from creditscope.stream.graph import Edge, edge_of, has_skip, reaches
 from creditscope.stream.interface import Stream, Tap, same
 from creditscope.stream.probe import MIXING, Operation, Probe, Watch, distinct, hooks_on, pooled_by_mean, with_input
 from creditscope.stream.ranks import has_shards, recover, reshard
-from creditscope.stream.untouched import parameters_as
+from creditscope.stream.untouched import Kept, parameters_as
 
 
 class HookedStream(Stream):
@@ -42,7 +42,7 @@ class HookedStream(Stream):
         serve."""
         self.model = model
         self._blocks = list(blocks.items()) if isinstance(blocks, dict) else resolve_blocks(model, blocks)
-        self._watched: tuple[Any, list[Tensor], list[Any]] | None = None
+        self._watched: tuple[Any, list[Tensor], list[Any], Kept] | None = None
         self._recognise(inputs, batch_size, read, measured)
 
     def on(self, model: nn.Module, example: Any = None) -> HookedStream:
@@ -67,8 +67,8 @@ class HookedStream(Stream):
         states = [probe.state(k, self.slot) for k in range(self.depth)]
         self._require_chain(probe, states)
         last, edge, logits = self._last(example, probe)
-        watched = [*states, last, logits] if measured and n == batch_size else []
-        marks = marked(watched)  # before any other run
+        watched = [*states, last, logits] if measured and n == batch_size and not has_shards(self.model) else []
+        marks, kept = marked(watched), Kept(self.model) if watched else None  # before any other run
         self.batch_dim = self._find_batch_dim(inputs, batch_size, states[0], n)
         self._in_place |= last._version != self._last_version  # the readout writes to h_L
         if edge is None or not logits.requires_grad:
@@ -86,8 +86,8 @@ class HookedStream(Stream):
         self.scores_tokens = len(tokens) == 1 and all(len(s) == 2 and s[0] == tokens[0] for s in self.shapes)
         self.read = self._find_read(example) if read is None else self._checked_read(read, example, logits)
         self.notes = (*notes, *self.read_note())
-        if watched and self.apart and states[0].requires_grad and not has_shards(self.model):
-            self._watched = inputs, watched, marks
+        if kept is not None and self.apart and states[0].requires_grad:
+            self._watched = inputs, watched, marks, kept
 
     def _shape(self, h: Tensor) -> tuple[int, ...]:
         shape = list(h.shape)
@@ -311,6 +311,7 @@ class HookedStream(Stream):
             and watched[0] is inputs
             and torch.is_grad_enabled()
             and watched[2] == marked(watched[1])
+            and watched[3].same
         ):
             *states, logits = watched[1]
             for layer, h in enumerate(states):

@@ -354,6 +354,29 @@ def fingerprint(model: nn.Module, reads: Any = None) -> dict[str, Any]:
     return found
 
 
+class Kept:
+    """What modules keep beside their parameters (buffers, masks and caches in their attributes), as it is now."""
+
+    def __init__(self, model: nn.Module) -> None:
+        values = [v for m in model.modules() for v in (*m._buffers.values(), *vars(m).values())]
+        values += [v for each in values if isinstance(each, CONTAINERS[:-1]) for v in _values(each)]
+        found = {id(t): t for t in values if isinstance(t, Tensor) and not isinstance(t, nn.Parameter)}
+        self._tensors = [(t, *self._state(t)) for t in found.values()]
+
+    @property
+    def same(self) -> bool:
+        """Has nobody written to it since? By its version, and by its bytes: some write without counting a new version."""
+        return all(self._state(t) == before for t, *before in self._tensors)
+
+    @staticmethod
+    def _state(t: Tensor) -> list[Any]:
+        return [_version(t), _digest(t) if _has_bytes(t) else ""]
+
+
+def _values(container: Any) -> list[Any]:
+    return list(container.values() if isinstance(container, dict) else container)
+
+
 def _digest(t: Tensor) -> str:
     part = own_part(t)
     if not _has_bytes(part):
