@@ -103,8 +103,8 @@ class Page:
             margin = row["margin_matched"]
             if not margin.known:
                 margin = replace(row["margin_bp"], note="bp null" if row["margin_bp"].known else "")
-            told = Cell(verdict_text(rules[row.runs]))
-            rows.append(replace(row, cells={**row.cells, "margin_matched": margin, "verdict": told}))
+            verdict = Cell(verdict_text(rules[row.runs]))
+            rows.append(replace(row, cells={**row.cells, "margin_matched": margin, "verdict": verdict}))
         columns = [made.by_name[name] for name in ("method", "seeds", "accuracy", "gamma")]
         columns += [replace(made.by_name["margin_matched"], title="over null (pp)"), Column("verdict")]
         return pipe(replace(made, columns=tuple(columns), rows=tuple(rows)))

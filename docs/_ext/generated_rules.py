@@ -21,13 +21,13 @@ def rule_facts(name: str) -> str:
     """One line of summary and what applies to the rule."""
     rule = rule_class(name)
     exact = make_rule(name).exact_layers(4)
-    told = "none" if not exact else "all" if len(exact) == 5 else ", ".join(f"a_{k}" for k in exact) + " of L = 4"
+    layers = "none" if not exact else "all" if len(exact) == 5 else ", ".join(f"a_{k}" for k in exact) + " of L = 4"
     rows = [
         ["`--method`", f"`{name}`"],
         ["in one line", plain(rule.summary)],
         ["credit_norm, credit_site", NORM if rule.uses_norm else f"do not apply{SITE if rule.site else ''}"],
         ["objective", plain(OBJECTIVES[rule.objective])],
-        ["exact by construction", plain(told)],
+        ["exact by construction", plain(layers)],
         ["fresh-B null", "yes" if rule.has_feedback else "not applicable"],
     ]
     return table(["", ""], rows)

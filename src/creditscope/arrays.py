@@ -120,7 +120,7 @@ def diagnose_arrays(
     stream, rule = arrays.stream, seen.rule
     proof = _proof(stream, seen.kept[:1], of_g)
     facts = facts_from(seen.got, stream, rule, thresholds.floor_for(arrays.dtype_name), loss, checkpoint, proof)
-    convention = {"mode": mode, "reduction": of_g.said or facts.convention.reduction}
+    convention = {"mode": mode, "reduction": of_g.note or facts.convention.reduction}
     update: dict[str, Any] = {"convention": facts.convention.model_copy(update=convention)}
     if not seen.losses_known:
         update["loss"] = None

@@ -102,7 +102,7 @@ class Monitor:
         if self.ranks is None:
             self._seen()
         else:
-            self.ranks.told(self._seen)
+            self.ranks.answer(self._seen)
 
     def _seen(self) -> str:
         """Reads the batches and sees the model once: what cannot be seen is said before training."""

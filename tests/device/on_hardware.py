@@ -24,7 +24,7 @@ from creditscope.data.dataset import eval_batches, on_device
 from creditscope.protocol.diagnosis import diagnose
 from creditscope.runs.record import record_of
 from creditscope.runs.verify import verify
-from creditscope.stream.devices import CPU, accelerator, described, find_device, has_products, told
+from creditscope.stream.devices import CPU, accelerator, described, device_text, find_device, has_products
 from creditscope.training import loop
 from creditscope.training.bundle import Bundle
 from creditscope.training.certify import certify_bundle
@@ -160,7 +160,7 @@ def main() -> int:
         print("creditscope: there is no accelerator here; make test-gpu is skipped")
         return 0
     device, dataset = find_device(kind), few()
-    print(f"{device}: {told(described(device))}, torch {torch.__version__}")
+    print(f"{device}: {device_text(described(device))}, torch {torch.__version__}")
     print(f"before training within {INITIAL:g}, facts of one network within {FACTS:g}, a second run equal to the bit")
     wrong: list[str] = []
     with tempfile.TemporaryDirectory() as root:

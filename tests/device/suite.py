@@ -28,7 +28,7 @@ from creditscope.runs.execute import run_specs, train_one
 from creditscope.runs.groups import audit
 from creditscope.runs.record import mixed_devices, record_of
 from creditscope.runs.verify import kind_of, verify
-from creditscope.stream.devices import described, find_device, full_precision, has_float64, tf32_allowed, told
+from creditscope.stream.devices import described, device_text, find_device, full_precision, has_float64, tf32_allowed
 from creditscope.studies.audit import audit_table
 from creditscope.training import loop
 from creditscope.training.bundle import Bundle
@@ -259,7 +259,7 @@ def test_what_is_recorded_of_a_device(tmp_path: Path) -> None:
         "deterministic": True,
         "tf32": False,
     }
-    assert told(there.device) == "fake (Fake accelerator)"
+    assert device_text(there.device) == "fake (Fake accelerator)"
     assert json.loads((there.path / "spec.json").read_text())["device"] == there.device
     assert mixed_devices([here, here]) == ""
     assert "1 on cpu" in mixed_devices([here, there])

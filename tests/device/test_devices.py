@@ -17,7 +17,7 @@ from creditscope.runs.executors import make_executor
 from creditscope.runs.executors.local import LocalExecutor, own_device
 from creditscope.runs.record import Record, mixed_devices
 from creditscope.runs.verify import Verification, kind_of
-from creditscope.stream.devices import CPU, described, find_device, full_precision, tf32_allowed, told
+from creditscope.stream.devices import CPU, described, device_text, find_device, full_precision, tf32_allowed
 from creditscope.training.loop import _Run, train
 from creditscope.training.spec import make_spec
 
@@ -52,8 +52,8 @@ def test_the_device_is_in_the_bundle_and_not_in_the_hash(tmp_path: Path, monkeyp
     assert made.device == described(CPU) == json.loads((made.path / "spec.json").read_text())["device"]
     assert (made.device["type"], made.device["torch"]) == ("cpu", torch.__version__)
     assert "device" not in made.spec.model_dump()
-    assert told({}) == "cpu"
-    assert told({"type": "cuda", "name": "A"}) == "cuda (A)"
+    assert device_text({}) == "cpu"
+    assert device_text({"type": "cuda", "name": "A"}) == "cuda (A)"
 
 
 def on(**device: str) -> Record:

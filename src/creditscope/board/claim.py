@@ -182,10 +182,10 @@ def read_small(path: Path, most: int, what: str) -> Any:
 
 def claim_of(content: Any, source: str) -> Claim:
     """A claim from JSON data; what does not fit is one line."""
-    said = content.get("schema") if isinstance(content, dict) else None
-    if said != SCHEMA:
-        newer = re.fullmatch(r"creditscope-claim/(\d{1,9})", said) if isinstance(said, str) else None
-        what = f"{said[:80]!r}" if isinstance(said, str) else f"a {type(said).__name__}"
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if schema != SCHEMA:
+        newer = re.fullmatch(r"creditscope-claim/(\d{1,9})", schema) if isinstance(schema, str) else None
+        what = f"{schema[:80]!r}" if isinstance(schema, str) else f"a {type(schema).__name__}"
         upgrade = "; upgrade creditscope" if newer and int(newer[1]) > 1 else ""
         raise CreditscopeError(f"{source} has schema {what}; this creditscope reads {SCHEMA!r}{upgrade}")
     try:

@@ -376,13 +376,15 @@ def _check_spec(stated: Evaluation, reports: tuple[DiagnosticReport, ...], where
         if report.run not in runs:
             raise CreditscopeError(f"{where}: {evidence.file} is of run {report.run[:12]!r}, of no seed of its spec")
         own, k = runs.pop(report.run)
-        for name, said, follows in (
+        for name, named, follows in (
             ("method", report.method_name, own.label),
             ("network", report.notes, network_and_seed(own)),
             ("accuracy", report.network_acc, report.headline_acc[k]),
         ):
-            said = said.partition("; ")[0] if isinstance(said, str) else said  # a remark on the device stands behind it
-            if said is not None and said != follows:
+            named = (
+                named.partition("; ")[0] if isinstance(named, str) else named
+            )  # a remark on the device stands behind it
+            if named is not None and named != follows:
                 raise CreditscopeError(
-                    f"{where}: {evidence.file} names the {name} {said!r}, and its spec gives {follows!r}"
+                    f"{where}: {evidence.file} names the {name} {named!r}, and its spec gives {follows!r}"
                 )

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from creditscope.render.numbers import share
-from creditscope.training.loop import Progress as Told
+from creditscope.training.loop import Progress as EpochProgress
 
 
 @contextmanager
-def epoch_bar(label: str, epochs: int | None, console: Console) -> Iterator[Told]:
+def epoch_bar(label: str, epochs: int | None, console: Console) -> Iterator[EpochProgress]:
     """What `train(progress=...)` takes."""
     bar = Progress(
         TextColumn("{task.description}"),

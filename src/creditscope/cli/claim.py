@@ -114,8 +114,8 @@ class New:
         }
         if self.paper:
             fields["paper"] = {"title": self.paper, "url": self.paper_url, "year": self.year}
-        told = _stated(self, report, known.get("seeds", ()))
-        stated, files = evaluation([report], by=asked["by"], spec=known.get("spec"), **told)
+        statement = _stated(self, report, known.get("seeds", ()))
+        stated, files = evaluation([report], by=asked["by"], spec=known.get("spec"), **statement)
         out = self.out or Path(slug(fields["method"]))
         entry = write_entry(out, {**fields, "evaluations": [stated]}, files)
         print(f"{out}: {_summary(entry)}")
@@ -167,8 +167,8 @@ class Add:
         from creditscope.protocol.report import DiagnosticReport
 
         report = DiagnosticReport.from_json(self.report)
-        told = _stated(self, report)
-        entry = add_evaluation(self.entry, [report], by=self.by, kind=self.kind, note=self.note, **told)
+        statement = _stated(self, report)
+        entry = add_evaluation(self.entry, [report], by=self.by, kind=self.kind, note=self.note, **statement)
         print(f"{self.entry}: {_summary(entry)}")
         return 0
 

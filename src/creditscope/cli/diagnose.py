@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from creditscope.cli.output import annotation, exit_code, left_out, tell_written, told
+from creditscope.cli.output import annotation, exit_code, left_out, report_text, tell_written
 from creditscope.errors import CreditscopeError
 from creditscope.files import write_atomic
 from creditscope.training.bundle import Bundle, find_bundles, is_bundle, load_bundle
@@ -75,7 +75,7 @@ class Diagnose:
             print(annotation(report))
         if beside:
             print(beside)
-        print(told(report, null, long=self.long or self.full))
+        print(report_text(report, null, long=self.long or self.full))
         tell_written(self.json, self.markdown)
         return exit_code([report]) if self.strict and not null else 0
 

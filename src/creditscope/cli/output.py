@@ -48,7 +48,7 @@ def put_document(blocks: Sequence[Section], latex: bool, standalone: bool, out: 
     put(to_latex(blocks, standalone) if latex or standalone else to_markdown(blocks), out)
 
 
-def told(report: DiagnosticReport, null: bool, long: bool = False) -> str:
+def report_text(report: DiagnosticReport, null: bool, long: bool = False) -> str:
     """What a command prints of a network; a null has no verdict."""
     from creditscope.render.report import null_text
 

@@ -157,12 +157,12 @@ class Audit:
         audits = audit_bundles(self.bundle)
         counts = [Counter(answer.status for _, answer in a.answers) for a in audits]
         if self.format == "json":
-            told = []
+            answered = []
             for a in audits:
                 answers = [{"id": p.id, "title": p.title, **asdict(answer)} for p, answer in a.answers]
                 about = {"path": str(a.path), "method": a.spec.label, "problem": a.problem}
-                told.append({**about, "answers": answers})
-            _print_json(told)
+                answered.append({**about, "answers": answers})
+            _print_json(answered)
         else:
             for k, (a, count) in enumerate(zip(audits, counts, strict=True)):
                 if k:

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 def chosen(name: str) -> torch.device:
     """The device of `--device`; which one it is stands on standard error, unless it is the CPU and was asked for."""
-    from creditscope.stream.devices import described, find_device, told
+    from creditscope.stream.devices import described, device_text, find_device
 
     device = find_device(name)
     if name != "cpu":
-        remark(f"device {device}: {told(described(device))}")
+        remark(f"device {device}: {device_text(described(device))}")
     return device
 
 

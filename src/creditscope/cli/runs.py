@@ -88,7 +88,7 @@ class Show:
     """Print the whole report."""
 
     def execute(self) -> int:
-        from creditscope.cli.output import told
+        from creditscope.cli.output import report_text
         from creditscope.render.numbers import printable
         from creditscope.runs.archive import Archive, command, open_source
         from creditscope.runs.judged import judged
@@ -106,7 +106,7 @@ class Show:
             where = f"file {run.path}\ntrained by {command(run.spec)}"
         else:
             where = f"bundle {run.path}\nspec {json.dumps(run.spec.model_dump(), sort_keys=True)}"
-        print(f"run {key}\n{where}\n{judgement}\n\n{told(report, run.spec.frozen, self.long)}")
+        print(f"run {key}\n{where}\n{judgement}\n\n{report_text(report, run.spec.frozen, self.long)}")
         return 0
 
 
@@ -253,7 +253,7 @@ class Verify:
         from creditscope.cli.place import chosen
         from creditscope.runs.archive import open_source
         from creditscope.runs.verify import TOLERANCE, kind_of, pick, shortened, verify
-        from creditscope.stream.devices import told
+        from creditscope.stream.devices import device_text
 
         run = pick(open_source(self.store), self.run)
         device = chosen(self.device or kind_of(run))
@@ -267,7 +267,7 @@ class Verify:
         expected = "same device: to the bit" if found.same_device else "other device: within the tolerance"
         if other and found.same_device:
             expected = "same device, other versions: within the tolerance"
-        print(f"recorded on {told(run.device)}, here {told(found.device)}; {expected}")
+        print(f"recorded on {device_text(run.device)}, here {device_text(found.device)}; {expected}")
         if not found.differences:
             report = ", and so is the report" if found.epochs == run.spec.epochs else ""
             print(f"every number of epochs 0 to {found.epochs} is equal to the last bit{report}\nREPRODUCED exactly")

@@ -112,7 +112,7 @@ class Train(Settings):  # type: ignore[misc]
         from rich.console import Console
 
         from creditscope.cli.bar import epoch_bar
-        from creditscope.cli.output import told
+        from creditscope.cli.output import report_text
         from creditscope.cli.place import chosen
         from creditscope.protocol.report import DiagnosticReport
         from creditscope.training.bundle import is_bundle
@@ -123,7 +123,7 @@ class Train(Settings):  # type: ignore[misc]
         with epoch_bar(spec.label, spec.epochs, Console(stderr=True)) as progress:
             bundle = train(spec, out, data_dir=self.data_dir, progress=progress, device=device)
         report = DiagnosticReport.from_dict(bundle.report)
-        print(told(report, spec.frozen))
+        print(report_text(report, spec.frozen))
         if there:
             print(f"\n{bundle.path} holds this run already, finished; nothing was trained", file=sys.stderr)
         follows = judged_by(bundle) if spec.frozen else f"creditscope diagnose {bundle.path}"

@@ -51,20 +51,20 @@ class NullRun(Fact):
         """One line: the null, the margin with its interval, and what it decides."""
         unit = " pp" if self.metric == ACCURACY else ""
         mean = math.fsum(self.values) / len(self.values)
-        told = f"null over {len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}: {self.metric} {mean:.3g}"
+        line = f"null over {len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}: {self.metric} {mean:.3g}"
         if self.margin is None:
-            return told
-        told += f"; trained blocks are better by {self.margin:.3g}{unit}"
+            return line
+        line += f"; trained blocks are better by {self.margin:.3g}{unit}"
         if self.low is None or self.high is None:
-            return f"{told} (needed {self.needed:g}; one seed has no interval)"
+            return f"{line} (needed {self.needed:g}; one seed has no interval)"
         widest = 100.0 if self.metric == ACCURACY else math.inf
-        low, high, said = cut(self.low, self.high, -widest, widest)
-        told += f" [{low:.3g}, {high:.3g}]{said} (needed {self.needed:g})"
+        low, high, remark = cut(self.low, self.high, -widest, widest)
+        line += f" [{low:.3g}, {high:.3g}]{remark} (needed {self.needed:g})"
         if self.more_seeds != 0:
             chance = ", if the trained networks beat chance (diagnose asks that)" if self.metric == ACCURACY else ""
-            return f"{told}: not decided; {seeds_text(self.more_seeds, 'decide')}{chance}"
+            return f"{line}: not decided; {seeds_text(self.more_seeds, 'decide')}{chance}"
         side = "above" if self.low > (self.needed or 0.0) else "below"
-        return f"{told}: decided, the margin is {side} what is needed"
+        return f"{line}: decided, the margin is {side} what is needed"
 
 
 def run_null(

@@ -66,7 +66,7 @@ class Collected:
     """Norms over all tokens, where one vector of them is read; else empty."""
     g: list[list[Array]] = field(init=False)
     dot: list[list[Array]] = field(init=False)
-    aa: list[list[Array]] = field(init=False)
+    a_squared: list[list[Array]] = field(init=False)
     clamped: list[list[Array]] = field(init=False)
     groups: list[GroupMeans] = field(init=False)
     correct: int = 0
@@ -89,7 +89,7 @@ class Collected:
     digest: SampleHash = field(default_factory=SampleHash)
 
     def __post_init__(self) -> None:
-        for name in ("h", "tokens", "g", "dot", "aa", "clamped"):
+        for name in ("h", "tokens", "g", "dot", "a_squared", "clamped"):
             setattr(self, name, [[] for _ in range(self.depth + 1)])
         self.groups = [GroupMeans() for _ in range(self.depth + 1)]
 
@@ -119,11 +119,13 @@ class Collected:
 
     def add_credit(self, layer: int, a: Tensor, g: Tensor) -> None:
         """a_l and g_l of a batch as they are read, [B, d_l]."""
-        dot, aa = by_rows(lambda u, v: np.stack(inner_products(u, v)), a, g)
+        dot, a_squared = by_rows(lambda u, v: np.stack(inner_products(u, v)), a, g)
         self.dot[layer].append(dot)
-        self.aa[layer].append(aa)
+        self.a_squared[layer].append(a_squared)
         self.clamped[layer].append(by_rows(clamped_cosine, a, g))
-        self.note(f"credit a_{layer}", aa if np.isfinite(aa).all() else a)  # squares of large float64 credit overflow
+        self.note(
+            f"credit a_{layer}", a_squared if np.isfinite(a_squared).all() else a
+        )  # squares of large float64 credit overflow
 
     def add_logits(self, logits: Tensor, y: Tensor) -> None:
         self.note("logits", logits)
@@ -467,10 +469,10 @@ def facts_from(
     aligned = aggregated = concentrated = None
     if credit is not None:
         with np.errstate(over="ignore"):
-            dot, aa, gg = got.array("dot"), got.array("aa"), got.array("g") ** 2
+            dot, a_squared, g_squared = got.array("dot"), got.array("a_squared"), got.array("g") ** 2
         counting = credit.trained_layers(stream.depth, stream.kind)
-        aligned = alignment(dot, aa, gg, floor, counting, credit.counting_note(stream.depth, stream.kind))
-        aggregated = aggregate(dot, aa, gg, got.array("clamped"), counting)
+        aligned = alignment(dot, a_squared, g_squared, floor, counting, credit.counting_note(stream.depth, stream.kind))
+        aggregated = aggregate(dot, a_squared, g_squared, got.array("clamped"), counting)
         concentrated = concentration(aligned.mean, credit.exact_layers(stream.depth), counting)
     return Facts(
         convention=Convention(
@@ -575,7 +577,7 @@ def facts_of_ranks(ranks: Ranks | None, work: Callable[[], Facts]) -> Facts:
     """The facts that `work` measures; of a model that several processes hold, the same on every rank."""
     if ranks is None:
         return work()
-    return Facts.model_validate_json(ranks.told(lambda: work().model_dump_json()))
+    return Facts.model_validate_json(ranks.answer(lambda: work().model_dump_json()))
 
 
 def loss_name(loss_fn: LossFn | None, batches: Batches) -> str:

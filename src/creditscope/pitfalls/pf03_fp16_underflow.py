@@ -48,8 +48,8 @@ def tensors(g: Tensor) -> str | None:
     g = g.detach()
     zeros = float((g == 0).double().mean())
     if g.dtype == torch.float16:
-        said = f"the gradient was taken in float16 and {zeros:.0%} of its entries are zero; take it in float32"
-        return said if zeros > 0 else None
+        finding = f"the gradient was taken in float16 and {zeros:.0%} of its entries are zero; take it in float32"
+        return finding if zeros > 0 else None
     before = g.double()
     lost = float(((before.half() == 0) & (before != 0)).double().mean())  # creditscope: ignore[PF03]
     return f"{lost:.0%} of the entries would be zero in float16; keep float32 or bfloat16" if lost > 0.01 else None

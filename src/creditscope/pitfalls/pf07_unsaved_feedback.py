@@ -62,8 +62,8 @@ def tensors(module: nn.Module) -> str | None:
         left_out = [name for name in own if _holds_tensor(vars(part)[name])]
         left_out += [f"{name} (non-persistent buffer)" for name in sorted(part._non_persistent_buffers_set)]
         names += [f"{prefix}.{name}" if prefix else name for name in left_out]
-    said = f"state_dict() leaves out {', '.join(names)}; register them as buffers or save them beside it"
-    return said if names else None
+    finding = f"state_dict() leaves out {', '.join(names)}; register them as buffers or save them beside it"
+    return finding if names else None
 
 
 def _holds_tensor(value: Any) -> bool:

@@ -140,14 +140,14 @@ def _mode(verdict: Verdict, evidence: Mapping[str, str]) -> ChainStep:
         raise CreditscopeError(f"unknown kind of evidence {unknown[0]!r}: use {', '.join(EVIDENCE)}")
     given = [f"{kind}: {evidence[kind]}" for kind in EVIDENCE if evidence.get(kind)]
     failures = [mode for mode in verdict.modes if mode not in WARNINGS]
-    told = [MEANINGS[mode] for mode in failures]
+    meanings = [MEANINGS[mode] for mode in failures]
     if not failures:
-        told = [NOTHING_FAILED.get(verdict.status, "the verdict says what is open")]
-    told += [f"warning, {mode}: {MEANINGS[mode]}" for mode in verdict.modes if mode in WARNINGS]
+        meanings = [NOTHING_FAILED.get(verdict.status, "the verdict says what is open")]
+    meanings += [f"warning, {mode}: {MEANINGS[mode]}" for mode in verdict.modes if mode in WARNINGS]
     return ChainStep(
         title="What failed?",
         answer="; ".join(failures) or _nothing(verdict),
-        sentence="; ".join((*told, *(given or [NO_EVIDENCE]))),
+        sentence="; ".join((*meanings, *(given or [NO_EVIDENCE]))),
     )
 
 

@@ -117,8 +117,8 @@ def _validated(kind: type[Model], data: Any, source: str) -> Model:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        told = "is no part of one" if first["type"] == "extra_forbidden" else first["msg"]
-        what = " ".join(f"{where}: {told}".split())
+        message = "is no part of one" if first["type"] == "extra_forbidden" else first["msg"]
+        what = " ".join(f"{where}: {message}".split())
         raise CreditscopeError(f"{source} is not a creditscope report: {what}") from None
 
 

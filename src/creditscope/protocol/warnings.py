@@ -256,11 +256,11 @@ def _input(facts: Facts, check: Check) -> Iterator[str]:
     if raw is None or raw.accuracy is None or raw.low is None or own is None or raw.accuracy < own:
         return
     if chance is None or raw.low > chance:
-        said = "it is not shown that this network makes use of its depth"
+        conclusion = "it is not shown that this network makes use of its depth"
         if raw.low >= own:  # its whole interval
             passed = ", and D3 shows only that trained blocks lose less than random ones"
-            said = f"this network makes no use of its depth{passed if check.answer == 'pass' else ''}"
-        yield f"a linear readout of the raw input has {number(raw.accuracy)}, the network {number(own)}: {said}"
+            conclusion = f"this network makes no use of its depth{passed if check.answer == 'pass' else ''}"
+        yield f"a linear readout of the raw input has {number(raw.accuracy)}, the network {number(own)}: {conclusion}"
 
 
 def _stability(facts: Facts, check: Check) -> Iterator[str]:

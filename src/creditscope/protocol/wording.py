@@ -43,8 +43,8 @@ def compared(value: float, threshold: float, unit: str = "") -> str:
 
 def between(interval: tuple[float, float], least: float = -math.inf, most: float = math.inf) -> str:
     """`[low, high]`, no further than what is possible."""
-    low, high, said = cut(*interval, least, most)
-    return f"[{number(low)}, {number(high)}]{said}"
+    low, high, remark = cut(*interval, least, most)
+    return f"[{number(low)}, {number(high)}]{remark}"
 
 
 def null_name(kind: str) -> str:
@@ -64,8 +64,8 @@ def signed_pp(value: float) -> str:
 
 def between_pp(low: float, high: float) -> str:
     """`[low, high]` of a margin in percentage points."""
-    low, high, said = cut(low, high, -100.0, 100.0)
-    return f"[{signed_pp(low)}, {signed_pp(high)}]{said}"
+    low, high, remark = cut(low, high, -100.0, 100.0)
+    return f"[{signed_pp(low)}, {signed_pp(high)}]{remark}"
 
 
 def signed(value: float) -> str:

@@ -62,8 +62,8 @@ def _name(entry: Entry) -> str:
 
 
 def _found(entry: Entry) -> str:
-    told = list(dict.fromkeys(r.verdict.line.removeprefix("VERDICT: ") for r in entry.reports))
-    return clip(f"{_accuracy(entry)}; {'; or '.join(told)} ({entry.reports[0].protocol})")
+    verdicts = list(dict.fromkeys(r.verdict.line.removeprefix("VERDICT: ") for r in entry.reports))
+    return clip(f"{_accuracy(entry)}; {'; or '.join(verdicts)} ({entry.reports[0].protocol})")
 
 
 def _accuracy(entry: Entry) -> str:
@@ -93,15 +93,15 @@ def _run(entries: Sequence[Entry]) -> Section:
         others = [str(s) for s in entry.seeds if s not in (None, entry.spec.seed)]
         rows += [[f"C{k}, {what}", f"{command(spec)} --out runs/{spec.slug}"] for what, spec in _networks(entry)]
         if others:
-            told = f"each command again with --seed {', then '.join(others)}, into directories of their own"
-            rows.append([f"C{k}, other seeds", told])
+            seeds = f"each command again with --seed {', then '.join(others)}, into directories of their own"
+            rows.append([f"C{k}, other seeds", seeds])
     lines = [
         "Judge: creditscope report runs --html report.html --strict (exit code 0: every verdict passes, 3: one fails).",
         "Without training: creditscope report on the files of this artifact judges the stored facts again; "
         "creditscope diagnose BUNDLE measures a network again from its weights.",
     ]
-    told = "Train every network, then judge all of them."
-    return Part("How to run it", ["step", "command"], rows, lines, caption=told, widths=(20, 80))
+    caption = "Train every network, then judge all of them."
+    return Part("How to run it", ["step", "command"], rows, lines, caption=caption, widths=(20, 80))
 
 
 def _networks(entry: Entry) -> list[tuple[str, RunSpec]]:
@@ -124,13 +124,13 @@ def _time(entries: Sequence[Entry], hours: Sequence[float | None]) -> Section:
         networks = len(entry.reports) + len({n.run for n in entry.nulls})
         epochs = str(entry.spec.epochs) if entry.spec else AUTHOR
         rows.append([f"C{k}", str(networks), epochs, AUTHOR if taken is None else _duration(taken)])
-    told = "Time of all networks of a claim on one core"
-    told += (
+    caption = "Time of all networks of a claim on one core"
+    caption += (
         ", from a few training steps of each kind that were timed here."
         if any(h is not None for h in hours)
         else "; the files do not hold it (creditscope template --artifact --time measures it)."
     )
-    return Part("How long it takes", ["claim", "networks", "epochs each", "time"], rows, caption=told)
+    return Part("How long it takes", ["claim", "networks", "epochs each", "time"], rows, caption=caption)
 
 
 def _duration(hours: float) -> str:
@@ -141,22 +141,24 @@ def _expect(entries: Sequence[Entry]) -> Section:
     rows = []
     for k, e in enumerate(entries, 1):
         margin = chosen_margin(e.reports[0].facts)
-        told = "not measured (no null)"
+        margin_text = "not measured (no null)"
         if margin is not None:
-            told = f"{signed(margin.margin_pp, 1)} to the {margin.null} null"
+            margin_text = f"{signed(margin.margin_pp, 1)} to the {margin.null} null"
             if margin.low_pp is not None:
-                told += f" {interval_of(margin.low_pp, margin.high_pp)}, {clip(margin.interval, 60)}"
+                margin_text += f" {interval_of(margin.low_pp, margin.high_pp)}, {clip(margin.interval, 60)}"
         growth = [r.facts.scale.growth for r in e.reports]
         reference = [r.facts.reference.batch_mean_128[-1] for r in e.reports]
-        rows.append([f"C{k}", _accuracy(e).removeprefix("accuracy "), told, _span(growth), _span(reference), e.runs])
+        rows.append(
+            [f"C{k}", _accuracy(e).removeprefix("accuracy "), margin_text, _span(growth), _span(reference), e.runs]
+        )
     header = ["claim", "accuracy", "margin (pp), 95 % interval", "growth", "‖g_L‖/128", "runs"]
     lines = [
         "The same versions on the same kind of CPU give the same bits: creditscope runs verify HASH --store STORE "
         "trains a run again and compares every epoch.",
         "Elsewhere rounding differs and the numbers move with it: a claim is reproduced where its verdict is the same.",
     ]
-    told = "What a run of these commands should show; smallest to largest over seeds."
-    return Part("What to expect", header, rows, lines, caption=told)
+    caption = "What a run of these commands should show; smallest to largest over seeds."
+    return Part("What to expect", header, rows, lines, caption=caption)
 
 
 def _span(values: Sequence[float]) -> str:

@@ -76,9 +76,9 @@ def _name(row: Row) -> str:
 
 def _cells(row: Row) -> list[str]:
     layer, change = row.value("layer"), row.value("change")
-    told = words(change) if isinstance(change, bool) else num(change)
+    change_text = words(change) if isinstance(change, bool) else num(change)
     where = "" if layer is None else str(layer)
-    return [_name(row), where, _side(row, "a"), _side(row, "b"), told, words(row.value("outside"))]
+    return [_name(row), where, _side(row, "a"), _side(row, "b"), change_text, words(row.value("outside"))]
 
 
 def _side(row: Row, side: str) -> str:
@@ -88,5 +88,5 @@ def _side(row: Row, side: str) -> str:
         value = INTERPRETIVE.get(value, value)
     if cell.low is None or cell.high is None:
         return value
-    low, high, said = cut(cell.low, cell.high, *POSSIBLE.get(name, (-math.inf, math.inf)))
-    return f"{value} [{num(low)}, {num(high)}]{said}"
+    low, high, remark = cut(cell.low, cell.high, *POSSIBLE.get(name, (-math.inf, math.inf)))
+    return f"{value} [{num(low)}, {num(high)}]{remark}"

@@ -78,14 +78,14 @@ class Line:
         return text + "."
 
     def to_dict(self) -> dict[str, Any]:
-        told = {"found": self.found, "clear": self.clear, "cannot_be_told": self.unknown}
+        answers = {"found": self.found, "clear": self.clear, "cannot_be_told": self.unknown}
         return {
             "id": self.pitfall.id,
             "title": self.pitfall.title,
             "question": self.question,
             "state": self.state,
             "answer": self.answer,
-            **{name: [{"run": r, "sentence": s} for r, s in pairs] for name, pairs in told.items()},
+            **{name: [{"run": r, "sentence": s} for r, s in pairs] for name, pairs in answers.items()},
             "fix": self.pitfall.fix if self.found else "",
         }
 
@@ -143,9 +143,9 @@ def checklist_document(lines: Sequence[Line], audited: Sequence[Audited]) -> lis
     left = [f"{line.pitfall.id}: {line.question}" for line in lines if line.state != "answered"]
     alone = f"{clip(audited[0].label, 80)} ({_called([audited[0].run])})"
     about = f"{len(audited)} networks" if len(audited) > 1 else alone
-    told = (
+    text = (
         f"About {about}. Of {len(lines)} questions the files answer {count['answered']}; pitfalls met: {count['found']}; to "
         f"be answered by the author: {count['author']}."
     )
-    form = Section(TITLE, ["", "question", "state", "answer"], rows, level=2, text=told, widths=(7, 30, 14, 55))
+    form = Section(TITLE, ["", "question", "state", "answer"], rows, level=2, text=text, widths=(7, 30, 14, 55))
     return [form, Section("Left to do", lines=left, level=3)] if left else [form]

@@ -23,8 +23,8 @@ def accuracy_words(entry: Entry) -> str:
 
 def gamma_words(entry: Entry) -> str:
     """The claimed Γ against the audited; "" where none is claimed."""
-    told = _words(entry.claim.claimed.gamma, entry.gamma, 1, "", 3, least=-1.0)
-    return f"{told} ({entry.gamma.interval.kind})" if told and entry.gamma else told
+    gamma = _words(entry.claim.claimed.gamma, entry.gamma, 1, "", 3, least=-1.0)
+    return f"{gamma} ({entry.gamma.interval.kind})" if gamma and entry.gamma else gamma
 
 
 def _words(claimed: float | None, found: Comparison | None, factor: float, unit: str, digits: int, least: float) -> str:
@@ -34,10 +34,10 @@ def _words(claimed: float | None, found: Comparison | None, factor: float, unit:
     interval, n = found.interval, len(found.audited)
     networks = "one network" if n == 1 else f"{n} networks"
     difference = f"{signed(factor * found.over, digits)} {unit}".strip()
-    said = f"{difference}: {REACHES[found.reach].format(networks=networks)}"
+    reach = f"{difference}: {REACHES[found.reach].format(networks=networks)}"
     if interval.low < interval.high:
-        said += f", 95 % interval {span_of(interval.low, interval.high, least)}"
-    return f"{said}; above every audited network" if found.above_all and found.reach == "undecided" else said
+        reach += f", 95 % interval {span_of(interval.low, interval.high, least)}"
+    return f"{reach}; above every audited network" if found.above_all and found.reach == "undecided" else reach
 
 
 def renamed(entry: Entry, audit: Audit | None = None) -> str:

@@ -99,8 +99,8 @@ def _matrix(about: About, points: Points, say: Callable[[Any], str]) -> Matrix:
     found: dict[str, dict[str, Cell]] = {}
     for group, place, cell in points:
         kind = KINDS.get(str(simple(cell.value)), "plain")
-        told = MARKS[kind] + (say(cell.value) if cell.known else "–")
-        found.setdefault(say(place.value), {})[group] = Cell(told, kind)
+        text = MARKS[kind] + (say(cell.value) if cell.known else "–")
+        found.setdefault(say(place.value), {})[group] = Cell(text, kind)
     rows = [(place, [cells.get(name, Cell("–")) for name in names]) for place, cells in found.items()]
     return Matrix(*about, [name or about[1] for name in names], rows)
 

@@ -137,8 +137,8 @@ def profile_panel(methods: Mapping[str, Sequence[DepthProfile]]) -> Chart:
     rows = sorted({(p.fit_rows, p.test_rows) for p in every})
     fitted = " or ".join(f"fitted on {fit:,}, tested on {test:,}" for fit, test in rows)
     several = any(len(profiles) > 1 for profiles in methods.values())
-    told = "ranges over networks" if several else "95 % intervals"
-    convention = f"accuracy of a ridge readout, {fitted}; {told}; twin: random blocks"
+    spread = "ranges over networks" if several else "95 % intervals"
+    convention = f"accuracy of a ridge readout, {fitted}; {spread}; twin: random blocks"
     levels = () if raw is None else (Level(raw, f"raw input {share(raw)}"),)
     title, lines = "linear readout of h_l", [*series, twins]
     return Chart("profile", title, convention, "accuracy", layers, lines, levels=levels, least=SHARES)
@@ -169,8 +169,8 @@ def epoch_panels(columns: Mapping[str, Sequence[Any]], fired: Sequence[tuple[str
     dotted = "; dotted: a check first fires" if events else ""
     chart = partial(over("epoch", columns["epoch"], "epoch-"), events=events)
     lines = [[Series(EPOCHS[name], columns[name])] for name in EPOCHS]
-    told = ("test set", "largest mean‖h_{l+1}‖ / mean‖h_l‖", SIZE_128)
-    return _epoch_charts(chart, [words + dotted for words in told], lines, dtype)
+    conventions = ("test set", "largest mean‖h_{l+1}‖ / mean‖h_l‖", SIZE_128)
+    return _epoch_charts(chart, [words + dotted for words in conventions], lines, dtype)
 
 
 EPOCHS = {"accuracy": "test accuracy", "growth": "growth", "reference_norm_128": "‖g_L‖ / 128"}
@@ -362,9 +362,9 @@ def temporal_panels(groups: Sequence[Group]) -> list[Panel]:
         lines[0].append(_over_seeds(name, accuracy, xs=xs))
         lines[1].append(_over_seeds(name, growth, xs=xs, log=True, fired=rings("D1")))
         lines[2].append(_over_seeds(name, reference, xs=xs, log=True, fired=rings("D2")))
-    told = [f"geometric mean over seeds; ring: {check} first fires, median seed" for check in ("D1", "D2")]
+    captions = [f"geometric mean over seeds; ring: {check} first fires, median seed" for check in ("D1", "D2")]
     chart = over("epoch", sorted(epochs), "temporal-")
-    return _epoch_charts(chart, ["mean over seeds", *told], lines, groups[0].reports[0].facts.convention.dtype)
+    return _epoch_charts(chart, ["mean over seeds", *captions], lines, groups[0].reports[0].facts.convention.dtype)
 
 
 def _over_seeds(

@@ -171,23 +171,23 @@ def _kinds(fact: Perturbation | Nudging | None) -> list[tuple[str, LayerMeans]]:
 def _functional_lines(facts: Facts) -> list[str]:
     lines = []
     if (p := facts.perturbation) is not None:
-        told = (
+        line = (
             f"ρ, mean over the layers of 1..L that count: {_deep(p, signed)} (controls: g near +1, random near 0); "
             f"{p.directions} directions, ε = {p.epsilon:g}, {p.samples}, {p.dtype}"
         )
-        lines.append(f"perturbation correlation ρ not measured: {p.reason}" if p.reason else told)
+        lines.append(f"perturbation correlation ρ not measured: {p.reason}" if p.reason else line)
     if (n := facts.nudging) is not None:
-        told = (
+        line = (
             f"nudging (loss change after a step of {n.step:g} against the credit), mean over the layers of 1..L that count: "
             f"{_deep(n, num)}; not measurable: a change below {n.resolution}"
         )
-        lines.append(f"nudging not measured: {n.reason}" if n.reason else told)
+        lines.append(f"nudging not measured: {n.reason}" if n.reason else line)
     if (b := facts.fresh_b) is not None:
-        told = (
+        line = (
             f"deep mean {signed(b.trained)} with the trained feedback, {signed(b.mean)} ± {num(b.std, 2)} with "
             f"{len(b.draws)} redrawn ones, z = {signed(b.z, 1)} (layers {', '.join(map(str, b.layers))}; {b.samples})"
         )
-        lines.append(f"fresh-B null {b.reason}" if b.reason else f"fresh-B null: {told}")
+        lines.append(f"fresh-B null {b.reason}" if b.reason else f"fresh-B null: {line}")
     if (t := facts.training) is not None:
         blocks = ", ".join(num(g, 2) for g in t.growth_by_block)
         products = ", ".join(num(w) for w in t.weight_product)

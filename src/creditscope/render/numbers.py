@@ -65,14 +65,14 @@ def interval_of(low: float | None, high: float | None, digits: int = 1) -> str:
     """[low, high] of a margin, in percentage points; "" where there is none."""
     if low is None or high is None:
         return ""
-    low, high, said = cut(low, high, -100.0, 100.0)
-    return f"[{signed(low, digits)}, {signed(high, digits)}]{said}"
+    low, high, remark = cut(low, high, -100.0, 100.0)
+    return f"[{signed(low, digits)}, {signed(high, digits)}]{remark}"
 
 
 def span_of(low: float, high: float, least: float = 0.0) -> str:
     """low to high of an accuracy, or of a Γ (`least` -1)."""
-    low, high, said = cut(low, high, least, 1.0)
-    return f"{share(low)} to {share(high)}{said}"
+    low, high, remark = cut(low, high, least, 1.0)
+    return f"{share(low)} to {share(high)}{remark}"
 
 
 def accuracy(values: tuple[float, ...]) -> str:

@@ -390,9 +390,9 @@ def _legend(made: Drawing, drawn: Sequence[Axes]) -> None:
     names: dict[tuple[Any, ...], list[str]] = {}  # series that look alike are one entry with both names
     for label, handle in pairs.items():
         names.setdefault(_look(handle) or (label,), []).append(label)
-    told = {" / ".join(labels): pairs[labels[0]] for labels in names.values()}
-    columns = max(1, min(4, len(told), 100 // (max(map(len, told)) + 6)))
-    made.legend(list(told.values()), list(told), loc="outside lower center", ncols=columns)
+    entries = {" / ".join(labels): pairs[labels[0]] for labels in names.values()}
+    columns = max(1, min(4, len(entries), 100 // (max(map(len, entries)) + 6)))
+    made.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns)
 
 
 def _look(handle: Any) -> tuple[Any, ...]:

@@ -65,13 +65,13 @@ def _shown(made: Iterable[Section]) -> Iterator[RenderableType]:
 def null_text(report: DiagnosticReport, long: bool = False) -> str:
     """What is said of a baseline: it is measured like every network, and not judged."""
     report = inert(report)
-    told = (
+    line = (
         f"This is a null (random-blocks baseline): accuracy {accuracy(accuracies(report))}. It has no verdict; others are "
         "judged against it."
     )
     if long:
-        return to_text(Group(Text(told), Text(), _heading(report), *_shown(measured_sections(report))))
-    return to_text(Group(Text(told), Text(title(report)), Text(), shown(layers_brief(report.facts))))
+        return to_text(Group(Text(line), Text(), _heading(report), *_shown(measured_sections(report))))
+    return to_text(Group(Text(line), Text(title(report)), Text(), shown(layers_brief(report.facts))))
 
 
 def inert(report: DiagnosticReport) -> DiagnosticReport:
@@ -229,9 +229,9 @@ REST = "the rest: --long, to_text(long=True)"
 def brief_parts(report: DiagnosticReport, verdict: Text) -> list[RenderableType]:
     """The verdict stands first and, for scripts, last."""
     facts, c = report.facts, report.facts.convention
-    told = [pair_text(report)]
+    lines = [pair_text(report)]
     if report.verdict.gamma_withheld and facts.aggregate is not None:
-        told.append(
+        lines.append(
             WITHHELD if report.checks["D2"].value is not None and not report.checks["D2"].diverged else DIVERGED
         )
     below = [f"D3: {todo}" for todo in [what_decides(facts, report.checks["D3"])] if todo]
@@ -245,7 +245,7 @@ def brief_parts(report: DiagnosticReport, verdict: Text) -> list[RenderableType]
     return [
         verdict,
         Text(title(report), style="bold"),
-        *map(Text, told),
+        *map(Text, lines),
         Text(),
         sheet(Section("", ("", "", ""), check_rows(report), gap=2)),
         Text(),
@@ -289,8 +289,8 @@ def _finding(check: Check, null: str, tokens: str) -> str:
         return check.reason
     if check.id == "D3":
         interval = f" {interval_of(*check.interval)}" if check.interval else ""
-        told = f"{signed(check.value, 1)}{interval} pp over random blocks ({null}), {num(check.threshold)} needed"
-        return told if "interval" in check.reason or check.answer != "inconclusive" else f"{told}; {check.reason}"
+        margin = f"{signed(check.value, 1)}{interval} pp over random blocks ({null}), {num(check.threshold)} needed"
+        return margin if "interval" in check.reason or check.answer != "inconclusive" else f"{margin}; {check.reason}"
     symbol = {"D1": "growth ", "D2": "‖g_L‖/128 "}.get(check.id, "")
     tokens = tokens if check.id == "D1" else ""
     if check.answer == "inconclusive" and check.interval:

@@ -55,20 +55,20 @@ def cell_text(cell: Cell, column: Column) -> str:
         return span_text(span(cell.values), column.quantity.digits if column.quantity else 2)
     if not isinstance(cell.value, int | float) or isinstance(cell.value, bool):
         return words(cell.value)
-    told = _number_and_spread(cell, column)
-    return f"{told} ({cell.note})" if cell.note else told
+    number = _number_and_spread(cell, column)
+    return f"{number} ({cell.note})" if cell.note else number
 
 
 def _number_and_spread(cell: Cell, column: Column) -> str:
-    told = number_text(cell.value, column)
+    number = number_text(cell.value, column)
     if column.spread is Spread.STD and cell.std is not None:
         alike = column.quantity is not None and column.quantity.scale is Scale.SHARE
-        return f"{told} ± {number_text(cell.std, column) if alike else num(cell.std, 2)}"
+        return f"{number} ± {number_text(cell.std, column) if alike else num(cell.std, 2)}"
     if column.spread is Spread.INTERVAL and cell.low is not None and cell.high is not None:
         if column.quantity is not None and column.quantity.unit == "pp":
-            return f"{told} {interval_of(cell.low, cell.high)}"
-        return f"{told} [{number_text(cell.low, column)}, {number_text(cell.high, column)}]"
-    return told
+            return f"{number} {interval_of(cell.low, cell.high)}"
+        return f"{number} [{number_text(cell.low, column)}, {number_text(cell.high, column)}]"
+    return number
 
 
 def texts(table: Table) -> tuple[list[str], list[list[str]]]:
@@ -93,13 +93,13 @@ def table_text(table: Table, title: str | None = None) -> str:
     """For a terminal; `title` stands above it."""
     header, rows = texts(table)
     styled = [
-        [Text(t, style=_style(row[c.name])) for t, c in zip(told, table.columns, strict=True)]
-        for told, row in zip(rows, table.rows, strict=True)
+        [Text(t, style=_style(row[c.name])) for t, c in zip(texts, table.columns, strict=True)]
+        for texts, row in zip(rows, table.rows, strict=True)
     ]
     look: dict[str, Any] = {"show_lines": True, "box": HORIZONTALS, "padding": (0, 1), "pad_edge": False}
     grid = Sheet(header, styled, widest=NARROW, title=title, **look)
     below = [(paragraph(table.conclusion), "bold"), (paragraph(table.convention, ""), "dim")]
-    parts: list[RenderableType] = [grid, Text(), *(Text(told, style=style) for told, style in below if told)]
+    parts: list[RenderableType] = [grid, Text(), *(Text(line, style=style) for line, style in below if line)]
     # a wide terminal shows wide tables unbroken
     return to_text(Group(*parts, *(Text(f"note: {printable(n)}") for n in table.notes)), terminal_width())
 
@@ -140,8 +140,8 @@ def table_html(table: Table) -> str:
         "<tr>" + "".join(f'<td class="{kind}">{_html(t)}</td>' for t, kind in zip(row, classes, strict=True)) + "</tr>"
         for row in rows
     )
-    told = (paragraph(table.conclusion), paragraph(table.convention), *table.notes)
-    below = "".join(f"<p>{_html(text)}</p>" for text in told if text)
+    sentences = (paragraph(table.conclusion), paragraph(table.convention), *table.notes)
+    below = "".join(f"<p>{_html(text)}</p>" for text in sentences if text)
     caption = f"<caption>{_html(table.title)}</caption>"
     return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{below}"
 
@@ -199,8 +199,8 @@ def inert(value: object) -> object:
 
 
 def table_json(table: Table) -> str:
-    said = {"conclusion": paragraph(table.conclusion), "convention": paragraph(table.convention, "")}
-    return json.dumps({**table.to_dict(), "text": said}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    sentences = {"conclusion": paragraph(table.conclusion), "convention": paragraph(table.convention, "")}
+    return json.dumps({**table.to_dict(), "text": sentences}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 FORMS: dict[str, Callable[[Table], str]] = {

@@ -108,10 +108,10 @@ def _protocol(entries: Sequence[Entry]) -> list[Section]:
         (c.id, c.name, num(c.threshold), clip(c.convention)) for r in reports for c in r.verdict.checks
     )
     versions = ", ".join(dict.fromkeys(clip(r.protocol, 60) for r in reports))
-    told = f"Protocol {versions}. Thresholds as they were used:"
+    text = f"Protocol {versions}. Thresholds as they were used:"
     header = ["check", "name", "threshold", "convention"]
     return [
-        Section("Protocol and thresholds", header, list(rows), level=3, text=told, widths=(6, 16, 12, 60)),
+        Section("Protocol and thresholds", header, list(rows), level=3, text=text, widths=(6, 16, 12, 60)),
         Section(text="Measured on: " + "; ".join(conventions) + "."),
     ]
 
@@ -129,11 +129,11 @@ def _verdicts(entry: Entry) -> list[str]:
     found: dict[tuple[str, ...], list[str]] = {}
     for r in entry.reports:
         reasons = r.verdict.reasons or tuple(c.sentence for c in r.verdict.checks if c.answer not in ("pass", "fail"))
-        told = map(clip, (r.verdict.line.removeprefix("VERDICT: "), *reasons, *r.verdict.warnings))
-        found.setdefault(tuple(told), []).append(short(r))
+        verdict = map(clip, (r.verdict.line.removeprefix("VERDICT: "), *reasons, *r.verdict.warnings))
+        found.setdefault(tuple(verdict), []).append(short(r))
     return [
-        f"Verdict (run{'s' if len(runs) > 1 else ''} {', '.join(runs)}): {'. '.join(map(_begun, told))}."
-        for told, runs in found.items()
+        f"Verdict (run{'s' if len(runs) > 1 else ''} {', '.join(runs)}): {'. '.join(map(_begun, verdict))}."
+        for verdict, runs in found.items()
     ]
 
 
@@ -149,8 +149,8 @@ def _trained(entry: Entry) -> Section:
             "batch size, augmentation): to be answered by the author; the report does not hold it."
         )
     rows = [[name, clip(value, 120)] for name, value in _settings(entry.spec) if name != "seed"]
-    told = f"What was trained (runs {entry.runs})."
-    return Section(header=["setting", "value"], rows=rows, caption=told, widths=(20, 60))
+    caption = f"What was trained (runs {entry.runs})."
+    return Section(header=["setting", "value"], rows=rows, caption=caption, widths=(20, 60))
 
 
 def _settings(spec: RunSpec) -> list[tuple[str, str]]:
@@ -176,12 +176,12 @@ def _networks(entry: Entry) -> Section:
     header = ["run", "seed", "accuracy", "headline Γ", "growth", "‖g_L‖/128", "stability", "status"]
     known, several = entry.stated, ", mean ± sample standard deviation" if len(entry.stated) > 1 else ""
     seeds = [str(s) for s in entry.seeds if s is not None]
-    told = f"Accuracy {accuracy(known)}{several}. " if known else ""
+    caption = f"Accuracy {accuracy(known)}{several}. " if known else ""
     if seeds:
-        told += f"Seeds {', '.join(seeds)}: every finished run of this recipe in the files, none selected."
+        caption += f"Seeds {', '.join(seeds)}: every finished run of this recipe in the files, none selected."
     else:
-        told += "Seeds: to be answered by the author; the reports do not hold them."
-    return Section(header=header, rows=rows, caption=told, lines=list(map(clip, entry.remarks)))
+        caption += "Seeds: to be answered by the author; the reports do not hold them."
+    return Section(header=header, rows=rows, caption=caption, lines=list(map(clip, entry.remarks)))
 
 
 def _nulls(entry: Entry) -> Section:
@@ -205,12 +205,12 @@ def _nulls(entry: Entry) -> Section:
         rows.append([clip(name, 60), *numbers, clip(m.interval, 80), from_runs or "not recorded in the report"])
     header = ["null", "accuracy", "of the null", "margin (pp)", "95 % interval", "which interval", "runs"]
     missing = [k for k in ("matched", "bp") if k not in {m.null for m in depth.margins}]
-    told = f"Margins to the nulls (random-blocks baselines; trained networks: runs {entry.runs})."
+    caption = f"Margins to the nulls (random-blocks baselines; trained networks: runs {entry.runs})."
     if is_bp:
-        told += " The matched null of backpropagation is the bp null."
+        caption += " The matched null of backpropagation is the bp null."
     elif missing:
-        told += f" Not in the files: {', '.join(missing)}."
-    return Section(header=header, rows=rows, caption=told)
+        caption += f" Not in the files: {', '.join(missing)}."
+    return Section(header=header, rows=rows, caption=caption)
 
 
 # ---- the facts ----------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def _nulls(entry: Entry) -> Section:
 def _layers(entry: Entry) -> list[Section]:
     if not any(r.facts.alignment for r in entry.reports):
         return [Section(text="Per-layer cosine: not measured (no credit was given).")]
-    told = (
+    caption = (
         "Per-layer cosine cos(a_l, g_l): mean ± standard deviation over samples; * exact by construction; "
         "° trains nothing, no part of Γ."
     )
@@ -228,7 +228,7 @@ def _layers(entry: Entry) -> list[Section]:
         some = entry.reports[start : start + PER_TABLE]
         layers = range(max(r.facts.stream.depth for r in some) + 1)
         rows = [[str(layer), *(_cosine(r, layer) for r in some)] for layer in layers]
-        sections.append(Section(header=["layer", *(f"run {short(r)}" for r in some)], rows=rows, caption=told))
+        sections.append(Section(header=["layer", *(f"run {short(r)}" for r in some)], rows=rows, caption=caption))
     return sections
 
 
@@ -242,11 +242,11 @@ def _cosine(report: DiagnosticReport, layer: int) -> str:
 
 
 def _per_network(
-    entry: Entry, header: Sequence[str], told: str, cells: Callable[[DiagnosticReport], Sequence[str]]
+    entry: Entry, header: Sequence[str], caption: str, cells: Callable[[DiagnosticReport], Sequence[str]]
 ) -> list[Section]:
     """A table with a row for each network that has `cells`; nothing where none has."""
     rows = [[short(r), *found] for r in entry.reports if (found := cells(r))]
-    return [Section(header=["run", *header], rows=rows, caption=told)] if rows else []
+    return [Section(header=["run", *header], rows=rows, caption=caption)] if rows else []
 
 
 def _reference(entry: Entry) -> list[Section]:
@@ -256,12 +256,12 @@ def _reference(entry: Entry) -> list[Section]:
         return [*map(num, sizes)]
 
     header = ["‖g_L‖ per sample", "‖g_L‖ / 128", "smallest ‖g_l‖ / 128", "clamp batch size at h_L", "floor"]
-    told = (
+    caption = (
         "Reference norm: mean per-sample ‖g_L‖ (loss summed over samples), and the same divided by 128 (batch-mean convention, "
         "B = 128), with which the floor is compared. Clamp batch size: from that batch on, ‖g_L‖ / B is within 10 times "
         "the eps 1e-8 of a usual cosine."
     )
-    return _per_network(entry, header, told, cells)
+    return _per_network(entry, header, caption, cells)
 
 
 def _aggregations(entry: Entry) -> list[Section]:
@@ -296,11 +296,11 @@ def _functional(entry: Entry) -> list[Section]:
         ]
 
     header = ["ρ", "nudging", "deep cosine, trained feedback", "redrawn feedback"]
-    told = (
+    caption = (
         "Full level: perturbation correlation, nudging, fresh-B null; all means over the layers of 1..L that count, "
         "without exact ones."
     )
-    return _per_network(entry, header, told, cells)
+    return _per_network(entry, header, caption, cells)
 
 
 def _locality(entry: Entry) -> list[Section]:
@@ -310,9 +310,9 @@ def _locality(entry: Entry) -> list[Section]:
         if r.certificate is not None:
             found = certificate_section(r.certificate)
             rows = [[clip(cell) for cell in row] for row in found.rows]
-            told = f"Locality of the update (run {short(r)}): {clip(found.title.removeprefix('LOCALITY: '))}."
-            told = " ".join([told, *map(clip, found.lines)])
-            sections.append(Section(header=found.header, rows=rows, caption=told, widths=(26, 26, 9, 9, 30)))
+            caption = f"Locality of the update (run {short(r)}): {clip(found.title.removeprefix('LOCALITY: '))}."
+            caption = " ".join([caption, *map(clip, found.lines)])
+            sections.append(Section(header=found.header, rows=rows, caption=caption, widths=(26, 26, 9, 9, 30)))
     return sections
 
 
@@ -321,8 +321,8 @@ def _hashes(entries: Sequence[Entry]) -> Section:
     for e in entries:
         paths, label = [*e.paths, *[""] * len(e.reports)], clip(e.label, 60)
         for r, seed, path in zip(e.reports, e.seeds, paths, strict=False):
-            told = "–" if seed is None else str(seed)
-            rows[key(r)] = [short(r), label, told, clip(key(r), 80), clip(path, 120) or "–"]
+            seed_text = "–" if seed is None else str(seed)
+            rows[key(r)] = [short(r), label, seed_text, clip(key(r), 80), clip(path, 120) or "–"]
         for n in e.nulls:
             method = "bp" if n.kind == "bp_trained" else f"{n.kind} null of {label}"
             rows.setdefault(n.run, [_cut(n.run), method, str(n.seed), clip(n.run, 80), "–"])

@@ -127,8 +127,8 @@ class Sheet:
             first = " ".join(str(row[0]).split())
             yield Text(f"{self.header[0]} = {first}" if first.isdigit() else first, style="bold")
             for name, cell in zip(self.header[1:], row[1:], strict=True):
-                told = " · ".join(str(cell).splitlines())
-                yield Text(f"  {name}: {told}", style=cell.style if isinstance(cell, Text) else "")
+                value = " · ".join(str(cell).splitlines())
+                yield Text(f"  {name}: {value}", style=cell.style if isinstance(cell, Text) else "")
 
 
 WIDTH = 118

@@ -131,8 +131,8 @@ SENTENCES = {
     "weighed by one seed": "The method's factor is {ratio:.2g} times the norm's; one seed does not decide which is larger.",
     **{
         f"weighed: {key}": "The method's factor is {ratio:.2g} times the norm's (95 % interval {low:.2g} to {high:.2g}, paired t "
-        f"of the logarithms): {told}."
-        for key, told in {
+        f"of the logarithms): {text}."
+        for key, text in {
             "method": "the method's is larger",
             "norm": "the norm's is larger",
             "open": "which is larger is not decided",
@@ -199,10 +199,10 @@ def span_text(ends: tuple[float, float] | None, digits: int = 2) -> str:
 def finding_text(found: Finding) -> str:
     """The verdict over seeds in one cell."""
     lines = dict.fromkeys(found.lines)
-    told = "; ".join(
+    joined = "; ".join(
         f"{found.statuses.count(s)} of {len(found.statuses)} seeds {s}" for s in dict.fromkeys(found.statuses)
     )
-    return (next(iter(lines)) if len(lines) == 1 else told) + (
+    return (next(iter(lines)) if len(lines) == 1 else joined) + (
         f" (D3 by the {null_name(found.null)})" if found.null else ""
     )
 
@@ -222,7 +222,9 @@ def verdict_text(group: Group) -> str:
     if group.outcome is Outcome.MIXED:
         counts = Counter("not supported" if r.status == "fail" else r.status for r in group.reports)
         (first, most), *others = counts.most_common()
-        return ", ".join([f"{most} of {len(group.reports)} seeds {first}", *(f"{k} {told}" for told, k in others)])
+        return ", ".join(
+            [f"{most} of {len(group.reports)} seeds {first}", *(f"{k} {outcome}" for outcome, k in others)]
+        )
     return "trustworthy" if group.outcome is Outcome.PASS else group.status
 
 
@@ -292,12 +294,12 @@ class _Template(Formatter):
 
     def _with_interval(self, cell: Cell, spec: str) -> str:
         form, _, unit = spec.partition(" ")
-        told = self.format_field(cell.value, form) + (f" {unit}" if unit else "")
+        value = self.format_field(cell.value, form) + (f" {unit}" if unit else "")
         if cell.low is None or cell.high is None:
-            return told
+            return value
         if unit == "pp":
-            return f"{told} {interval_of(cell.low, cell.high, int(form[1:]))}"
-        return f"{told} [{self.format_field(cell.low, form)}, {self.format_field(cell.high, form)}]"
+            return f"{value} {interval_of(cell.low, cell.high, int(form[1:]))}"
+        return f"{value} [{self.format_field(cell.low, form)}, {self.format_field(cell.high, form)}]"
 
 
 _TEMPLATE = _Template()
@@ -310,6 +312,6 @@ def sentence(statement: Statement) -> str:
 def paragraph(statements: Sequence[Statement], stop: str = ".") -> str:
     """The statements in a row; one that ends with a full stop is a sentence of its own."""
     text = ""
-    for told in map(sentence, statements):
-        text += told if not text else f" {told}" if text.endswith(".") else f"; {told}"
+    for each in map(sentence, statements):
+        text += each if not text else f" {each}" if text.endswith(".") else f"; {each}"
     return text if not text or text.endswith(".") else text + stop

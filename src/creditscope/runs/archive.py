@@ -69,11 +69,11 @@ class Archive:
     def rows(self) -> list[Row]:
         """One row per file, by hash, as a store gives them."""
 
-        def told(key: str) -> Row:
+        def read_row(key: str) -> Row:
             run = self.read(key)
             return described(run.spec, run.trajectory[-1]) | {"bytes": run.path.stat().st_size}
 
-        return [row_of(key, partial(told, key)) for key in self.hashes()]
+        return [row_of(key, partial(read_row, key)) for key in self.hashes()]
 
     def failures(self) -> dict[str, dict[str, Any]]:
         """None: an archive holds finished runs only."""

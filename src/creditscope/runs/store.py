@@ -315,11 +315,11 @@ def described(spec: RunSpec, last: dict[str, Any]) -> Row:
     }
 
 
-def row_of(key: str, told: Callable[[], Row], stamp: str = "") -> Row:
+def row_of(key: str, read: Callable[[], Row], stamp: str = "") -> Row:
     """The row of a run; where it cannot be told, what is wrong with it."""
     row: Row = dict.fromkeys(COLUMNS) | {"hash": key, "stamp": stamp, "problem": ""}
     try:
-        return row | told()
+        return row | read()
     except (CreditscopeError, OSError, ValueError, LookupError, TypeError) as error:
         return row | {"problem": " ".join(str(error).split())}
 
@@ -327,11 +327,11 @@ def row_of(key: str, told: Callable[[], Row], stamp: str = "") -> Row:
 def _row(run: Path, stamp: str) -> tuple[Any, ...]:
     """The row of one directory: from its files alone, so that a rebuilt index equals the one it replaces."""
 
-    def told() -> Row:
+    def read() -> Row:
         spec = load_bundle(run, verify=False).spec  # checksums are verified when a run is used
         if spec.hash != run.name:
             raise CreditscopeError(f"{run} holds another run ({spec.hash[:10]})")
         last = json.loads((run / TRAJECTORY).read_bytes().splitlines()[-1])
         return described(spec, last) | {"bytes": sum(p.stat().st_size for p in run.iterdir())}
 
-    return tuple(row_of(run.name, told, stamp).values())
+    return tuple(row_of(run.name, read, stamp).values())

@@ -69,7 +69,7 @@ def described(device: torch.device) -> dict[str, Any]:
     return found
 
 
-def told(device: dict[str, Any]) -> str:
+def device_text(device: dict[str, Any]) -> str:
     """A recorded device in words: `cuda (NVIDIA A100)`. Runs from before devices were recorded: `cpu`."""
     kind, name = str(device.get("type", "cpu")), str(device.get("name", ""))
     return f"{kind} ({name})" if name and name != kind else kind

@@ -78,7 +78,7 @@ class Ranks:
             mine = [_on_cpu(batch) for batch in batches]
         return [batch for share in self.all(mine) for batch in share]
 
-    def told(self, work: Callable[[], str]) -> str:
+    def answer(self, work: Callable[[], str]) -> str:
         """The answer (JSON) of work on the whole data: of the first rank for copies, of each rank's own passes for shards."""
         if self.sharded:
             # the same passes everywhere end everywhere in the same way; a rank that fails alone must not wait for the others

@@ -308,7 +308,7 @@ class Reduction:
         if isinstance(batch_size, SupportsIndex) and not isinstance(batch_size, bool):
             batch_size = index(batch_size)  # an integer of numpy, too
         self.reduction, self.size = reduction, batch_size
-        self.said = ""
+        self.note = ""
         if reduction == "sum":
             if batch_size is not None:
                 raise CreditscopeError(
@@ -322,7 +322,7 @@ class Reduction:
                 "over, or 'each' where that is the length of each batch"
             )
         over = "each batch" if batch_size == EACH else f"{batch_size} samples"
-        self.said = (
+        self.note = (
             f"given as the gradient of a mean over {over}, and multiplied by their number: of each sample's own loss"
         )
 

@@ -40,11 +40,11 @@ from creditscope.stream.devices import (
     CPU,
     described,
     deterministic,
+    device_text,
     find_device,
     full_precision,
     has_float64,
     has_products,
-    told,
 )
 from creditscope.stream.interface import InterfaceStream
 from creditscope.training import bundle as bundles
@@ -299,7 +299,7 @@ class _Run:
         """One kind of device trains a run; one of another name is recorded beside the first."""
         if device.get("type", "cpu") != self.device.type:
             raise CreditscopeError(
-                f"{self.directory} was begun on {told(device)} and this is {told(self.recorded)}; go on there "
+                f"{self.directory} was begun on {device_text(device)} and this is {device_text(self.recorded)}; go on there "
                 f"(--device {device.get('type', 'cpu')}), or remove it to start again"
             )
         if device.get("name", self.recorded["name"]) != self.recorded["name"]:

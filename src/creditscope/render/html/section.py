@@ -41,12 +41,12 @@ def figure_of(*panels: Panel, title: str = "", quick: bool = False) -> dict[str,
     for panel in panels:
         conventions.setdefault(panel.convention, []).append(panel.title)
     single = len(panels) == 1
-    told = [convention if single else f"{', '.join(names)}: {convention}" for convention, names in conventions.items()]
+    parts = [convention if single else f"{', '.join(names)}: {convention}" for convention, names in conventions.items()]
     return {
         "title": title or panels[0].title,
         "key": panels[0].key,
         "svg": svg(made, panels[0].key),
-        "convention": "; ".join(told),
+        "convention": "; ".join(parts),
         "note": made.note,
     }
 
@@ -137,14 +137,14 @@ def _margin(network: Network) -> dict[str, Any]:
     d3, seeds = network.report.checks["D3"].value, len(network.report.headline_acc)
     own = d3 if network.margin_pp is None and seeds == 1 else network.margin_pp
     mean = f"mean margin over {seeds} seeds" if seeds > 1 else "margin"
-    told = [] if d3 is None else [f"{mean} {signed(d3, 1)} pp"]
+    parts = [] if d3 is None else [f"{mean} {signed(d3, 1)} pp"]
     if own is not None and seeds > 1:
-        told.append(f"this network {signed(own, 1)} pp")
+        parts.append(f"this network {signed(own, 1)} pp")
     null = chosen_margin(network.report.facts)
     kind = f" ({null_name(null.null)})" if null and null.null != "matched" else ""
     alone = "" if d3 is None else f"mean over {seeds} seeds {signed(d3, 1)}"
     cell = alone if own is None else signed(own, 1) + kind
-    return {"margin": own, "margin_cell": cell, "margin_told": ", ".join(told)}
+    return {"margin": own, "margin_cell": cell, "margin_told": ", ".join(parts)}
 
 
 def _sentences(network: Network) -> Sequence[str]:
