@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -120,12 +121,17 @@ def _pictures(flags: Report, sources: Sources, groups: Sequence[Group], rows: Se
         studies += stored.results
         begun += [where + line for line in stored.begun]
     if flags.html:
+        from rich.console import Console
+        from rich.progress import track
+
         from creditscope.render.html import html_page, networks
 
+        console = Console(stderr=True)
+        drawn = partial(track, description="drawing networks", console=console, disable=not console.is_terminal)
         runs = {b.spec.hash for b in sources.bundles}
         extra = [r for root in sources.stores for r in full_reports(root) if r.run in runs]
         shown = networks(groups, sources.bundles, [*extra, *(r for _, r in sources.reports)])
-        page = html_page(rows, shown, studies=studies, begun=begun)
+        page = html_page(rows, shown, studies=studies, begun=begun, progress=drawn)
         write_atomic(flags.html, page.encode())
     if flags.figures:
         from creditscope.render.draw import table_panels

@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,12 @@ def html_page(
     title: str = "creditscope audit",
     studies: Sequence[tuple[str, Table]] = (),
     begun: Sequence[str] = (),
+    progress: Callable[[Sequence[Network]], Iterable[Network]] = iter,
 ) -> str:
     """The page: the audit table over seeds (where there are groups), the table of networks, the studies, a page per network.
 
-    `studies` are (preset, result); `begun` are lines on studies that cannot be shown yet.
+    `studies` are (preset, result); `begun` are lines on studies that cannot be shown yet. `progress`
+    sees each network as its page is drawn, which takes about a second.
     """
     shown = apart(shown)
     rows = [row(n) for n in shown]
@@ -59,7 +61,7 @@ def html_page(
         "page.html",
         asset("page.css"),
         title=title,
-        packs=packs({n.key: network_html(n) for n in shown}, TOGETHER),
+        packs=packs({n.key: network_html(n) for n in progress(shown)}, TOGETHER),
         data=packed({"networks": list(map(data_of, shown)), "studies": [study_data(*study) for study in studies]}),
         protocols=list(dict.fromkeys(n.report.protocol for n in judged)),
         summary=summary(groups or reported((n.report.method_name, n.report) for n in judged)),
