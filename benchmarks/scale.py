@@ -1,4 +1,4 @@
-"""What the measurements cost at sizes that no machine here holds: python -m benchmarks.scale [--rounds 3] [--page docs/scale.md]
+"""What the measurements cost at sizes that no machine here holds: python -m benchmarks.scale [--rounds 10] [--page docs/scale.md]
 
 Processor time and peak tensor memory of `diagnose`, `depth_profile`, `certify` and one step of `Monitor` on a residual network
 of L blocks with two d x d matrices each, over n rows (tokens). Each cost is a sum of a few terms with coefficients >= 0 (a peak:
@@ -14,6 +14,7 @@ import argparse
 import itertools
 import json
 import math
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +32,8 @@ from benchmarks.bench_diagnose import peak_bytes
 from creditscope import Monitor, certify, depth_profile, diagnose
 from creditscope.models import ResMLP
 
-CLASSES, INPUTS, FEW, BATCHES = 10, 32, 16, 4
-"""FEW: samples of the certificate, at every size; BATCHES: into which the n rows are cut."""
+CLASSES, INPUTS, FEW, BATCHES, CERTIFIED = 10, 32, 16, 4, 3
+"""FEW: samples of the certificate, at every size; BATCHES: into which the n rows are cut; CERTIFIED: its rounds."""
 JSON = Path(__file__).with_name("scale.json")
 START, END = "<!-- scale -->", "<!-- end of scale -->"
 
@@ -140,26 +141,33 @@ def update(model: Any, batch: tuple[Tensor, Tensor]) -> None:
 
 
 def measure(sizes: Sequence[Size], rounds: int) -> list[dict[str, Any]]:
-    """Best processor time of the rounds (what others do on the machine only adds to it), peak of the tensors, updates."""
-    found = []
-    for size in sizes:
-        made = cases(size)
-        memory = {name: peak_bytes(call) for name, call in made.items() if name != "certificate"}
-        taken: dict[str, list[float]] = {name: [] for name in made}
-        for k in range(rounds):
-            for name, call in made.items():
-                if name == "certificate" and k > 1:
+    """Best processor time of the rounds (what others do on the machine only adds to it), peak of the tensors, updates.
+
+    Every round goes through all sizes, in an order of its own: a machine that changes its speed does so for all of them.
+    """
+    made = {size: cases(size) for size in sizes}
+    found: dict[Size, dict[str, Any]] = {
+        size: {
+            **{"n": size.n, "d": size.d, "depth": size.depth},
+            "s": dict.fromkeys(calls, math.inf),
+            "bytes": {name: peak_bytes(call) for name, call in calls.items() if name != "certificate"},
+        }
+        for size, calls in made.items()
+    }
+    for k in range(rounds):
+        for size in random.sample(list(sizes), len(sizes)):
+            seconds = found[size]["s"]
+            for name, call in made[size].items():
+                if name == "certificate" and k >= CERTIFIED:
                     continue  # the longest of all by far
                 Updates.n = 0
                 start = time.process_time()
                 call()
-                taken[name].append(time.process_time() - start)
+                seconds[name] = min(seconds[name], time.process_time() - start)
                 if name == "certificate":
-                    updates = Updates.n
-        seconds = {name: min(times) for name, times in taken.items()}
-        found.append({"n": size.n, "d": size.d, "depth": size.depth, "s": seconds, "bytes": memory, "updates": updates})
-        print(f"{size}: {', '.join(f'{k} {v:.3g} s' for k, v in seconds.items())}; {updates} updates", flush=True)
-    return found
+                    found[size]["updates"] = Updates.n
+        print(f"round {k + 1} of {rounds}", flush=True)
+    return list(found.values())
 
 
 # ---- fitted --------------------------------------------------------------------------------------------------------
@@ -385,7 +393,7 @@ def page(content: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--page", type=Path)
     parser.add_argument("--from-json", action="store_true")
     parser.add_argument("--driver", type=int, nargs="*", help="numbers of runs, for example 1000 10000 100000")
@@ -393,7 +401,8 @@ def main() -> None:
     torch.set_num_threads(1)
     content: dict[str, Any] = json.loads(JSON.read_text()) if JSON.exists() else {"driver": []}
     if not options.from_json:
-        content |= {"fit": measure(FIT, options.rounds), "check": measure(CHECK, options.rounds)}
+        found = measure(FIT + CHECK, options.rounds)
+        content |= {"fit": found[: len(FIT)], "check": found[len(FIT) :]}
     if options.driver:
         content["driver"] = [driver.apart(n, 1000, 0.05, None) for n in options.driver]
     JSON.write_text(json.dumps(content, indent=1) + "\n")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from creditscope.credit.base import is_finite
 from creditscope.credit.given import GivenCredit
 from creditscope.errors import CreditscopeError
 from creditscope.measure.facts import FreshB, Nudging, Perturbation, Proof
@@ -179,7 +180,7 @@ class _Seen:
             for layer, each in enumerate(credits):
                 got.add_credit(layer, each, read[layer])
         if batch.logits is not None and batch.labels is not None:
-            got.add_logits(batch.logits, batch.labels)
+            got.add_logits(batch.logits, batch.labels, is_finite(batch.logits))
         if batch.losses is not None and "logits" not in got.non_finite:
             got.note("loss", batch.losses)
         self.losses_known = self.losses_known and losses is not None

@@ -19,7 +19,7 @@ from creditscope.measure.alignment import aggregate, alignment, clamped_cosine, 
 from creditscope.measure.binomial import evaluation
 from creditscope.measure.concentration import concentration
 from creditscope.measure.facts import Convention, Evaluation, Facts, Proof, StreamInfo
-from creditscope.measure.loss import LossFn, cross_entropy, of_any_number
+from creditscope.measure.loss import LossFn, cross_entropy, of_any_number, token_losses
 from creditscope.measure.proof import Record, Seen, prove
 from creditscope.measure.reference import SURE, reference
 from creditscope.measure.scale import scale
@@ -78,8 +78,8 @@ class Collected:
     """Labels that `correct` counts over: one per sample, or one per scored token; 0 where labels are no classes."""
     classless: bool = False
     """A label was none of the classes of the logits."""
-    few: Tensor | None = None
-    """Logits of the first samples of the first batch."""
+    few: tuple[Tensor, list[int]] | None = None
+    """Logits of samples of the first batch, and where its first ones stand among them."""
     n: int = 0
     loss: float = 0.0
     rounded: int = 0
@@ -127,8 +127,9 @@ class Collected:
             f"credit a_{layer}", a_squared if np.isfinite(a_squared).all() else a
         )  # squares of large float64 credit overflow
 
-    def add_logits(self, logits: Tensor, y: Tensor) -> None:
-        self.note("logits", logits)
+    def add_logits(self, logits: Tensor, y: Tensor, finite: bool) -> None:
+        if not finite:
+            self.non_finite["logits"] = None
         self.score(logits, y)
 
     def add_samples(self, n: int, losses: Tensor) -> None:
@@ -295,7 +296,9 @@ def _one_batch(
             raise
         except Exception as error:  # it is the user's code: anything may come, and it is told as it is
             raise cannot_run(error) from error
-        _require_clean(inputs, logits.detach())
+        finite = is_finite(logits.detach())
+        if not finite:
+            _require_clean(inputs, logits.detach())
         own = stream.own_logits(inputs)
         if own is not None:
             off = difference(logits, own)
@@ -311,13 +314,16 @@ def _one_batch(
                     f"labels have shape {list(y.shape)} for logits {list(logits.shape)}; give one label per sample "
                     "(or per token), or pass loss_fn"
                 )
-        given_back: Any = loss_fn(logits, y)
-        if not isinstance(given_back, Tensor) or not given_back.requires_grad:
-            raise CreditscopeError(
-                f"loss_fn returned a {type(given_back).__name__} without a gradient; it must return a tensor that depends on the "
-                "logits, one loss per sample"
-            )
-        losses = given_back
+        losses: Any
+        if loss_fn is cross_entropy and y.dim() > 1 and logits.requires_grad:
+            losses, slope = token_losses(logits.detach(), y)
+        else:
+            losses, slope = loss_fn(logits, y), None
+            if not isinstance(losses, Tensor) or not losses.requires_grad:
+                raise CreditscopeError(
+                    f"loss_fn returned a {type(losses).__name__} without a gradient; it must return a tensor that depends on the "
+                    "logits, one loss per sample"
+                )
         if losses.shape != (len(y),):
             raise CreditscopeError(
                 f"the loss has shape {list(losses.shape)} for {len(y)} samples; loss_fn must return one loss per sample "
@@ -333,7 +339,9 @@ def _one_batch(
             given += [(f"input {k}", t, t._version) for k, t in enumerate(tensors_of(inputs))]
         backward = True
         try:
-            first: Any = torch.autograd.grad(losses.sum(), leaf[0], allow_unused=True)
+            first: Any = torch.autograd.grad(
+                losses.sum() if slope is None else logits, leaf[0], slope, allow_unused=True
+            )
         except CreditscopeError:
             raise
         except RuntimeError as error:
@@ -352,7 +360,7 @@ def _one_batch(
     arrived(0, g0)
     if watch is not None and batch is not None:
         watch(batch, [g for g, _ in reversed(seen)], [a for _, a in reversed(seen)])
-    got.add_logits(logits.detach(), y)
+    got.add_logits(logits.detach(), y, finite)
     got.add_samples(len(y), losses.detach())
     if loss_fn is cross_entropy and losses.dtype == torch.float32:
         scored = (y.unsqueeze(-1) != IGNORED).flatten(1).any(1)
@@ -360,8 +368,11 @@ def _one_batch(
     if shown is not None:
         shown.add_logits(logits.detach())
     if got.n == len(y):  # the first batch
-        few = range(min(SAMPLES, len(y)))
-        got.few = shown.logits if shown and shown.samples == [*few] else logits.detach()[:SAMPLES].clone()
+        first = range(min(SAMPLES, len(y)))
+        if shown and {*first} <= {*shown.samples}:
+            got.few = shown.logits, [shown.samples.index(k) for k in first]
+        else:
+            got.few = logits.detach()[:SAMPLES].clone(), [*first]
 
 
 def _on_labels_as_fine(loss_fn: LossFn) -> LossFn:
@@ -429,8 +440,6 @@ def _is_near(a: Tensor, b: Tensor, rounded: Tensor | None) -> bool:
 
 def _require_clean(inputs: Any, logits: Tensor) -> None:
     """Non-finite logits of samples whose inputs are not finite say nothing about the network."""
-    if is_finite(logits):
-        return
     bad = torch.zeros(len(logits), dtype=torch.bool, device=logits.device)
     for t in tensors_of(inputs):
         if t.is_floating_point() and t.dim() and len(t) == len(logits):
@@ -568,8 +577,9 @@ def measured(
     if proof is None:
         if got.few is None:  # let go of too early: a later batch does not bear out the first one
             with torch.no_grad():
-                got.few = stream.forward(inputs, lambda *_: None)[:SAMPLES]
-        proof = prove(stream, inputs, y, loss_fn, got.few, seen.open, seen.coupled)
+                got.few = stream.forward(inputs, lambda *_: None), [*range(min(SAMPLES, len(y)))]
+        logits, first = got.few
+        proof = prove(stream, inputs, y, loss_fn, logits[first], seen.open, seen.coupled)
     return stream, got, proof
 
 

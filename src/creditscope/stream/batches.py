@@ -20,6 +20,7 @@ from creditscope.stream.labels import (
     NEXT,
     SAY,
     Losses,
+    is_clear,
     is_shifted,
     losses,
     next_labels,
@@ -392,8 +393,8 @@ def _are_classes(batches: Batches, y: Tensor, logits: torch.Size) -> bool:
 
 @torch.no_grad()
 def _losses(model: nn.Module, batches: Batches, given: list[tuple[Any, Tensor]]) -> list[Losses] | None:
-    """Of the samples to ask of what is given (the batches, or parts of them), each run by itself; None: the labels are not
-    classes of tokens."""
+    """Of the samples to ask of what is given (the batches, or parts of them), each run by itself, until one tells; None: the
+    labels are not classes of tokens."""
     inputs, y = max(given, key=lambda item: _most_scored(item[1]))
     asked = []
     for k in samples_to_ask(y):
@@ -402,6 +403,8 @@ def _losses(model: nn.Module, batches: Batches, given: list[tuple[Any, Tensor]])
         if not _are_classes(batches, labels, logits.shape):
             return None
         asked.append(losses(own, logits, labels))
+        if is_clear(asked[-1]):
+            break
     return asked
 
 

@@ -20,6 +20,8 @@ ASKED = 4
 """Samples whose losses are compared, one at a time: long samples have means that are alike both ways."""
 CLOSE = 1e-4
 """Relative difference up to which two losses are the same (or the resolution of the dtype of the model's loss)."""
+CLEAR = 100 * CLOSE
+"""Relative difference from which on two losses cannot be taken for each other."""
 TINY = 1e-6
 """The same for losses near zero, absolute."""
 SAY = "pass shift_labels=True (token t is scored against label t + 1), shift_labels=False (against label t) or loss_fn="
@@ -82,6 +84,12 @@ def is_shifted(asked: list[Losses]) -> bool:
             f"({float(x.as_given):.6g}), with label t + 1 ({float(x.shifted):.6g}); {SAY}"
         )
     return shifted
+
+
+def is_clear(asked: Losses) -> bool:
+    """Is one of the two ways the model's own, and the other far from it? Then no further sample is asked."""
+    apart = abs(float(asked.as_given - asked.shifted)) > CLEAR * abs(float(asked.own))
+    return apart and _same(asked.own, asked.as_given) != _same(asked.own, asked.shifted)
 
 
 def _same(own: Tensor, other: Tensor) -> bool:
