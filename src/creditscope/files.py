@@ -177,11 +177,11 @@ def check_size(path: Path, most: int, what: str) -> None:
         raise CreditscopeError(f"{path} has {size:,} bytes; {what} has at most {most:,}")
 
 
-def read_json(path: Path, what: str, most: int = MAX_JSON) -> Any:
+def read_json(path: Path, what: str, most: int | None = None) -> Any:
     """JSON of limited size; every fault is one line that names the file."""
     content = b""
     try:
-        check_size(path, most, what)
+        check_size(path, MAX_JSON if most is None else most, what)
         content = path.read_bytes()
         return json.loads(content)
     except FileNotFoundError:

@@ -31,6 +31,7 @@ from creditscope.measure.facts import GROUP
 from creditscope.measure.nulls import DRAWS
 from creditscope.measure.profile import MAX_WIDTH
 from creditscope.measure.reference import COSINE_EPS, SURE
+from creditscope.measure.steps import ALONG
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.consistency import SLACK
 from creditscope.protocol.wording import READINGS_DIFFER
@@ -260,6 +261,14 @@ def of_draws() -> list[float]:
 
 
 Guard = tuple[str, str, Callable[[], Sequence[float]]]
+
+
+def missed(error: float) -> float:
+    """Probability that a part of this relative size, missing in g, changes <g, v> by less than the tolerance: v has a part
+    ALONG g and one that is drawn, of which a unit normal number falls on the missing part."""
+    return 2 * ALONG * proof.GRADIENT / (error * math.sqrt(2 * math.pi))
+
+
 N = r"([-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?)"
 PRIMARY = {"table": "Primary audit"}
 GUARDS: list[Guard] = [
@@ -333,7 +342,9 @@ GUARDS: list[Guard] = [
     ("performance.md", rf"\*\*its {N} steps\*\*", lambda: [math.ceil(50_000 / 128)]),
     ("performance.md", rf"An epoch is one of CIFAR-10, {N} steps", lambda: [50_000 // 128]),
     ("performance.md", rf"That is {N} passes where plain code has {N}, or {N} by counted",
-     lambda: [(p := 8 + 2 + 4 + 1 + 1 / 8), 12, p / 12]),
+     lambda: [(p := 8 + 1 + 4 + 1 + 3 / 16), 12, p / 12]),
+    ("stream.md", rf"wrong by {N} % in one sample only passes with a probability of about {N} %, by {N} % of {N} %",
+     lambda: [10, round(100 * missed(0.1)), 30, round(100 * missed(0.3))]),
     ("quickstart.md", rf"layer 0 is near zero and the others are about {N}:",
      lambda: [float(np.mean(printed("quickstart.md", r"^[123] +[\d.]+ +[\d.]+ +([+-][\d.]+) ")))]),
     ("records.md", rf"Limits: {N} GiB in the file and unpacked, {N} arrays, five dimensions, a header of {N} MiB",

@@ -1,5 +1,5 @@
-"""The commands as data. Their lists of commands are printed from here before tyro is imported (.28 s), and tyro is given the
-class that is named here: a new command is one line and one class with a method `execute() -> exit code`."""
+"""The commands as data. Their lists of commands are printed from here before tyro is imported (.28 s), and tyro's
+subcommands are made from here too: a new command is one line and one class with a method `execute() -> exit code`."""
 
 from __future__ import annotations
 

@@ -1,17 +1,18 @@
-"""From words to the object of a command, by tyro; a mistake becomes one line."""
+"""From words to the object of a command, by tyro's subcommands; a mistake becomes one line."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any, NoReturn, Protocol, Union, get_args, get_type_hints
 
 import tyro
 
-from creditscope.cli.commands import Group, named
+from creditscope.cli.commands import ROOT, Group, named
 from creditscope.errors import CreditscopeError, meant
 
 events: Any = None
@@ -39,6 +40,11 @@ class Runnable(Protocol):
         """Do what the command does; the exit code."""
 
 
+@dataclass
+class Unnamed:
+    """Stands for a command that the call does not name, so that its module is not imported."""
+
+
 def parse(args: Sequence[str]) -> Runnable:
     """The command that the arguments name, with its options."""
     words, node = named(args)
@@ -46,17 +52,15 @@ def parse(args: Sequence[str]) -> Runnable:
         wrong, near = " ".join(args[: len(words) + 1]), meant(args[len(words)], node.commands)
         raise CreditscopeError(f"unknown command {wrong!r}; {near}commands are {', '.join(node.commands)}")
     kind, given = _load(words), args[len(words) :]
-    # one of two subcommands: the usage line of the help then says whose options it leaves out
-    subcommand: Any = Union[Annotated[kind, tyro.conf.subcommand(words[-1])], None]  # noqa: UP007
 
     def refuse(event: Any) -> NoReturn:
         raise CreditscopeError(_mistake(event, given, words, _options(kind)))
 
     with events.on_parse_error(refuse) if events else contextlib.nullcontext():
         found: Any = tyro.cli(
-            subcommand,
-            prog=" ".join(["creditscope", *words[:-1]]),
-            args=[words[-1], *given],
+            _subcommands(ROOT, words, kind),
+            prog="creditscope",
+            args=list(args),
             config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone),
         )
     named_options = {_typed(word) for word in given}
@@ -64,6 +68,22 @@ def parse(args: Sequence[str]) -> Runnable:
         if getattr(found, field.name) == () and _option(field.name) in named_options:
             raise CreditscopeError(_in_command(words, f"{_option(field.name)} needs a value"))
     return found
+
+
+def _subcommands(group: Group, words: Sequence[str], kind: Any) -> Any:
+    """The type that tyro makes subcommands of; only the named one has its options."""
+
+    def constructor(name: str, node: str | Group) -> Any:
+        if words[:1] != [name]:
+            return Unnamed
+        return _subcommands(node, words[1:], kind) if isinstance(node, Group) else kind
+
+    # through a factory, because the type of a group is itself a union
+    options = (
+        Annotated[Any, tyro.conf.subcommand(name, constructor_factory=partial(constructor, name, node))]
+        for name, node in group.commands.items()
+    )
+    return Union[tuple(options)]  # noqa: UP007 (made of a tuple)
 
 
 def _load(words: Sequence[str]) -> Any:

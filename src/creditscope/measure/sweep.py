@@ -579,7 +579,8 @@ def measured(
             with torch.no_grad():
                 got.few = stream.forward(inputs, lambda *_: None), [*range(min(SAMPLES, len(y)))]
         logits, first = got.few
-        proof = prove(stream, inputs, y, loss_fn, logits[first], seen.open, seen.coupled)
+        few = torch.stack([logits[k] for k in first])
+        proof = prove(stream, inputs, y, loss_fn, few, seen.open, seen.coupled)
     return stream, got, proof
 
 

@@ -156,7 +156,7 @@ def audit(evidence: Evidence) -> Answer:
     method = evidence.spec.method
     if evidence.rule.is_exact:
         return clear("backpropagation has no state of its own")
-    if evidence.rule.state is CreditRule.state and not evidence.rule.numbers:
+    if evidence.rule.state is CreditRule.state and not (evidence.rule.numbers or evidence.rule.tensors):
         return clear(f"rule {method!r} owns no tensors")
     if evidence.credit is None:
         return found(f"credit.safetensors is missing or unreadable: the state of {method!r} cannot be measured again")
