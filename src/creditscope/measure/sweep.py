@@ -123,9 +123,8 @@ class Collected:
         self.dot[layer].append(dot)
         self.a_squared[layer].append(a_squared)
         self.clamped[layer].append(by_rows(clamped_cosine, a, g))
-        self.note(
-            f"credit a_{layer}", a_squared if np.isfinite(a_squared).all() else a
-        )  # squares of large float64 credit overflow
+        # squares of large float64 credit overflow
+        self.note(f"credit a_{layer}", a_squared if np.isfinite(a_squared).all() else a)
 
     def add_logits(self, logits: Tensor, y: Tensor, finite: bool) -> None:
         if not finite:
@@ -368,11 +367,11 @@ def _one_batch(
     if shown is not None:
         shown.add_logits(logits.detach())
     if got.n == len(y):  # the first batch
-        first = range(min(SAMPLES, len(y)))
-        if shown and {*first} <= {*shown.samples}:
-            got.few = shown.logits, [shown.samples.index(k) for k in first]
+        few = range(min(SAMPLES, len(y)))
+        if shown and {*few} <= {*shown.samples}:
+            got.few = shown.logits, [shown.samples.index(k) for k in few]
         else:
-            got.few = logits.detach()[:SAMPLES].clone(), [*first]
+            got.few = logits.detach()[:SAMPLES].clone(), [*few]
 
 
 def _on_labels_as_fine(loss_fn: LossFn) -> LossFn:
