@@ -1,10 +1,11 @@
 """Two commits against each other: python -m benchmarks.commits OLD [NEW] [--rounds 20]
 
-OLD and NEW are checkouts (`git worktree add DIR COMMIT`; NEW: this one). Each has a process of its own; the two take turns, in
-an order that changes from round to round, and start anew every 4 rounds: where a process has its memory moves a step by some
-hundredths. A step is one of ResMLP d=256 L=4, batch 128; `diagnose` is level basic on
-8 batches. Per case: the geometric mean over rounds of new / old in processor time, with its 95 % interval. Exit code 1 where
-an interval does not exclude a loss of more than 0.03.
+OLD and NEW are checkouts (`git worktree add DIR COMMIT`; NEW: this one). Each has a process of its own, and both start anew in
+every round: where a process has its memory moves a step by some hundredths. Within a round the two take turns, 16 times each
+and about 0.05 s at a time, in an order that is drawn for every turn; the round counts with the median of its 16 ratios. Both
+keep the memory that they free: to give it back and ask for it anew costs up to a tenth of a step, at random. A step is one of
+ResMLP d=256 L=4, batch 128; `diagnose` is level basic on 8 batches. Per case: the geometric mean over rounds of new / old in
+processor time, with its 95 % interval. Exit code 1 where an interval does not exclude a loss of more than 0.03.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from pathlib import Path
 from creditscope.measure.student_t import t_975
 
 BOUND = 1.03
-STEPS, LIFE = 40, 4
+TURNS, TURN = 16, 0.05
+KEEP = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**33), "MALLOC_TOP_PAD_": str(2**28)}
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 WORKER = """
 import json, sys, time
 import torch
@@ -57,7 +60,7 @@ class Checkout:
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", WORKER],
             cwd=root,
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            env={**os.environ, **ONE_THREAD, **KEEP, "PYTHONPATH": path},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -82,17 +85,17 @@ class Checkout:
         self._process.wait()
 
 
-def logarithms(old: Checkout, new: Checkout, case: str, rounds: int) -> list[float]:
-    """log(new / old) of each round."""
-    times = max(1, min(STEPS, int(0.4 / old.seconds(case, 2))))
-    new.seconds(case, times)
+def logarithm(old: Checkout, new: Checkout, case: str) -> float:
+    """log(new / old) of one round."""
+    times = max(1, int(TURN / old.seconds(case, 2)))
+    new.seconds(case, 2)
     logs = []
-    for _ in range(rounds):
+    for _ in range(TURNS):
         pair = [(old, "old"), (new, "new")]
         random.shuffle(pair)
         found = {name: checkout.seconds(case, times) for checkout, name in pair}
         logs.append(math.log(found["new"] / found["old"]))
-    return logs
+    return statistics.median(logs)
 
 
 def main() -> int:
@@ -102,10 +105,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
     logs: dict[str, list[float]] = {}
-    for _ in range(0, options.rounds, LIFE):
+    for _ in range(options.rounds):
         old, new = Checkout(options.old.resolve()), Checkout(options.new.resolve())
         for case in (case for case in old.cases if case in new.cases):
-            logs.setdefault(case, []).extend(logarithms(old, new, case, LIFE))
+            logs.setdefault(case, []).append(logarithm(old, new, case))
         old.close()
         new.close()
     missed = 0
