@@ -125,7 +125,7 @@ def test_samples_that_influence_each_other_are_marked_and_not_refused(path):
         assert proof.later == 0
 
 
-@pytest.mark.parametrize("share", [0.03, 0.1])
+@pytest.mark.parametrize("share", [0.01, 0.03, 0.1])
 @pytest.mark.parametrize("width", [32, 256])
 def test_a_small_part_of_a_branch_without_gradient_is_refused(path, share, width):
     def cut(h: Tensor) -> Tensor:
@@ -134,6 +134,20 @@ def test_a_small_part_of_a_branch_without_gradient_is_refused(path, share, width
     with pytest.raises(CreditscopeError, match=NO_GRADIENT):
         told(Net(cut, width), batches(8, 8))
     assert max(told(Net(width=width), batches(8, 8)).facts.proof.gradient) < 1e-3
+
+
+@pytest.mark.parametrize("sizes", [(1,), (2, 2), (8,)])
+def test_a_state_with_zeros_lies_on_no_kink_where_the_loss_is_straight(path, sizes):
+    """h_0 has zeros and the first block takes it by a linear map: what is missing there is refused as anywhere else."""
+    for share in (0.1, 0.0):
+        model = Net(lambda h, share=share: torch.full((len(h),), share), at=0, width=32)
+        model.stem = nn.Sequential(model.stem, nn.ReLU())
+        if share:
+            with pytest.raises(CreditscopeError, match=NO_GRADIENT):
+                told(model, batches(*sizes))
+        else:
+            proof = told(model, batches(*sizes)).facts.proof
+            assert (max(proof.gradient) < 1e-3, proof.kinks) == (True, ())
 
 
 def test_kinks_in_a_large_network_are_no_contradiction(monkeypatch):

@@ -119,6 +119,12 @@ def large(monkeypatch):
     monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
 
 
+@pytest.fixture(params=["small", "large"])
+def path(request):
+    if request.param == "large":
+        request.getfixturevalue("large")
+
+
 @pytest.mark.parametrize("n", [2, 3, 7])
 def test_a_large_network_is_proved_by_the_runs_of_the_measurement(large, n):
     model, rows = Net(), []
@@ -193,7 +199,7 @@ def test_coarse_numbers_have_no_slope(large):
 
 
 class Reading(Net):
-    """The readout lets samples see each other where `sees` says so."""
+    """The readout (or what is in front of the blocks) lets samples see each other where `sees` says so."""
 
     def __init__(self, sees: str) -> None:
         super().__init__()
@@ -201,11 +207,18 @@ class Reading(Net):
         self.layers = self.layers[:2]
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.sees == "others see first, in front of the blocks" and x.mean() > 2:
+            x = torch.cat([x[:1], x[1:] + 0.3 * x[:1]])
         z = super().forward(x)
         if self.sees == "last sees first" and len(z) > 1:
             return torch.cat([z[:-1], z[-1:] + 0.3 * z[:1]])
         if self.sees == "three" and len(z) == 3:
             return z + 0.3 * z.flip(0)
+        if self.sees == "first sees last" and len(z) > 1 and x.mean() > 2:
+            return torch.cat([z[:1] + 0.3 * z[-1:], z[1:]])
+        if self.sees in ("others see first", "others see first, without gradient") and x.mean() > 2:
+            first = z[:1].detach() if "without gradient" in self.sees else z[:1]
+            return torch.cat([z[:1], z[1:] + 0.3 * first])
         return torch.cat([z[:-1] + 0.3 * z[1:], z[-1:]]) if self.sees == "next" else z
 
 
@@ -224,6 +237,42 @@ def test_samples_that_influence_each_other_are_marked_whatever_the_sizes_of_the_
     proof = diagnose(Reading(""), data, blocks="layers.*").facts.proof
     assert proof is not None
     assert proof.independent is (None if sizes[0] == 1 else True)
+
+
+@pytest.mark.parametrize(
+    ("sees", "n"),
+    [("first sees last", 2), *((f"others see first{how}", n) for how in ("", ", without gradient") for n in (2, 3, 7))],
+)
+def test_samples_that_influence_each_other_in_a_later_batch_alone_are_marked(path, sees, n):
+    assert told_of_large_inputs(sees, n).independent is False
+
+
+def test_in_a_large_network_also_where_they_do_so_in_front_of_the_blocks(large):
+    """No gradient that is measured, nor its check, depends on it."""
+    assert told_of_large_inputs("others see first, in front of the blocks", 2).independent is False
+
+
+def told_of_large_inputs(sees: str, n: int) -> Any:
+    """Of two batches, the inputs of the second are large."""
+    (first, y), (later, _) = few(n, 2)
+    proof = diagnose(Reading(sees), [(first, y), (later + 4, y)], blocks="layers.*").facts.proof
+    assert proof is not None
+    return proof
+
+
+def test_a_last_batch_of_another_size_stands_in_for_no_sample_of_the_first(path):
+    """Inputs are divided by the largest of their batch: it is the first sample in one batch and the one that is looked at in the
+    other, so that neither has other logits by itself."""
+
+    class Scaled(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x / x.abs().max())
+
+    (x, y), (z, w) = few(3)[0], few(2)[0]
+    x[0, 0] = z[1, 0] = 20.0
+    proof = diagnose(Scaled(), [(x, y), (z, w)], blocks="layers.*").facts.proof
+    assert proof is not None
+    assert proof.independent is False
 
 
 class Masking(Net):

@@ -16,6 +16,7 @@ from creditscope.models import ResMLP
 from creditscope.stream.graph import edge_of, has_skip
 from creditscope.stream.hooks import HookedStream
 from creditscope.stream.interface import make_stream
+from creditscope.stream.probe import _is_all_of
 from creditscope.stream.untouched import untouched
 
 from .nets import (
@@ -388,3 +389,5 @@ def test_a_mean_over_all_tokens_is_told_from_one_over_some(kept: Any, read: str)
     torch.manual_seed(0)
     given = [(torch.randn(7, 4, 5), torch.randint(0, 3, (7,)))]
     assert diagnose(Pooled(kept), given, blocks="blocks.*").facts.stream.read == read
+    t = given[0][0]
+    assert _is_all_of(t[:, kept], t) == (read == "mean")

@@ -120,7 +120,7 @@ class Record:
     def __init__(self, stream: Stream, number: int, inputs: Any, y: Tensor, samples: Sequence[int], deep: bool) -> None:
         """number: of the batch; samples: their numbers in it."""
         self.number, self.samples, self.deep = number, list(samples), deep
-        self.batch_size, self.dim = len(y), stream.batch_dim
+        self.batch_size, self.dim, self.inputs = len(y), stream.batch_dim, inputs
         self.example = map_samples(inputs, len(y), lambda t: self._few(t, 0))
         self.y = self._few(y, 0)
         self.states: list[Tensor] = []
@@ -206,13 +206,11 @@ class Seen:
     def record(self, number: int, inputs: Any, y: Tensor) -> Record | None:
         """To be shown the batch of that number; None: nothing of it is looked at."""
         n = len(y)
-        low = SAMPLES if n > SAMPLES else int(self._later_alone and n > 1)
+        low = SAMPLES if n > SAMPLES else int(n > 1)
         sample = int(torch.randint(low, n, (1,), generator=torch.Generator().manual_seed(SEED + number)))
         if self.quick and not number:
-            turn = int(
-                self._later_alone
-            )  # the gradient of the last one is looked at: here of the first, which no later one is
-            samples = [*range(SAMPLES - 1), sample] if n > SAMPLES else [*range(turn, n), *range(turn)]
+            # the gradient of the last one is looked at; of a few that is the first, which no later one is
+            samples = [*range(SAMPLES - 1), sample] if n > SAMPLES else [*range(1, n), 0]
             self._first = Record(self._stream, number, inputs, y, samples, True)
             return self._first
         return Record(self._stream, number, inputs, y, [sample], self.quick) if number in self._drawn else None
@@ -249,7 +247,15 @@ class Seen:
                 )
         if self._found is None:
             return None
-        later = [*self._later, *(_decided(self._stream, record, self._loss_fn, self._kinks) for record in self.open)]
+        later = [*self._later]
+        for record in self.open:
+            try:
+                later.append(_decided(self._stream, record, self._loss_fn, self._kinks))
+            except CreditscopeError:
+                self.coupled = _is_coupled(self._stream, record)
+                if not self.coupled:
+                    raise
+                return None
         found = {"gradient": _worst(self._found.gradient, *later), "later": len(later)}
         return self._found.model_copy(update=found | {"kinks": tuple(sorted(self._kinks))})
 
@@ -318,8 +324,9 @@ def _error_alone(stream: Stream, record: Record, k: int) -> float:
 
 
 def _is_coupled(stream: Stream, record: Record) -> bool:
-    """Has the sample of a record other logits by itself than in its batch?"""
-    return record.batch_size > 1 and _rounding(record.logits) < _error_alone(stream, record, 0) < float("inf")
+    """Do samples of the batch of a record influence each other?"""
+    logits = logits_of(run(stream.model, record.inputs)).clone()
+    return _independent(stream, record.inputs, record.batch_size, logits) is False
 
 
 def _decided(stream: Stream, record: Record, loss_fn: LossFn, kinks: set[int]) -> list[float | None]:
@@ -393,7 +400,12 @@ def prove(
             apart=apart is not None,
             later=() if independent is False else [record for record in later if record.finite],
         )
-        gradient, dtype, why = _gradient(stream, example, check, reference, states[0])
+        try:
+            gradient, dtype, why = _gradient(stream, example, check, reference, states[0])
+        except CreditscopeError:
+            if independent and any(_is_coupled(stream, record) for record in later):
+                return prove(stream, inputs, y, loss_fn, measured, later, coupled=True)
+            raise
         held, kinks = check.held, check.kinks
     else:
         gradient, dtype, why = [None] * len(states), "none", "the states or logits are not finite"
