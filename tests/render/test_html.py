@@ -8,6 +8,7 @@ import math
 import random
 import re
 from html.parser import HTMLParser
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from creditscope.protocol import DiagnosticThresholds, judge
 from creditscope.protocol.report import DiagnosticReport, make_report
 from creditscope.render.draw import table_panels
 from creditscope.render.html import Network, html_page, networks
-from creditscope.render.html.page import audit_cells, environment, network_html, told_apart
+from creditscope.render.html.page import audit_cells, environment, network_html, told_apart, warnings_of
 from creditscope.render.html.section import layers_full, row, tone, verdict_mark
 from creditscope.render.layers import PAGE, layers_section
 from creditscope.render.numbers import num, signed
@@ -268,6 +269,15 @@ def test_the_warnings_of_few_networks_stand_on_the_overview(networks_shown, at_o
     overview = html.split('id="networks-title"')[0]
     assert ("D3 uses the bp null" in overview) is at_once
     assert ("Warnings on net 0" in overview) is at_once
+
+
+def test_a_warning_of_some_networks_of_a_row_names_them(groups):
+    first = groups[0].reports[0]
+    told = first.verdict.model_copy(update={"warnings": (*first.verdict.warnings, "of one alone")})
+    reports = [first, first.model_copy(update={"verdict": told})]
+    row: Any = SimpleNamespace(names=["seed 0", "seed 1"], reports=reports)
+    assert first.verdict.warnings
+    assert warnings_of(row) == dict.fromkeys(first.verdict.warnings, "") | {"of one alone": "seed 1"}
 
 
 def test_warnings_stand_under_the_verdict_and_names_in_them_are_code():

@@ -215,6 +215,15 @@ def caption(groups: Sequence[AuditRow]) -> str:
     return paragraph(audit_table(groups, "").convention)
 
 
+def warnings_of(group: AuditRow) -> dict[str, str]:
+    """Each warning of a row, with the names of its networks; none where all of them have it."""
+    having: dict[str, list[str]] = {}
+    for name, report in zip(group.names, group.reports, strict=True):
+        for warning in dict.fromkeys(report.verdict.warnings):
+            having.setdefault(warning, []).append(name)
+    return {w: ", ".join(names) if len(names) < len(group.reports) else "" for w, names in having.items()}
+
+
 def audit_row(group: AuditRow, shown: Sequence[Network], groups: Sequence[AuditRow] = ()) -> dict[str, Any]:
     by_run = {n.report.run: n.key for n in shown if n.report.run}
     by_report = {id(n.report): n.key for n in shown}
@@ -228,7 +237,7 @@ def audit_row(group: AuditRow, shown: Sequence[Network], groups: Sequence[AuditR
         "status": status,
         "mark": verdict_mark(status, verdicts),
         "tone": tone(status, verdicts),
-        "warnings": list(dict.fromkeys(w for verdict in verdicts for w in verdict.warnings)),
+        "warnings": warnings_of(group),
         "explodes": any(r.checks["D1"].answer == "fail" for r in group.reports),
         "networks": [
             (name, by_run[r.run] if r.run in by_run else by_report[id(r)])
