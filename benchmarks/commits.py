@@ -1,4 +1,4 @@
-"""Two commits against each other: python -m benchmarks.commits OLD [NEW] [--rounds 20]
+"""Two commits against each other: python -m benchmarks.commits OLD [NEW] [--rounds 20] [--only "FA none" sb]
 
 OLD and NEW are checkouts (`git worktree add DIR COMMIT`; NEW: this one). Each has a process of its own, and both start anew in
 every round: where a process has its memory moves a step by some hundredths. Within a round the two take turns, 16 times each
@@ -103,11 +103,12 @@ def main() -> int:
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path, nargs="?", default=Path(__file__).parents[1])
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--only", nargs="+", metavar="CASE", help="cases to compare (default: all)")
     options = parser.parse_args()
     logs: dict[str, list[float]] = {}
     for _ in range(options.rounds):
         old, new = Checkout(options.old.resolve()), Checkout(options.new.resolve())
-        for case in (case for case in old.cases if case in new.cases):
+        for case in (case for case in options.only or old.cases if case in old.cases and case in new.cases):
             logs.setdefault(case, []).append(logarithm(old, new, case))
         old.close()
         new.close()

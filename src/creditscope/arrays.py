@@ -20,7 +20,7 @@ from creditscope.measure.nudging import nudging
 from creditscope.measure.nulls import SEED as FRESH_SEED
 from creditscope.measure.perturbation import perturbation
 from creditscope.measure.profile import States, profile_of_states
-from creditscope.measure.proof import AT_ONCE, GRADIENT, GRADIENT_FLOAT32, STEPS, STEPS_FLOAT32, GradientCheck, Held
+from creditscope.measure.proof.differences import GRADIENT, GRADIENT_FLOAT32, STEPS, STEPS_FLOAT32, Differences
 from creditscope.measure.sweep import Collected, check_labels, facts_from
 from creditscope.protocol import DiagnosticThresholds, get_policy
 from creditscope.protocol.diagnosis import LEVELS
@@ -266,10 +266,10 @@ def _proof(stream: RecordedStream, kept: list[_Kept], stated: Reduction) -> Proo
     if g[0].dtype in HALF:
         why = f"g is {str(g[0].dtype).removeprefix('torch.')}, too coarse for a finite difference"
     elif finite:
-        check = GradientCheck(y, _hand_on, coupled=False, at_once=AT_ONCE)
         logits = runs[-1].unsqueeze(1) if few.logits is None else few.logits[:n]
         grads = [each.double() for each in g]
-        gradient = check.compared(Held(stream, y, states, grads, runs[-1], logits, steps, tolerance))
+        held = Differences(stream, y, states, grads, runs[-1], logits, y, _hand_on, steps, tolerance)
+        gradient, _ = held.compared()
     for layer, error in enumerate(gradient):
         if error is not None and error > tolerance:
             size = "" if stated.size is None else f", batch_size={stated.size!r}"

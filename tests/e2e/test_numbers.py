@@ -26,12 +26,14 @@ from tests.trust.odd_networks import CASES
 
 from creditscope import DiagnosticReport, certify
 from creditscope.credit.credit_bridge import CreditBridge
-from creditscope.measure import certificate, concentration, locality, proof
+from creditscope.measure import certificate, concentration, locality
 from creditscope.measure.facts import GROUP
 from creditscope.measure.nulls import DRAWS
 from creditscope.measure.profile import MAX_WIDTH
+from creditscope.measure.proof import differences as proof
+from creditscope.measure.proof.kinks import SHORT
+from creditscope.measure.proof.steps import ALONG
 from creditscope.measure.reference import COSINE_EPS, SURE
-from creditscope.measure.steps import ALONG
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.protocol.consistency import SLACK
 from creditscope.protocol.wording import READINGS_DIFFER
@@ -384,7 +386,7 @@ GUARDS: list[Guard] = [
      rf"differ from \$g_l\$ by more than {N}\. Between {N} and {N} % a warning",
      lambda: [100 * proof.GRADIENT_FLOAT32, proof.GRADIENT, proof.GRADIENT, 100 * proof.GRADIENT_FLOAT32]),
     ("stream.md", rf"leaves an error above {N}, one of two short steps \({N} and {N} of .*?\) must agree to {N} %",
-     lambda: [proof.GRADIENT, *proof.SHORT, 100 * proof.GRADIENT_FLOAT32]),
+     lambda: [proof.GRADIENT, *SHORT, 100 * proof.GRADIENT_FLOAT32]),
     ("studies/cifar100.md", rf"Chance is {N}", lambda: [1 / 100]),
     ("studies/early.md", rf"layer 0 has {N} to {N} from the start", lambda: [
         float(paper("cosine[0]", "dfa", table="Course of DFA", epoch="5")[k]) for k in ("low", "high")]),

@@ -12,9 +12,9 @@ from tests.trust.odd_parts import LoudFunction
 from torch import Tensor, nn
 
 from creditscope import CreditscopeError, diagnose
-from creditscope.measure import loss, steps
-from creditscope.measure import proof as proofs
+from creditscope.measure import loss
 from creditscope.measure.loss import cross_entropy, loss_change
+from creditscope.measure.proof import gradient, native, seen, steps
 
 C, D, D_IN, DEPTH = 4, 16, 6, 3
 NO_GRADIENT = "is not the gradient"
@@ -24,7 +24,7 @@ NO_GRADIENT = "is not the gradient"
 def path(request, monkeypatch) -> str:
     """large: every network counts as one, so that nothing is copied."""
     if request.param == "large":
-        monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
+        monkeypatch.setattr(native, "LARGEST_COPY", 10)
     return str(request.param)
 
 
@@ -103,7 +103,7 @@ def test_a_sound_neighbour_is_measured_and_later_samples_are_counted(path, sizes
     proof = told(Net(), batches(*sizes)).facts.proof
     assert max(proof.gradient) < 1e-3
     quick = path == "large" and sizes[0] > 1
-    others = min(len(sizes) - 1, proofs.LATER)
+    others = min(len(sizes) - 1, seen.LATER)
     assert proof.later == others + (sizes[0] > 3 and not quick)
     assert proof.n_samples == min(3, sizes[0])
 
@@ -152,7 +152,7 @@ def test_a_state_with_zeros_lies_on_no_kink_where_the_loss_is_straight(path, siz
 
 def test_kinks_in_a_large_network_are_no_contradiction(monkeypatch):
     """ReLU: a finite difference in float32 meets kinks; it comes closer to the gradient with shorter steps."""
-    monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
+    monkeypatch.setattr(native, "LARGEST_COPY", 10)
     for seed in range(8):
         torch.manual_seed(seed)
         layers = nn.Sequential(*(Kinked() for _ in range(8)))
@@ -174,8 +174,8 @@ class Kinked(nn.Module):
 
 @pytest.mark.parametrize(("error", "words"), [(2e-3, "0.002"), (9e-4, "")])
 def test_what_a_coarse_proof_leaves_open_is_told(monkeypatch, error, words):
-    monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
-    monkeypatch.setattr(proofs.GradientCheck, "errors", lambda *_: [None, error, 1e-5, 1e-5])
+    monkeypatch.setattr(native, "LARGEST_COPY", 10)
+    monkeypatch.setattr(gradient.GradientCheck, "errors", lambda *_: [None, error, 1e-5, 1e-5])
     monkeypatch.setattr(steps.Slope, "errors", lambda _: None)
     said = [w for w in told(Net(), batches(3)).verdict.warnings if "agrees with the gradient" in w]
     assert len(said) == bool(words)
@@ -196,7 +196,7 @@ def test_a_gradient_that_float32_rounds_away_is_told(dtype):
     error = torch.softmax(x, 1)[3].double() - torch.tensor([1.0, 0.0])
     exact = torch.tensor([-1.0, 1.0]).double() / (1 + margins[3].double().exp())
     off = float((error - exact).norm() / exact.norm())
-    assert (off > proofs.MISSING) == (dtype == torch.float32)
+    assert (off > gradient.MISSING) == (dtype == torch.float32)
     proof = report.facts.proof
     assert proof.later == 1
     assert proof.gradient[0] == pytest.approx(off, rel=1e-3, abs=1e-6)
@@ -462,6 +462,6 @@ def test_two_lengths_that_agree_refuse_a_small_part_also_layer_by_layer(path, si
 
 @pytest.mark.parametrize("wrong", [0, 1])
 def test_the_first_sample_of_a_batch_takes_its_turn_in_a_large_network(monkeypatch, wrong):
-    monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
+    monkeypatch.setattr(native, "LARGEST_COPY", 10)
     with pytest.raises(CreditscopeError, match=NO_GRADIENT):
         told(Net(lambda h: torch.arange(len(h)) == wrong), batches(2, 2))

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from creditscope import CreditscopeError, diagnose
-from creditscope.measure import proof as proofs
+from creditscope.measure.proof import native
 
 C, D, D_IN = 4, 8, 6
 
@@ -107,7 +107,7 @@ def test_a_gradient_that_is_too_small_is_refused_with_its_error(monkeypatch):
 
 
 def test_large_networks_are_checked_in_their_own_dtype_and_it_is_said(monkeypatch):
-    monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
+    monkeypatch.setattr(native, "LARGEST_COPY", 10)
     report = diagnose(Net(), batches(), blocks="layers.*")
     proof = report.facts.proof
     assert proof is not None

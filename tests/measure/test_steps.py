@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from creditscope import CreditscopeError, diagnose
-from creditscope.measure import proof as proofs
-from creditscope.measure import steps
+from creditscope.measure.proof import differences, gradient, native, seen, steps, swaps
 
 C, D, D_IN, DEPTH = 4, 8, 6, 5
 
@@ -84,13 +83,14 @@ def told(model: nn.Module, n: int = 2, batches: int = 1, **options: Any) -> Any:
 def runs(monkeypatch):
     """Counts the runs of the proof layer by layer."""
     count: list[int] = []
-    real = proofs._runs
+    real = native.variant_logits
 
     def counted(*args: Any) -> Any:
         count.append(1)
         return real(*args)
 
-    monkeypatch.setattr(proofs, "_runs", counted)
+    for module in (differences, gradient, swaps):
+        monkeypatch.setattr(module, "variant_logits", counted)
     return count
 
 
@@ -106,7 +106,7 @@ def test_a_plain_stream_is_proved_without_a_run_for_every_layer(runs, n):
 
 
 def test_the_same_in_float32(runs, monkeypatch):
-    monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
+    monkeypatch.setattr(native, "LARGEST_COPY", 10)
     proof = told(Net())
     assert not runs
     assert proof.gradient_dtype == "float32"
@@ -116,7 +116,7 @@ def test_the_same_in_float32(runs, monkeypatch):
 @pytest.fixture
 def large(monkeypatch):
     """Every network counts as large: the proof takes what the measurement has seen."""
-    monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
+    monkeypatch.setattr(native, "LARGEST_COPY", 10)
 
 
 @pytest.fixture(params=["small", "large"])
@@ -162,7 +162,7 @@ SIDES = ["early", "kept", "input", "batch", "first", "last", "first sees last", 
 @pytest.mark.parametrize("side", SIDES)
 def test_a_large_network_is_marked_as_a_small_one_is(side, n, batches, monkeypatch):
     small = told(Net(side), n, batches)
-    monkeypatch.setattr(proofs, "LARGEST_COPY", 10)
+    monkeypatch.setattr(native, "LARGEST_COPY", 10)
     proof = told(Net(side), n, batches)
     assert proof.independent == small.independent
     assert [e and e > 1e-3 for e in proof.swap] == [e and e > 1e-3 for e in small.swap]
@@ -176,15 +176,15 @@ def test_a_copy_of_a_kept_state_is_refused_in_a_large_network_too(large):
 
 @pytest.mark.parametrize("length", [1e-3, 1e-9])
 def test_a_slope_that_is_too_coarse_to_one_side_is_taken_from_both(large, runs, length, monkeypatch):
-    most = proofs.IN_PASSING[torch.float32]
-    monkeypatch.setattr(proofs, "IN_PASSING", {torch.float32: (length, *most[1:])})
+    most = seen.IN_PASSING[torch.float32]
+    monkeypatch.setattr(seen, "IN_PASSING", {torch.float32: (length, *most[1:])})
     asked: list[int] = []
 
     def counted(*args: Any) -> Any:
         asked.append(1)
         return steps.slope_errors(*args)
 
-    monkeypatch.setattr(proofs, "slope_errors", counted)
+    monkeypatch.setattr(seen, "slope_errors", counted)
     assert max(told(Net()).gradient) < 1e-3
     assert (len(asked), len(runs)) == (int(length < 1e-3), 0)
 
@@ -346,10 +346,10 @@ class Halved(torch.autograd.Function):
         return grads[0] / 2
 
 
-@pytest.mark.parametrize("largest", [proofs.LARGEST_COPY, 10])
+@pytest.mark.parametrize("largest", [native.LARGEST_COPY, 10])
 @pytest.mark.parametrize("where", [0, 3, DEPTH])
 def test_a_gradient_that_is_no_gradient_is_refused(where, largest, monkeypatch):
-    monkeypatch.setattr(proofs, "LARGEST_COPY", largest)
+    monkeypatch.setattr(native, "LARGEST_COPY", largest)
     model = Net()
     part = model.head if where == DEPTH else model.layers[where]
     real = part.forward
@@ -383,9 +383,9 @@ class Cut(nn.Module):
 
 
 @pytest.mark.parametrize("width", [64, 512])
-@pytest.mark.parametrize("largest", [proofs.LARGEST_COPY, 10])
+@pytest.mark.parametrize("largest", [native.LARGEST_COPY, 10])
 def test_a_cut_branch_is_seen_in_states_of_any_width(monkeypatch, width, largest):
-    monkeypatch.setattr(proofs, "LARGEST_COPY", largest)
+    monkeypatch.setattr(native, "LARGEST_COPY", largest)
     torch.manual_seed(0)
     blocks = nn.Sequential(*(Cut(width) for _ in range(12)))
     model = nn.Sequential(nn.Linear(6, width), blocks, nn.Linear(width, 5))

@@ -1,7 +1,7 @@
 """Do two source trees train the same bits? `python tests/trust/same_bits.py OLD/src NEW/src` prints a table of short runs.
 
-Every case that both know is trained by both trees, once in one go and once stopped after the first epoch and resumed; compared are the
-SHA-256 of the weights, of the rule's state, and of the trajectory. Run both on the same machine.
+Every case that both know is trained by both trees, once in one go and once stopped after the first epoch and resumed; compared
+are the SHA-256 of the weights, of the rule's state, and of the trajectory. Run both on the same machine.
 """
 
 from __future__ import annotations

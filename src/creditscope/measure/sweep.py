@@ -20,7 +20,7 @@ from creditscope.measure.binomial import evaluation
 from creditscope.measure.concentration import concentration
 from creditscope.measure.facts import Convention, Evaluation, Facts, Proof, StreamInfo
 from creditscope.measure.loss import LossFn, cross_entropy, of_any_number, token_losses
-from creditscope.measure.proof import Record, Seen, prove
+from creditscope.measure.proof import Excerpt, Seen, prove
 from creditscope.measure.reference import SURE, reference
 from creditscope.measure.scale import scale
 from creditscope.measure.stability import GroupMeans, stability
@@ -184,7 +184,7 @@ def collect(
     got = Collected(stream.depth)
     weights = Weights(stream.model, summed=credit is not None)
     for number, (inputs, y) in enumerate(batches):
-        shown = None if seen is None else seen.record(number, inputs, y)
+        shown = None if seen is None else seen.excerpt(number, inputs, y)
         _one_batch(stream, inputs, y, credit, loss_fn, got, watch, weights, shown)
         if seen is not None and shown is not None:
             seen.look(shown)
@@ -224,7 +224,7 @@ def _one_batch(
     got: Collected,
     watch: Watch | None,
     weights: Weights,
-    shown: Record | None = None,
+    shown: Excerpt | None = None,
 ) -> None:
     hiddens: list[Tensor] = []
     credits: Iterator[tuple[int, Tensor]] | None = None
