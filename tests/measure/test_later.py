@@ -47,7 +47,8 @@ class Net(nn.Module):
     def __init__(self, cut: Callable[[Tensor], Tensor] | None = None, width: int = D, at: int | None = None) -> None:
         super().__init__()
         torch.manual_seed(1)
-        self.stem, self.head = nn.Linear(D_IN, width), nn.Linear(width, C)
+        self.stem: nn.Module = nn.Linear(D_IN, width)
+        self.head = nn.Linear(width, C)
         self.layers = nn.ModuleList(Block(width, cut if at in (None, k) else None) for k in range(DEPTH))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -140,7 +141,11 @@ def test_a_small_part_of_a_branch_without_gradient_is_refused(path, share, width
 def test_a_state_with_zeros_lies_on_no_kink_where_the_loss_is_straight(path, sizes):
     """h_0 has zeros and the first block takes it by a linear map: what is missing there is refused as anywhere else."""
     for share in (0.1, 0.0):
-        model = Net(lambda h, share=share: torch.full((len(h),), share), at=0, width=32)
+
+        def cut(h: Tensor, share: float = share) -> Tensor:
+            return torch.full((len(h),), share)
+
+        model = Net(cut, at=0, width=32)
         model.stem = nn.Sequential(model.stem, nn.ReLU())
         if share:
             with pytest.raises(CreditscopeError, match=NO_GRADIENT):
@@ -337,7 +342,7 @@ def test_a_state_on_a_kink_is_proved_beside_it_and_told(path, sizes):
     """h_1 = relu(h_0) and so on: what is zero is at the bend. By torch's choice there, every g_l is that of the head where the
     state is positive, else 0."""
     model = Net()
-    model.stem = nn.Sequential(nn.Linear(D_IN, D), nn.ReLU())  # type: ignore[assignment]
+    model.stem = nn.Sequential(nn.Linear(D_IN, D), nn.ReLU())
     model.layers = nn.ModuleList(Rectified() for _ in range(DEPTH))
     given = batches(*sizes)
     report = told(model, given)
@@ -368,7 +373,7 @@ class LoudRectified(Rectified):
 def test_a_gradient_outside_both_slopes_of_a_kink_is_refused(path, sizes, value):
     """The slopes are 0 behind the bend and that of the head ahead of it, below 1 here."""
     model = Net()
-    model.stem = nn.Sequential(nn.Linear(D_IN, D), nn.ReLU())  # type: ignore[assignment]
+    model.stem = nn.Sequential(nn.Linear(D_IN, D), nn.ReLU())
     model.layers = nn.ModuleList(LoudRectified(value) for _ in range(DEPTH))
     assert float(model.head.weight.detach().abs().max()) < 0.5
     with pytest.raises(CreditscopeError, match=r"where h_[0-2] is exactly 0.* outside the slopes on both sides"):
@@ -377,7 +382,7 @@ def test_a_gradient_outside_both_slopes_of_a_kink_is_refused(path, sizes, value)
 
 def test_a_smooth_network_with_zeros_in_its_states_has_no_kink(path):
     model = Net()
-    model.stem = nn.Sequential(nn.Linear(D_IN, D), nn.ReLU())  # type: ignore[assignment]
+    model.stem = nn.Sequential(nn.Linear(D_IN, D), nn.ReLU())
     assert told(model, batches(8, 8)).facts.proof.kinks == ()
 
 

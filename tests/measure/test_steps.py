@@ -184,7 +184,7 @@ def test_a_slope_that_is_too_coarse_to_one_side_is_taken_from_both(large, runs, 
         asked.append(1)
         return steps.slope_errors(*args)
 
-    monkeypatch.setattr(seen, "slope_errors", counted)
+    monkeypatch.setattr(gradient, "slope_errors", counted)
     assert max(told(Net()).gradient) < 1e-3
     assert (len(asked), len(runs)) == (int(length < 1e-3), 0)
 
