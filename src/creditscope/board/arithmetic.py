@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from creditscope.errors import CreditscopeError
-from creditscope.measure import certificate as labels
 from creditscope.measure.alignment import aggregate_of, norm_weighted
 from creditscope.measure.binomial import evaluation, wilson
-from creditscope.measure.certificate import UNDETERMINED, Certificate
+from creditscope.measure.certificate import EXACT, YES, Certificate, label_of
 from creditscope.measure.concentration import concentration
 from creditscope.measure.facts import GROUP, Facts, LayerMeans
 from creditscope.measure.reference import COSINE_EPS
@@ -32,13 +31,14 @@ def check_certificate(certificate: Certificate | None, source: str) -> None:
         return
     for name, found in certificate.answers.items():
         above = None if found.change is None or found.floor is None else found.change > found.floor
-        needed = {"yes": True, "yes, to round-off": False}.get(found.answer) if name in DEPENDS else None
+        needed = {YES: True, EXACT: False}.get(found.answer) if name in DEPENDS else None
         if None not in (above, needed) and above is not needed:
             raise CreditscopeError(
                 f"{source}: the certificate answers {found.answer!r} to {found.question!r}, and a change of "
                 f"{found.change:.3g} with a floor of {found.floor:.3g} does not give that"
             )
-    follows = _labels({name: found.answer for name, found in certificate.answers.items()})
+    answers = {name: found.answer for name, found in certificate.answers.items()}
+    follows = dict.fromkeys(label_of(answers, signs_decide) for signs_decide in (False, True))
     if certificate.label not in follows:
         raise CreditscopeError(
             f"{source}: the certificate has the label {certificate.label!r}, and its answers give {' or '.join(follows)!r}"
@@ -47,22 +47,6 @@ def check_certificate(certificate: Certificate | None, source: str) -> None:
 
 DEPENDS = ("between", "readout", "later_states", "backpropagation")
 """Questions whose answer follows from a change and a floor."""
-
-
-def _labels(answers: dict[str, str]) -> tuple[str, ...]:
-    """The labels that these answers allow, as `certify` chooses them."""
-    between, readout, teaching, later = (answers.get(k, "") for k in ("between", "readout", "teaching", "later_states"))
-    if answers.get("backpropagation", "").startswith("yes") and between != "no":
-        return (labels.BACKPROPAGATION,)
-    if between == "yes":
-        return (labels.TRANSPORT, labels.SIGNS)
-    if between == UNDETERMINED:
-        return (UNDETERMINED,)
-    if readout == "yes" or teaching in ("the output error", "logits without labels"):
-        return (labels.GLOBAL,)
-    if UNDETERMINED in (readout, teaching, later):
-        return (UNDETERMINED,)
-    return (labels.LATER,) if later == "yes" else (labels.LOCAL,)
 
 
 def check_arithmetic(facts: Facts, source: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -20,6 +21,16 @@ GLOBAL = "no weight transport between blocks, global error"
 LATER = "no weight transport between blocks, later states"
 LOCAL = "local"
 UNDETERMINED = "undetermined"
+YES, NO, NOT_APPLICABLE = "yes", "no", "not applicable"
+EXACT = "yes, to round-off"
+"""Answers. EXACT: of the question whether updates are those of backpropagation."""
+OUTPUT_ERROR, LABELS_ALONE, LOGITS_ALONE, NOTHING = (
+    "the output error",
+    "labels alone",
+    "logits without labels",
+    "no teaching signal",
+)
+"""What an update learns from."""
 ABOVE = 30.0
 """A change counts from this many floors on."""
 LABELS = (BACKPROPAGATION, TRANSPORT, SIGNS, GLOBAL, LATER, LOCAL, UNDETERMINED)
@@ -65,6 +76,22 @@ class Certificate(Shown):
         """Plain JSON data; a number that is not finite is None."""
         content: dict[str, Any] = _plain(asdict(self))
         return content
+
+
+def label_of(answers: Mapping[str, str], signs_decide: bool = False) -> str:
+    """The label that follows from the answers. signs_decide: where weights are transported, nothing but their signs is."""
+    between, readout, teaching, later = (answers.get(k, "") for k in ("between", "readout", "teaching", "later_states"))
+    if answers.get("backpropagation") == EXACT and between != NO:
+        return BACKPROPAGATION
+    if between == YES:
+        return SIGNS if signs_decide else TRANSPORT
+    if between == UNDETERMINED:
+        return UNDETERMINED
+    if readout == YES or teaching in (OUTPUT_ERROR, LOGITS_ALONE):
+        return GLOBAL
+    if UNDETERMINED in (readout, teaching, later):
+        return UNDETERMINED
+    return LATER if later == YES else LOCAL
 
 
 def _plain(value: Any) -> Any:

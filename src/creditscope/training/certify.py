@@ -18,14 +18,21 @@ from creditscope.errors import CreditscopeError, with_article
 from creditscope.measure import locality
 from creditscope.measure.certificate import (
     BACKPROPAGATION,
-    GLOBAL,
+    EXACT,
+    LABELS_ALONE,
     LATER,
-    LOCAL,
+    LOGITS_ALONE,
+    NO,
+    NOT_APPLICABLE,
+    NOTHING,
+    OUTPUT_ERROR,
     SIGNS,
     TRANSPORT,
     UNDETERMINED,
+    YES,
     Answer,
     Certificate,
+    label_of,
 )
 from creditscope.measure.locality import (
     EMBEDDING,
@@ -348,7 +355,7 @@ def _certificate(e: Experiment, halves: Experiment, one: Callable[[], Experiment
     distances = _distances(e, gradient)
     equal, head = _equal(e, gradient, distances, how), _head(e, distances, how)
     answers["backpropagation"], answers["head"] = equal, head
-    if not e.loss_given and head.answer == "no":  # the loss is a guess that the update does not bear out
+    if not e.loss_given and head.answer == NO:  # the loss is a guess that the update does not bear out
         unknown = (
             "the update of the readout is not the gradient of cross-entropy; give loss_fn= if you train by another loss"
         )
@@ -359,7 +366,7 @@ def _certificate(e: Experiment, halves: Experiment, one: Callable[[], Experiment
     scale = next((s for s in found.scales if s != 1.0), None)
     if scale is not None:
         answers["common_scale"] = Answer(
-            "common scale", "yes", abs(scale - 1), None, f"all updates by the same factor {scale:.4g}: not transport"
+            "common scale", YES, abs(scale - 1), None, f"all updates by the same factor {scale:.4g}: not transport"
         )
     if missing := [n for n in e.names if n not in e.trained]:
         notes.append(f"the update does not train {missing[0]}{_more(missing)}")
@@ -397,7 +404,7 @@ def _exact(e: Experiment, notes: list[str]) -> tuple[Exact | None, str]:
         return exact, how
 
     def explained(gradient: Exact | None) -> bool:
-        return gradient is not None and _head(e, _distances(e, gradient(None)), "").answer == "yes"
+        return gradient is not None and _head(e, _distances(e, gradient(None)), "").answer == YES
 
     if not explained(exact):
         e.loss_fn = locality.next_token
@@ -439,10 +446,10 @@ def _answered(question: str, e: Experiment, cells: Cells, floor: float, untested
     if hit:
         k, p = max(hit, key=lambda cell: hit[cell])
         detail = f"{p} from {k}{_more(hit)}" if k != p else f"in {k}{_more(hit)}"
-        return Answer(question, "yes", largest, floor, detail, e.bound(floor))
+        return Answer(question, YES, largest, floor, detail, e.bound(floor))
     if floor > HIGHEST_FLOOR:
         untested = "the floor is too high: the update answers noise with large changes"
-    return Answer(question, UNDETERMINED if untested else "no", largest, floor, untested, e.bound(floor))
+    return Answer(question, UNDETERMINED if untested else NO, largest, floor, untested, e.bound(floor))
 
 
 def _transport_answers(e: Experiment, found: Transport, floor: float) -> dict[str, Answer]:
@@ -458,12 +465,12 @@ def _transport_answers(e: Experiment, found: Transport, floor: float) -> dict[st
     why = untested(behind, _cells(e, found.power, behind)) or ("" if cells else "no weight was perturbed")
     between = _answered("weight transport between blocks", e, cells, floor, why)
     if not behind:
-        between = replace(between, answer="not applicable", change=None, detail="one block")
+        between = replace(between, answer=NOT_APPLICABLE, change=None, detail="one block")
     inside = {(k, k): v for k, v in found.inside.items()}
     power = {(k, k): v for k, v in found.inside_power.items()}
     within = _answered("weight transport inside a block", e, inside, floor, untested(e.names, power))
     if not inside and not any(n in found.refused for k in e.names for n in e._in(k)):
-        within = replace(within, answer="not applicable", change=None, detail="one weight per block")
+        within = replace(within, answer=NOT_APPLICABLE, change=None, detail="one weight per block")
     read, read_power = (
         {c: v for c, v in _cells(e, rows, [READOUT]).items() if c[1] in e.names} for rows in (found.rows, found.power)
     )
@@ -475,7 +482,7 @@ def _transport_answers(e: Experiment, found: Transport, floor: float) -> dict[st
 def _tell_forward_runs_apart(e: Experiment, one: Callable[[], Experiment], answers: dict[str, Answer]) -> None:
     """A rule may run later blocks forward at states of its own (noisy ones, relaxed ones): it then depends on their weights,
     and transports none. Changes that these runs cannot see either decide."""
-    if not any(answers[k].answer == "yes" for k in ("between", "readout")):
+    if not any(answers[k].answer == YES for k in ("between", "readout")):
         return
     rows = e.forward_runs()
     if rows == {}:
@@ -485,7 +492,7 @@ def _tell_forward_runs_apart(e: Experiment, one: Callable[[], Experiment], answe
         rows = e.forward_runs()
     for key, parts in (("between", e.names), ("readout", [READOUT])):
         before = answers[key]
-        if before.answer != "yes":
+        if before.answer != YES:
             continue
         runs = f"the update runs the network forward at states of its own, which see a change of {before.change:.2g}"
         if rows is None:
@@ -495,7 +502,7 @@ def _tell_forward_runs_apart(e: Experiment, one: Callable[[], Experiment], answe
         cells = {c: v for c, v in _cells(e, rows, parts).items() if key == "between" or c[1] in e.names}
         assert before.floor is not None
         found = _answered(before.question, e, cells, before.floor, "")
-        answers[key] = found if found.answer == "yes" else replace(found, detail=runs)
+        answers[key] = found if found.answer == YES else replace(found, detail=runs)
 
 
 def _teaching(e: Experiment, floor: float) -> Answer:
@@ -508,10 +515,10 @@ def _teaching(e: Experiment, floor: float) -> Answer:
     logits = e.taught(moved)
     by_labels, by_logits = e.depends(labels, floor), e.depends(logits, floor)
     what = {
-        (True, True): "the output error",
-        (True, False): "labels alone",
-        (False, True): "logits without labels",
-        (False, False): "no teaching signal",
+        (True, True): OUTPUT_ERROR,
+        (True, False): LABELS_ALONE,
+        (False, True): LOGITS_ALONE,
+        (False, False): NOTHING,
     }[by_labels, by_logits]
     detail = f"other labels {labels:.2g}, moved logits {logits:.2g}"
     return Answer("learns from", what, max(labels, logits), floor, detail, e.bound(floor))
@@ -520,8 +527,8 @@ def _teaching(e: Experiment, floor: float) -> Answer:
 def _later(e: Experiment, floor: float, teaching: str) -> Answer:
     question = "later states, at the recorded logits"
     if len(e.names) < 2:
-        return Answer(question, "not applicable", None, None, "one block")
-    rows, still, why = e.later_states(teaching not in ("labels alone", "no teaching signal"))
+        return Answer(question, NOT_APPLICABLE, None, None, "one block")
+    rows, still, why = e.later_states(teaching not in (LABELS_ALONE, NOTHING))
     cells = {(k, p): v for k, row in rows.items() for p, v in row.items()}
     return _answered(question, e, cells, max(floor, still), why)
 
@@ -541,7 +548,7 @@ def _samples(e: Experiment) -> Answer:
         if abs(factor - 2) < 0.02
         else f"by a factor of {factor:.3g}"
     )
-    return Answer(question, "no" if e.depends(change, floor) else "yes", change, floor, sums, e.bound(floor))
+    return Answer(question, NO if e.depends(change, floor) else YES, change, floor, sums, e.bound(floor))
 
 
 def _distances(e: Experiment, exact: Mapping[str, Tensor] | None) -> dict[str, dict[str, float]]:
@@ -585,30 +592,26 @@ def _equal(e: Experiment, exact: Changes | None, distances: Mapping[str, Mapping
         return Answer(question, UNDETERMINED, None, None, why)
     left = [n for n in e.names if n not in e.trained and e.size(exact, n) > e.equal * e.size(exact, *e.names)]
     if left:
-        return Answer(
-            question, "no", None, None, f"{left[0]}{_more(left)} gets no update, and its gradient is not zero"
-        )
+        return Answer(question, NO, None, None, f"{left[0]}{_more(left)} gets no update, and its gradient is not zero")
     parts = [p for p in (EMBEDDING, *e.names) if p in e.trained]
     far = _largest(e, distances, parts)
     cosines = [v["cosine"] for n, v in distances.items() if set(e.part_of[n]) & set(parts)]
     known = [c for c in cosines if c == c]
     detail = f"cosine per parameter {min(known):.2g} to {max(known):.2g}" if known else ""
     if far <= e.equal:
-        return Answer(question, "yes, to round-off", far, e.equal, detail, e.equal)
-    return Answer(question, "no", far, e.equal, detail, e.equal)
+        return Answer(question, EXACT, far, e.equal, detail, e.equal)
+    return Answer(question, NO, far, e.equal, detail, e.equal)
 
 
 def _head(e: Experiment, distances: Mapping[str, Mapping[str, float]], why: str) -> Answer:
     question = "the readout is trained by the exact gradient"
     names = [n for n in e._in(READOUT) if n in e.base]
     if not names:
-        return Answer(question, "not applicable", None, None, "the update does not train it")
+        return Answer(question, NOT_APPLICABLE, None, None, "the update does not train it")
     if not distances:
         return Answer(question, UNDETERMINED, None, None, why)
     worst = max((1 - distances[n]["cosine"] for n in names if n in distances), default=0.0)
-    return Answer(
-        question, "yes" if worst <= e.equal else "no", worst, e.equal, "the largest over its parameters", e.equal
-    )
+    return Answer(question, YES if worst <= e.equal else NO, worst, e.equal, "the largest over its parameters", e.equal)
 
 
 def _feedback(e: Experiment, floor: float, between: str) -> Answer:
@@ -622,38 +625,34 @@ def _feedback(e: Experiment, floor: float, between: str) -> Answer:
     ):
         if seen and not forward:
             return Answer(question, answer, second if answer == "learned" else drawn, floor, detail, bound)
-        if seen and between != "yes":
+        if seen and between != YES:
             detail = f"the forward pass of the model {instead} as well; try it in mode eval"
             return Answer(question, UNDETERMINED, second if answer == "learned" else drawn, floor, detail, bound)
-    if between == "yes":
+    if between == YES:
         return Answer(question, "tied to the forward weights", second, floor, "", bound)
     return Answer(question, "fixed", second, floor, "", bound)
 
 
 def _label(e: Experiment, found: Transport, floor: float, answers: Mapping[str, Answer]) -> tuple[str, str]:
-    between, readout, inside = (answers[k] for k in ("between", "readout", "inside"))
+    """The label and the numbers behind it."""
+    between, readout, inside, teaching, later, equal = (
+        answers[k] for k in ("between", "readout", "inside", "teaching", "later_states", "backpropagation")
+    )
+    hits = [c for c, v in _cells(e, found.rows, e.names).items() if e.depends(v, floor)]
+    kept = [found.signs.get(k, {}).get(p) for k, p in hits]
+    signs_decide = all(v is not None and not e.depends(v, floor) for v in kept)
+    label = label_of({name: a.answer for name, a in answers.items()}, signs_decide)
     scope = f"between blocks {between.answer}, inside a block {inside.answer}, through the readout {readout.answer}"
-    equal = answers["backpropagation"]
-    if equal.answer.startswith("yes") and between.answer != "no":
-        return BACKPROPAGATION, f"equal to the gradient to {equal.change:.1g}; {scope}"
-    if between.answer == "yes":
-        hits = [c for c, v in _cells(e, found.rows, e.names).items() if e.depends(v, floor)]
-        kept = [found.signs.get(k, {}).get(p) for k, p in hits]
+    if label == BACKPROPAGATION:
+        return label, f"equal to the gradient to {equal.change:.1g}; {scope}"
+    if label in (SIGNS, TRANSPORT):
         number = f"change {between.change:.2g}, floor {floor:.1g}; {between.detail}; {scope}"
-        if all(v is not None and not e.depends(v, floor) for v in kept):
-            return SIGNS, f"nothing changes while the signs of the weights stay; {number}"
-        return TRANSPORT, number
-    if between.answer == UNDETERMINED:
-        return UNDETERMINED, f"because {between.detail}"
-    teaching, later = answers["teaching"], answers["later_states"]
+        return label, number if label == TRANSPORT else f"nothing changes while the signs of the weights stay; {number}"
+    if label == UNDETERMINED:
+        unknown = next(a for a in (between, readout, teaching, later) if a.answer == UNDETERMINED)
+        return label, f"because {unknown.detail if unknown is between else f'{unknown.question}: {unknown.detail}'}"
     number = f"largest change {0.0 if between.change is None else between.change:.1g}, floor {floor:.1g}; {scope}"
-    if equal.answer.startswith("yes"):
+    if equal.answer == EXACT:
         number += "; equal to backpropagation on this batch although it does not read the weights"
-    if readout.answer == "yes" or teaching.answer in ("the output error", "logits without labels"):
-        return GLOBAL, f"learns from {teaching.answer}; {number}"
-    for answer in (readout, teaching, later):
-        if answer.answer == UNDETERMINED:
-            return UNDETERMINED, f"because {answer.question}: {answer.detail}"
-    if later.answer == "yes":
-        return LATER, f"{later.detail}: change {later.change:.2g}; learns from {teaching.answer}; {number}"
-    return LOCAL, f"learns from {teaching.answer}; {number}"
+    number = f"learns from {teaching.answer}; {number}"
+    return label, f"{later.detail}: change {later.change:.2g}; {number}" if label == LATER else number
