@@ -185,7 +185,7 @@ class _Seen:
             got.note("loss", batch.losses)
         self.losses_known = self.losses_known and losses is not None
         got.add_samples(batch.n, torch.zeros(1) if losses is None else losses)
-        got.digest.add(batch.h[0] if batch.x is None else batch.x, batch.y)
+        got.digest.add(batch.h[0] if batch.x is None else batch.x, batch.y, batch.h)
         if batch.labels is not None:
             self.labels.append((None, batch.labels))
         if self.holds:

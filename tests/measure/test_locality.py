@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -273,6 +274,69 @@ def test_feedback_over_time() -> None:
     assert [a.answers["feedback"].answer for a in answers] == ["drawn anew", "learned", "fixed"]
     assert {a.label for a in answers} == {GLOBAL}
     assert torch.equal(learned[0], before)
+
+
+def test_a_feedback_that_follows_the_weights_by_one_call_is_learned() -> None:
+    """Copied behind each update: the copy that it begins with is that of the present weights, and looks fixed."""
+    model: Any = seeded(Net)
+    copies = [layer.linear.weight.detach().double() for layer in model.layers]
+
+    def follows(model: Any, batch: Any) -> None:
+        with torch.no_grad():
+            h = model.states(batch[0])
+        e = rules.error(model.head(h[-1]), batch[1])
+        credit = e @ rules.drawn(CLASSES, WIDTH).to(e)
+        for k in reversed(range(DEPTH)):
+            rules.add_grads(model.layers[k], h[k], credit)
+            credit = (credit * (1 - h[k + 1] ** 2)) @ copies[k].to(e)
+        copies[:] = [layer.linear.weight.detach().clone() for layer in model.layers]
+
+    found = certify(follows, model, rules.batch(), LAYERS)
+    assert (found.label, found.answers["feedback"].answer) == (GLOBAL, "learned")
+
+
+class Slots:
+    """A state without __dict__."""
+
+    __slots__ = ("back",)
+
+    def __init__(self) -> None:
+        self.back: Any = [rules.drawn(CLASSES, WIDTH)]
+
+
+@pytest.mark.parametrize("kind", ["slots", "deque"])
+def test_a_state_in_slots_or_in_a_deque_is_restored(kind: str) -> None:
+    """Each call leaves another matrix behind: every call after the first would differ."""
+    held = Slots()
+    held.back = deque(held.back) if kind == "deque" else held.back
+    before = held.back[0]
+
+    def learns(model: Any, batch: Any) -> None:
+        rules.through(lambda: held.back[0].to(batch[0]))(model, batch)
+        if kind == "deque":
+            held.back.appendleft(held.back.pop().roll(1, 1))
+        else:
+            held.back = [held.back[0].roll(1, 1)]
+
+    found = certify(learns, seeded(Net), rules.batch(), LAYERS)
+    assert (found.label, found.answers["feedback"].answer) == (GLOBAL, "learned")
+    assert held.back[0] is before
+
+
+def test_the_readout_may_learn_at_states_of_its_own() -> None:
+    """Forward-forward: two passes with a label written into the input, goodness per layer; the head learns behind one of them."""
+
+    def goodness(model: Any, batch: Any) -> None:
+        x, y = batch
+        right, wrong = (torch.cat([F.one_hot(k, CLASSES).to(x), x[:, CLASSES:]], 1) for k in (y, (y + 1) % CLASSES))
+        right, wrong = torch.tanh(model.stem(right)).detach(), torch.tanh(model.stem(wrong)).detach()
+        for layer in model.layers:
+            right, wrong = layer(F.normalize(right.detach())), layer(F.normalize(wrong.detach()))
+            (F.softplus(1 - right.square().sum(1)) + F.softplus(wrong.square().sum(1) - 1)).mean().backward()
+        F.cross_entropy(model.head(right.detach()), y).backward()
+
+    found = certify(goodness, seeded(Net), rules.batch(), LAYERS)
+    assert (found.label, found.answers["later_states"].answer) == (LOCAL, NO)
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -36,7 +36,7 @@ def answering(right: int, growth: float = 1.0, classes: int = CLASSES) -> tuple[
     answer = torch.arange(SAMPLES) % classes
     label = answer.clone()
     label[right:] = (label[right:] + 1) % classes
-    x = torch.eye(classes)[answer]
+    x = torch.eye(classes)[answer] * (1 + 1e-4 * torch.arange(SAMPLES)).unsqueeze(1)  # no two samples are equal
     order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(0))
     return net, list(zip(x[order].split(128), label[order].split(128), strict=True))
 
@@ -420,3 +420,44 @@ def test_a_loader_that_fills_one_tensor_again_is_told():
             yield held
 
     assert "a loader that fills one tensor again and again needs clone" in refusal(lambda: diagnose(net, loader()))
+
+
+def test_samples_that_come_again_in_another_order_are_counted():
+    """32 samples, 32 times: the interval is that of 1,024 samples."""
+    net, batches = answering(900)
+    x, y = (torch.cat(each)[:32] for each in zip(*batches, strict=True))
+    right = float((net(x).argmax(1) == y).float().mean())
+    again = torch.cat([torch.randperm(32, generator=torch.Generator().manual_seed(k)) for k in range(32)])
+    claims: dict[str, Any] = {"headline_acc": right, "frozen_baseline_acc": right - 0.1}
+    honest = diagnose(net, [(x, y)], **claims)
+    assert honest.status == "inconclusive"
+    for size in (32, 256, 1024):
+        report = diagnose(net, list(zip(x[again].split(size), y[again].split(size), strict=True)), **claims)
+        assert report.facts.convention.repeated == 992
+        assert last_line(report) == "VERDICT: trustworthy (warning: repeated samples)"
+        assert any(w.startswith("992 of 1,024 evaluation samples are equal") for w in report.verdict.warnings)
+    states = {"h": [x[again]] * 2, "g": [x[again]] * 2, "logits": net(x[again]).detach(), "labels": y[again]}
+    assert diagnose_arrays(states, reduction="sum").facts.convention.repeated == 992
+    whole = diagnose(net, batches, headline_acc=900 / 1024, frozen_baseline_acc=0.7)
+    assert (whole.facts.convention.repeated, last_line(whole)) == (0, "VERDICT: trustworthy")
+
+
+def test_a_larger_loss_does_not_lift_the_reference_over_the_floor():
+    net, batches = answering(900, growth=60.0)
+    with torch.no_grad():
+        net.out_head.weight.mul_(1e-6)
+
+    def larger(logits: Tensor, y: Tensor) -> Tensor:
+        return 1e4 * nn.functional.cross_entropy(logits, y, reduction="none")
+
+    claims: dict[str, Any] = {"headline_acc": 900 / 1024, "frozen_baseline_acc": 0.5}
+    assert "(Mode 1)" in last_line(diagnose(net, batches, **claims))
+    report = diagnose(net, batches, loss_fn=larger, **claims)
+    e = torch.cat([net(x).detach().softmax(1) - nn.functional.one_hot(y, CLASSES) for x, y in batches])
+    assert report.facts.reference.loss_scale == pytest.approx(1e4 * float((e.norm(dim=1) / 2**0.5).mean()))
+    assert last_line(report) == "VERDICT: trustworthy (warning: D1 scale stability, the scale of the loss)"
+    assert any(w.startswith("the scale of the loss decides D2") for w in report.verdict.warnings)
+    healthy, batches = answering(900)
+    report = diagnose(healthy, batches, loss_fn=larger, **claims)
+    assert last_line(report) == "VERDICT: trustworthy"
+    assert diagnose(healthy, batches, **claims).facts.reference.loss_scale is None

@@ -432,6 +432,13 @@ def test_nulls_that_may_be_one_network_are_told(null, says):
     assert bool(told) is says
 
 
+@pytest.mark.parametrize(("stated", "says"), [([0.4] * 3, True), ([0.4, 0.4, 0.41], False), ([0.4], False)])
+def test_stated_networks_that_may_be_one_are_told(stated, says):
+    fact = depth_margin(stated, [0.3, 0.31, 0.32][: len(stated)], null_kind="matched", n_test=1000)
+    told = warned(judge(make_facts(depth=Depth(margins=(fact,))), T), "every trained network has the accuracy 0.4: if")
+    assert bool(told) is says
+
+
 def test_a_margin_that_the_depth_profile_denies_is_flagged():
     def found(pp, low, high, *margins):
         return warned(

@@ -134,6 +134,7 @@ def depth_margin(
         n=len(trained),
         null_n=len(frozen) if over_seeds and len(trained) != len(frozen) else None,
         null_repeated=len(frozen) > 1 and len(set(frozen)) == 1,
+        repeated=len(trained) > 1 and len(set(trained)) == 1,
         binomial_se_pp=None if binomial_se is None else _pp(binomial_se),
     )
 

@@ -41,6 +41,8 @@ class Convention(Fact):
     n_samples: int
     samples: str
     """Hash of the evaluation samples (inputs and labels, independent of batching)."""
+    repeated: int = 0
+    """Evaluation samples that are equal to an earlier one, inputs and labels, to the bit."""
     batch_sizes: tuple[int, ...]
     """Distinct sizes of the evaluation batches as they were given."""
     group_size: int = GROUP
@@ -152,6 +154,9 @@ class Reference(Fact):
     """Per layer: number of samples whose g_l is exactly zero."""
     rounded_samples: int = 0
     """Samples whose cross-entropy is so small that float32 rounds their g_l by 5 % or more (the network is very sure)."""
+    loss_scale: float | None = None
+    """Of a loss_fn: mean over samples of the norm of its gradient at the logits, over the most that a cross-entropy has (√2 for
+    each row of logits). None: cross-entropy, or not known."""
 
 
 class Alignment(Fact):
@@ -275,6 +280,8 @@ class DepthMargin(Fact):
     """Number of nulls behind a Welch interval, where they could not be paired; None for any other interval, and in old files."""
     null_repeated: bool = False
     """Several nulls were given, and all of them have the same accuracy."""
+    repeated: bool = False
+    """Several trained networks were stated, and all of them have the same accuracy."""
     binomial_se_pp: float | None = None
     """Binomial standard error of the difference from the size of the test set; printed, not added."""
 

@@ -44,6 +44,8 @@ CLIPPED = 1e-5
 """Of the size of a clipped gradient: torch adds 1e-6 to the norm that it divides by."""
 STATE_NOISE = 0.1
 """Of the RMS of a state, where later states are changed."""
+WEIGHT_NOISE = 0.01
+"""Of the RMS of a weight, where a first update leaves something behind for a second one."""
 EQUAL = {torch.float64: 1e-8}
 EQUAL_NATIVE = 1e-4
 """Relative difference up to which two gradients are equal to round-off."""
@@ -546,7 +548,8 @@ class Experiment:
             other = self.run(hooks=partial(self._added, noise, self.logits))
             compared = self.compare(other, [*self.names[k:], READOUT])
             rows[name] = {p: compared.parts[p] for p in self.names[:k] if p in self._others(name)}
-        return rows, max(still.parts.values(), default=0.0), ""
+        # the readout learns from the logits that are handed back, which may belong to other states than its own
+        return rows, max((still.parts[name] for name in self.names if name in still.parts), default=0.0), ""
 
     def of_halves(self) -> tuple[float, float, float] | None:
         """(change, floor, factor) of the update of a batch against the mean of its halves' updates; None: one sample."""
@@ -569,8 +572,11 @@ class Experiment:
         return self.change(scaled, blocks, base=whole), self.change(turned, blocks, base=whole), factor
 
     def over_time(self) -> tuple[float, float]:
-        """Change of a second update that begins (a) with what the first has left, (b) with other random numbers."""
-        self.run()
+        """Change of an update that begins (a) with what one at other weights has left, (b) with other random numbers.
+
+        Other weights: a copy of them that an update leaves behind would else be the one it began with.
+        """
+        self.run(self._other_weights())
         second = self.run(keep_state=True)
         with self._other_numbers():
             drawn = self.run()
@@ -579,13 +585,16 @@ class Experiment:
         return tuple(max(self.change(u, self._in(name)) for name in blocks) for u in (second, drawn))  # type: ignore[return-value]
 
     def forward_varies(self) -> tuple[bool, bool]:
-        """Is the forward pass another one (a) behind an update, its weights being put back, (b) with other random numbers?"""
-        self.run()
+        """Is the forward pass another one (a) behind an update at other weights, (b) with other random numbers?"""
+        self.run(self._other_weights())
         with generators_kept(self.model), torch.enable_grad():
             behind = logits_of(call_model(self.model, self.inputs)).detach()
         with self._other_numbers():
             _, drawn = self.forward()
         return not torch.equal(behind, self.logits), not torch.equal(drawn, self.logits)
+
+    def _other_weights(self) -> Changes:
+        return {n: self.noise(w, WEIGHT_NOISE).double() for n, w in self.weights.items() if w.is_floating_point()}
 
     @contextmanager
     def _other_numbers(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import types
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -68,6 +69,10 @@ class Replay:
             items = list(found)
             self._put_back.append(lambda: found.__setitem__(slice(None), items))
             self._todo += items
+        elif isinstance(found, deque):
+            queue = list(found)
+            self._put_back += [found.clear, functools.partial(found.extend, queue)]
+            self._todo += queue
         elif isinstance(found, set):
             members = set(found)
             self._put_back += [found.clear, functools.partial(found.update, members)]
@@ -80,9 +85,21 @@ class Replay:
             self._todo += [found.__func__, found.__self__]
         elif isinstance(found, functools.partial):
             self._todo += [found.func, found.args, found.keywords]
-        elif isinstance(getattr(found, "__dict__", None), dict):
+        else:
+            self._keep_object(found)
+
+    def _keep_object(self, found: Any) -> None:
+        if isinstance(getattr(found, "__dict__", None), dict):
             self._keep_dict(found.__dict__)
             self._todo.append(type(found).__call__ if callable(found) else None)
+        for kind in type(found).__mro__:
+            if kind.__module__.split(".")[0] in LIBRARIES:
+                continue
+            for slot in vars(kind).values():  # an attribute of a class with __slots__
+                if isinstance(slot, types.MemberDescriptorType) and hasattr(found, slot.__name__):
+                    value = getattr(found, slot.__name__)
+                    self._put_back.append(functools.partial(object.__setattr__, found, slot.__name__, value))
+                    self._todo.append(value)
 
     def _keep_tensor(self, t: Tensor) -> None:
         self.narrow |= t.is_floating_point() and t.dtype != torch.float64

@@ -84,9 +84,11 @@ class Collected:
     loss: float = 0.0
     rounded: int = 0
     """Samples whose cross-entropy float32 rounds to next to nothing."""
+    slopes: list[Array] = field(default_factory=list)
+    """Norms of the gradient of a loss other than cross-entropy at the logits, over the most that a cross-entropy has."""
     batch_sizes: set[int] = field(default_factory=set)
     non_finite: dict[str, None] = field(default_factory=dict)
-    digest: SampleHash = field(default_factory=SampleHash)
+    digest: SampleHash = field(default_factory=lambda: SampleHash(counts=True))
 
     def __post_init__(self) -> None:
         for name in ("h", "tokens", "g", "dot", "a_squared", "clamped"):
@@ -130,6 +132,11 @@ class Collected:
         if not finite:
             self.non_finite["logits"] = None
         self.score(logits, y)
+
+    def add_slope(self, g: Tensor) -> None:
+        """Gradient of the loss at the logits, [B, C] or [B, T, C]; a cross-entropy has at most √2 at each row of C."""
+        rows = max(1, g[0].numel() // g.shape[-1])
+        self.slopes.append(by_rows(lengths, g.detach().flatten(1)) / math.sqrt(2 * rows))
 
     def add_samples(self, n: int, losses: Tensor) -> None:
         """A batch of n samples with their losses [n]."""
@@ -317,6 +324,8 @@ def _one_batch(
         if loss_fn is cross_entropy and y.dim() > 1 and logits.requires_grad:
             losses, slope = token_losses(logits.detach(), y)
         else:
+            if loss_fn is not cross_entropy and logits.requires_grad:
+                logits.register_hook(got.add_slope)
             losses, slope = loss_fn(logits, y), None
             if not isinstance(losses, Tensor) or not losses.requires_grad:
                 raise CreditscopeError(
@@ -486,6 +495,7 @@ def facts_from(
         convention=Convention(
             n_samples=got.n,
             samples=str(got.digest),
+            repeated=got.digest.repeated,
             batch_sizes=tuple(sorted(got.batch_sizes)),
             loss=loss_name,
             dtype=dtype_of(stream.model),
@@ -506,7 +516,7 @@ def facts_from(
         evaluation=got.evaluation,
         loss=got.loss / got.n if math.isfinite(got.loss) else float("nan"),
         scale=scale(got.array("h"), got.array("tokens") if all(got.tokens) else None),
-        reference=reference(got.array("g"), got.rounded),
+        reference=reference(got.array("g"), got.rounded, got.slopes),
         alignment=aligned,
         aggregate=aggregated,
         concentration=concentrated,

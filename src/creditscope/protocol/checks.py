@@ -187,6 +187,18 @@ def check_reference(facts: Facts, thresholds: DiagnosticThresholds) -> Check:
     return _check("D2", answer, value, floor, convention, sentence, reason, interval, kind)
 
 
+def floor_by_scale(facts: Facts, thresholds: DiagnosticThresholds) -> str:
+    """One sentence where D2 passes only because the loss is larger than a cross-entropy can be; else ""."""
+    scale, value = facts.reference.loss_scale, facts.reference.batch_mean_128[-1]
+    floor = thresholds.floor_for(facts.convention.dtype)
+    if scale is None or scale <= 1 or not value / scale < floor <= value:
+        return ""
+    return (
+        f"the scale of the loss decides D2: its gradient at the logits is {number(scale)} times the most that a cross-entropy "
+        f"has, and ‖g_L‖ / {GROUP} over that is {compared(value / scale, floor)}"
+    )
+
+
 def chosen_margin(facts: Facts) -> DepthMargin | None:
     """The depth margin that D3 judges: to the `matched` null, else `kind unstated`, else `bp`; None without a null."""
     by_null = {margin.null: margin for margin in (facts.depth.margins if facts.depth else ())}

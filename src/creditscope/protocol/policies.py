@@ -16,7 +16,15 @@ from pydantic import model_validator
 from creditscope.errors import CreditscopeError
 from creditscope.measure.concentration import concentrated
 from creditscope.measure.facts import Facts
-from creditscope.protocol.checks import DIVERGED, Check, Judgement, chosen_margin, non_finite, run_checks
+from creditscope.protocol.checks import (
+    DIVERGED,
+    Check,
+    Judgement,
+    chosen_margin,
+    floor_by_scale,
+    non_finite,
+    run_checks,
+)
 from creditscope.protocol.consistency import inconsistent, no_accuracy, null_at_chance
 from creditscope.protocol.estimate import disagreement, estimate
 from creditscope.protocol.thresholds import DiagnosticThresholds, changed
@@ -31,6 +39,8 @@ MODE_2 = "Mode 2: alignment concentrated in one layer"
 SCALE_EXPLODES = "scale explodes"
 DEPTH_UNUSED = "depth unused"
 
+MOSTLY = 0.5
+"""Share of the evaluation samples that repeat others from which on the verdict names it."""
 JUDGED = ("D1", "D2", "D3")
 """The checks that a verdict rests on; C is interpretive."""
 
@@ -253,6 +263,10 @@ def _conclude_earned(
         warned.append("the null is at chance")
     if margin is not None and disagreement(facts, margin, needed):
         warned.append("the depth profile contradicts the null")
+    if facts.convention.repeated > MOSTLY * facts.convention.n_samples:
+        warned.append("repeated samples")
+    if floor_by_scale(facts, thresholds):
+        warned.append("the scale of the loss")
     if changed(thresholds):
         warned.append("own thresholds")
     return "pass", "trustworthy", tuple(warned)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from creditscope.measure.concentration import concentrated, near_zero
 from creditscope.measure.facts import GROUP, Facts
 from creditscope.measure.reference import SURE
-from creditscope.protocol.checks import Check, chosen_margin
+from creditscope.protocol.checks import Check, chosen_margin, floor_by_scale
 from creditscope.protocol.consistency import no_accuracy, null_at_chance
 from creditscope.protocol.estimate import disagreement
 from creditscope.protocol.thresholds import DiagnosticThresholds, changed
@@ -21,6 +21,8 @@ GROUPS_ADVISED = 8
 FEW_SAMPLES, ADVISED = 32, GROUPS_ADVISED * GROUP
 """Evaluation samples: under the first number a warning names the second."""
 
+SOME_REPEATED = 0.01
+"""Share of the evaluation samples that may be equal to others without a word: data sets hold a few such pairs."""
 COARSE_GRADIENT = 1e-3
 """Relative error of g_l above which it is told: a coarse finite difference may miss a part of that size, and the network's own
 float32 may round by as much."""
@@ -49,6 +51,7 @@ def warnings_for(
         *_equal_to_gradient(facts),
         *_aggregations(facts, earned),
         *_clamp(facts),
+        *filter(None, [floor_by_scale(facts, thresholds)]),
         *_dtype(facts, thresholds),
         *_changed(thresholds),
         *_claim(facts),
@@ -113,6 +116,11 @@ def _sample(facts: Facts) -> Iterator[str]:
         )
     if n < FEW_SAMPLES:
         yield f"{n:,} evaluation sample{'s' * (n != 1)}: every number is a mean over them; {ADVISED:,} are advised"
+    if (repeated := facts.convention.repeated) > SOME_REPEATED * n:
+        yield (
+            f"{repeated:,} of {n:,} evaluation samples are equal to an earlier one, to the bit: unless samples of this task "
+            "repeat by chance, every interval that counts them is too narrow; give each sample once"
+        )
 
 
 def _lone_checks(checks: Mapping[str, Check], decided: tuple[str, ...]) -> Iterator[str]:
@@ -229,6 +237,11 @@ def _depth(facts: Facts, thresholds: DiagnosticThresholds, check: Check) -> Iter
         yield f"D3 is a point comparison without an interval: {margin.n} networks against one null"
     if margin.null_n is not None:
         yield f"D3 is not paired over seeds, so its interval is wider: {margin.n} against {margin.null_n} seeds"
+    if margin.repeated:
+        yield (
+            f"every trained network has the accuracy {margin.accuracy:.4g}: if they are one network, D3 counts it several times; "
+            "state one number for each seed"
+        )
     if margin.null_repeated:
         yield (
             f"every {null_name(margin.null)} has the accuracy {margin.null_accuracy:.4g}: if they are one network, D3 counts it "

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -51,20 +52,41 @@ class Batches(list[tuple[Any, Tensor]]):
 
 
 class SampleHash:
-    """A hash of samples: the same whatever the batch boundaries are."""
+    """A hash of samples: the same whatever the batch boundaries are. It may also count those that came before, to the bit."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts: bool = False) -> None:
         self._inputs, self._labels = hashlib.sha256(), hashlib.sha256()
+        self._counts, self._seen = counts, set[int]()
+        self.repeated = 0
+        """Samples that are equal to an earlier one, inputs and labels."""
 
-    def add(self, inputs: Any, y: Tensor) -> None:
+    def add(self, inputs: Any, y: Tensor, beside: Sequence[Tensor] = ()) -> None:
+        """beside: what else tells samples apart, and is no part of the hash."""
+        if self._counts:
+            self._count([t for t in (*tensors_of(inputs), *beside) if t.dim() and len(t) == len(y)], y)
         for t in (tensors_of(inputs) or [y])[:1]:
             self._inputs.update(t.detach().cpu().contiguous().view(torch.uint8).numpy())  # type: ignore[arg-type]
         y = y.detach().cpu()
         y = y.double() if y.is_floating_point() else y.to(torch.int64)
         self._labels.update(y.contiguous().numpy())  # type: ignore[arg-type]
 
+    def _count(self, given: Sequence[Tensor], y: Tensor) -> None:
+        if not given:
+            return
+        rows = [_bytes(t) for t in (*given, y)]
+        for k in range(len(y)):
+            sample = hash(b"".join(row[k].tobytes() for row in rows))
+            self.repeated += sample in self._seen
+            self._seen.add(sample)
+
     def __str__(self) -> str:
         return hashlib.sha256(self._inputs.digest() + self._labels.digest()).hexdigest()[:16]
+
+
+def _bytes(t: Tensor) -> NDArray[np.uint8]:
+    """The memory of each sample, [B, bytes]."""
+    rows: NDArray[np.uint8] = t.detach().cpu().reshape(len(t), t[0].numel()).contiguous().view(torch.uint8).numpy()
+    return rows
 
 
 def split_batch(item: Any) -> tuple[Any, Tensor]:

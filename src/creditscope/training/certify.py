@@ -620,7 +620,13 @@ def _feedback(e: Experiment, floor: float, between: str) -> Answer:
     learned, anew = e.depends(second, floor), e.depends(drawn, floor)
     keeps, draws = e.forward_varies() if learned or anew else (False, False)
     for seen, forward, answer, detail, instead in (
-        (learned, keeps, "learned", "a second update from the state that the first has left differs", "keeps a state"),
+        (
+            learned,
+            keeps,
+            "learned",
+            "a second update, from what one at other weights has left, differs",
+            "keeps a state",
+        ),
         (anew, draws, "drawn anew", "the update changes with the random numbers", "draws random numbers"),
     ):
         if seen and not forward:
