@@ -25,7 +25,7 @@ from creditscope.measure.sweep import Collected, check_labels, facts_from
 from creditscope.protocol import DiagnosticThresholds, get_policy
 from creditscope.protocol.diagnosis import LEVELS
 from creditscope.protocol.report import Claims, DiagnosticReport, make_report
-from creditscope.stream.batches import SAMPLES, Batches, same_labels
+from creditscope.stream.batches import SAMPLES, Batches, Repeats, same_labels
 from creditscope.stream.interface import difference
 from creditscope.stream.recorded import HALF, ArrayBatch, ArrayBatches, LossFrom, RecordedStream, Reduction
 
@@ -164,6 +164,7 @@ class _Seen:
     held: list[tuple[States, Tensor]] = field(default_factory=list)
     labels: Batches = field(default_factory=Batches)
     losses_known: bool = True
+    repeats: Repeats = field(default_factory=Repeats)
 
     def add(self, batch: ArrayBatch, g: list[Tensor], a: list[Tensor | None] | None) -> None:
         """g, a: of each sample's own loss."""
@@ -185,7 +186,9 @@ class _Seen:
             got.note("loss", batch.losses)
         self.losses_known = self.losses_known and losses is not None
         got.add_samples(batch.n, torch.zeros(1) if losses is None else losses)
-        got.digest.add(batch.h[0] if batch.x is None else batch.x, batch.y, batch.h)
+        got.digest.add(batch.h[0] if batch.x is None else batch.x, batch.y)
+        self.repeats.add((batch.x, batch.h), batch.y)
+        got.repeated = self.repeats.number
         if batch.labels is not None:
             self.labels.append((None, batch.labels))
         if self.holds:

@@ -25,7 +25,16 @@ from creditscope.measure.reference import SURE, reference
 from creditscope.measure.scale import scale
 from creditscope.measure.stability import GroupMeans, stability
 from creditscope.measure.weights import Weights
-from creditscope.stream.batches import SAMPLES, Batches, SampleHash, as_batches, cannot_run, device_of, tensors_of
+from creditscope.stream.batches import (
+    SAMPLES,
+    Batches,
+    SampleHash,
+    as_batches,
+    cannot_run,
+    device_of,
+    repeated_samples,
+    tensors_of,
+)
 from creditscope.stream.blocks import left_out
 from creditscope.stream.devices import dtype_in
 from creditscope.stream.eager import original
@@ -88,7 +97,9 @@ class Collected:
     """Norms of the gradient of a loss other than cross-entropy at the logits, over the most that a cross-entropy has."""
     batch_sizes: set[int] = field(default_factory=set)
     non_finite: dict[str, None] = field(default_factory=dict)
-    digest: SampleHash = field(default_factory=lambda: SampleHash(counts=True))
+    digest: SampleHash = field(default_factory=SampleHash)
+    repeated: int = 0
+    """Samples that are equal to an earlier one, to the bit."""
 
     def __post_init__(self) -> None:
         for name in ("h", "tokens", "g", "dot", "a_squared", "clamped"):
@@ -495,7 +506,7 @@ def facts_from(
         convention=Convention(
             n_samples=got.n,
             samples=str(got.digest),
-            repeated=got.digest.repeated,
+            repeated=got.repeated,
             batch_sizes=tuple(sorted(got.batch_sizes)),
             loss=loss_name,
             dtype=dtype_of(stream.model),
@@ -582,6 +593,7 @@ def measured(
             if read is not None or attempt == 2:
                 raise
             stream = stream.reading("flatten", f"read over all tokens: {found}")
+    got.repeated = repeated_samples(batches) if hashed else 0
     proof = seen.proof()
     if proof is None:
         if got.few is None:  # let go of too early: a later batch does not bear out the first one

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -52,41 +53,61 @@ class Batches(list[tuple[Any, Tensor]]):
 
 
 class SampleHash:
-    """A hash of samples: the same whatever the batch boundaries are. It may also count those that came before, to the bit."""
+    """A hash of samples: the same whatever the batch boundaries are."""
 
-    def __init__(self, counts: bool = False) -> None:
+    def __init__(self) -> None:
         self._inputs, self._labels = hashlib.sha256(), hashlib.sha256()
-        self._counts, self._seen = counts, set[int]()
-        self.repeated = 0
-        """Samples that are equal to an earlier one, inputs and labels."""
 
-    def add(self, inputs: Any, y: Tensor, beside: Sequence[Tensor] = ()) -> None:
-        """beside: what else tells samples apart, and is no part of the hash."""
-        if self._counts:
-            self._count([t for t in (*tensors_of(inputs), *beside) if t.dim() and len(t) == len(y)], y)
+    def add(self, inputs: Any, y: Tensor) -> None:
         for t in (tensors_of(inputs) or [y])[:1]:
             self._inputs.update(t.detach().cpu().contiguous().view(torch.uint8).numpy())  # type: ignore[arg-type]
         y = y.detach().cpu()
         y = y.double() if y.is_floating_point() else y.to(torch.int64)
         self._labels.update(y.contiguous().numpy())  # type: ignore[arg-type]
 
-    def _count(self, given: Sequence[Tensor], y: Tensor) -> None:
-        if not given:
-            return
-        rows = [_bytes(t) for t in (*given, y)]
-        for k in range(len(y)):
-            sample = hash(b"".join(row[k].tobytes() for row in rows))
-            self.repeated += sample in self._seen
-            self._seen.add(sample)
-
     def __str__(self) -> str:
         return hashlib.sha256(self._inputs.digest() + self._labels.digest()).hexdigest()[:16]
 
 
-def _bytes(t: Tensor) -> NDArray[np.uint8]:
-    """The memory of each sample, [B, bytes]."""
-    rows: NDArray[np.uint8] = t.detach().cpu().reshape(len(t), t[0].numel()).contiguous().view(torch.uint8).numpy()
-    return rows
+class Repeats:
+    """Counts samples that are equal to an earlier one, inputs and labels, to the bit."""
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+        self.number = 0
+
+    def add(self, inputs: Any, y: Tensor, samples: Iterable[int] | None = None) -> None:
+        """samples: those that may be such; None: all."""
+        rows = _memory(inputs, y)
+        for k in range(len(y)) if samples is None else samples:
+            sample = hashlib.sha256(b"".join(row[k].tobytes() for row in rows)).digest() if rows else b""
+            self.number += sample in self._seen and bool(rows)
+            self._seen.add(sample)
+
+
+def repeated_samples(batches: Batches) -> int:
+    """`Repeats` of batches that are all there: what differs in a few bytes already is no repeat."""
+    keys = [key for inputs, y in batches for key in _few_bytes(inputs, y)]
+    often = {key for key, number in Counter(keys).items() if number > 1}
+    repeats, key = Repeats(), iter(keys)
+    for inputs, y in batches if often else ():
+        repeats.add(inputs, y, [k for k in range(len(y)) if next(key) in often])
+    return repeats.number
+
+
+def _memory(inputs: Any, y: Tensor) -> list[NDArray[np.uint8]]:
+    """[B, bytes] of each tensor of a batch, its labels behind the inputs; nothing where no input has a row for each sample."""
+    given = [t for t in tensors_of(inputs) if t.dim() and len(t) == len(y)]
+    tensors = [t.detach().cpu() for t in (*given, y)] if given else []
+    return [t.reshape(len(y), t[0].numel()).contiguous().view(torch.uint8).numpy() for t in tensors]
+
+
+def _few_bytes(inputs: Any, y: Tensor) -> list[bytes]:
+    """Of each sample: the first, middle and last bytes of its tensors."""
+    parts = [
+        row[:, at : at + 8] for row in _memory(inputs, y) for at in (0, row.shape[1] // 2, max(0, row.shape[1] - 8))
+    ]
+    return [row.tobytes() for row in np.concatenate(parts, 1)] if parts else [b""] * len(y)
 
 
 def split_batch(item: Any) -> tuple[Any, Tensor]:
