@@ -6,6 +6,7 @@ The functions `text`, `markdown`, `html`, `plot` and `frame` of that module take
 
 from __future__ import annotations
 
+import random
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,11 @@ class Shown:
 
     def _shown(self, form: str, **options: Any) -> Any:
         module = next(_modules[c.__name__] for c in type(self).__mro__ if c.__name__ in _modules)
-        return getattr(import_module(module), form)(self, **options)
+        drawn = random.getstate()  # rich draws numbers when it is loaded
+        try:
+            return getattr(import_module(module), form)(self, **options)
+        finally:
+            random.setstate(drawn)
 
     def __str__(self) -> str:
         return str(self._shown("text"))

@@ -181,7 +181,7 @@ def test_outputs_that_are_no_logits(wrap, says, blocks):
         (lambda x, y: (x[:, :3], y), "cannot run on the evaluation batch: mat1 and mat2"),
         (lambda x, y: (x.long(), y), "cannot run on the evaluation batch"),
         (lambda x, y: (y, x), r"cannot run on the evaluation batch: .*; are x and y swapped\? Give \(inputs, labels\)"),
-        (lambda x, y: (x.tolist(), y), "cannot run on the evaluation batch"),
+        (lambda x, y: (x.tolist(), y), "of which no samples can be taken"),
         (lambda x, y: (x, y[:5]), "5 labels for inputs of shape"),
         (lambda x, y: (x, ["a"] * len(x)), "not a tensor of numbers"),
         (lambda x, y: (x, None), "not a tensor of numbers"),

@@ -22,6 +22,7 @@ from tests.trust import (
     odd_gradients,
     odd_grammar,
     odd_hugging_face,
+    odd_inputs,
     odd_reads,
     odd_runs,
     odd_side_effects,
@@ -29,7 +30,7 @@ from tests.trust import (
 )
 from tests.trust.oracle import Case, Outcome, outcome
 
-BY_HAND = (odd_steps, odd_gradients, odd_side_effects, odd_reads, odd_runs, odd_blocks, odd_finds)
+BY_HAND = (odd_steps, odd_gradients, odd_side_effects, odd_reads, odd_runs, odd_blocks, odd_finds, odd_inputs)
 CASES: list[Case] = [
     *odd_grammar.CASES,
     *(case for module in BY_HAND for case in module.ZOO.cases),

@@ -388,6 +388,10 @@ def check(a: Any, layer: int, batch: CreditBatch, name: str) -> None:
             f"credit rule {name!r} returned shape {list(a.shape)} at layer {layer}; expected "
             + " or ".join(dict.fromkeys((str(list(read)), str(native))))
         )
+    if a.is_complex() or a.layout is not torch.strided:
+        raise CreditscopeError(
+            f"credit rule {name!r} returned {a.dtype} of layout {a.layout} at layer {layer}; return real numbers in dense tensors"
+        )
     if a.requires_grad:
         raise CreditscopeError(
             f"credit rule {name!r} returned credit with a graph attached at layer {layer}; detach it"

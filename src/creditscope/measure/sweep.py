@@ -65,6 +65,11 @@ def check_labels(y: Tensor, n_classes: int, instead: str = "") -> None:
         )
 
 
+def classes_may_be_second(logits: Tensor, y: Tensor) -> bool:
+    """Do the labels also fit logits [B, C, ...], as torch's own cross-entropy takes them?"""
+    return logits.dim() > 2 and y.shape == (len(logits), *logits.shape[2:])
+
+
 @dataclass
 class Collected:
     """Raw per-sample numbers of a sweep; lists are per layer, each entry an array per batch."""
@@ -139,10 +144,10 @@ class Collected:
         # squares of large float64 credit overflow
         self.note(f"credit a_{layer}", a_squared if np.isfinite(a_squared).all() else a)
 
-    def add_logits(self, logits: Tensor, y: Tensor, finite: bool) -> None:
+    def add_logits(self, logits: Tensor, y: Tensor, finite: bool, of_user: bool = False) -> None:
         if not finite:
             self.non_finite["logits"] = None
-        self.score(logits, y)
+        self.score(logits, y, of_user)
 
     def add_slope(self, g: Tensor) -> None:
         """Gradient of the loss at the logits, [B, C] or [B, T, C]; a cross-entropy has at most √2 at each row of C."""
@@ -155,8 +160,11 @@ class Collected:
         self.loss += float(losses.double().sum())
         self.batch_sizes.add(n)
 
-    def score(self, logits: Tensor, y: Tensor) -> None:
+    def score(self, logits: Tensor, y: Tensor, of_user: bool = False) -> None:
+        """of_user: the loss is the user's own, which may take the classes from another place than the last."""
         if y.is_floating_point() or y.shape != logits.shape[:-1]:
+            return
+        if (of_user or logits.dim() > 3) and classes_may_be_second(logits, y):
             return
         if self.classes not in (0, logits.shape[-1]):
             raise CreditscopeError(
@@ -252,10 +260,10 @@ def _one_batch(
     come: set[int] = set()
     backward = False
 
-    def arrived(layer: int, native: Tensor) -> None:
+    def arrived(layer: int, native: Tensor | None) -> None:
         """g_l has come by on the backward pass (layers arrive from L down to 0)."""
         nonlocal credits
-        if not backward:  # the model takes a gradient in its own forward pass
+        if not backward or native is None:  # the model takes one in its own forward pass, or an operation has none
             return
         come.add(layer)
         g = stream.read_grad(native.detach())
@@ -288,6 +296,11 @@ def _one_batch(
 
     def tap(layer: int, value: Tensor, handle: Tensor) -> None:
         h = stream.read_state(value.detach())
+        if len(h) != len(y):
+            raise CreditscopeError(
+                f"h_{layer} has {len(h)} rows for a batch of {len(y)} samples, and one for each on the first samples; the model "
+                "must pass a batch through its blocks as a whole (give smaller batches where it splits them)"
+            )
         if h.shape[1] != stream.widths[layer]:
             raise CreditscopeError(
                 f"h_{layer} has {h.shape[1]} numbers per sample in one batch and {stream.widths[layer]} in the first; "
@@ -325,12 +338,17 @@ def _one_batch(
                     f"{off:.2g}, none on the first samples); pass blocks= so that the model is seen through hooks instead"
                 )
         if loss_fn is cross_entropy:
-            check_labels(y, logits.shape[-1], ", or pass loss_fn")
             if y.shape != logits.shape[:-1]:
                 raise CreditscopeError(
                     f"labels have shape {list(y.shape)} for logits {list(logits.shape)}; give one label per sample "
                     "(or per token), or pass loss_fn"
                 )
+            if logits.dim() > 3 and classes_may_be_second(logits, y):
+                raise CreditscopeError(
+                    f"logits of shape {list(logits.shape)} may have their classes last or, as in segmentation, second; pass "
+                    "loss_fn"
+                )
+            check_labels(y, logits.shape[-1], ", or pass loss_fn")
         losses: Any
         if loss_fn is cross_entropy and y.dim() > 1 and logits.requires_grad:
             losses, slope = token_losses(logits.detach(), y)
@@ -355,6 +373,7 @@ def _one_batch(
             if isinstance(credit, CallableRule):
                 hiddens = [h.clone() for h in hiddens]
             batch = CreditBatch(stream, hiddens, logits.detach().clone(), y.clone(), inputs=inputs)
+            weights.begin()
             given += [(f"input {k}", t, t._version) for k, t in enumerate(tensors_of(inputs))]
         backward = True
         try:
@@ -379,7 +398,7 @@ def _one_batch(
     arrived(0, g0)
     if watch is not None and batch is not None:
         watch(batch, [g for g, _ in reversed(seen)], [a for _, a in reversed(seen)])
-    got.add_logits(logits.detach(), y, finite)
+    got.add_logits(logits.detach(), y, finite, loss_fn is not cross_entropy)
     got.add_samples(len(y), losses.detach())
     if loss_fn is cross_entropy and losses.dtype == torch.float32:
         scored = (y.unsqueeze(-1) != IGNORED).flatten(1).any(1)
@@ -582,6 +601,8 @@ def measured(
     inputs, y = batches[0]
     loss_fn = of_any_number(loss_fn if loss_fn is cross_entropy else _on_labels_as_fine(loss_fn))
     stream = make_stream(model, inputs, len(y), blocks, read, measured=True)
+    if batches.output_note:
+        stream.notes = (*stream.notes, batches.output_note)
     for attempt in (1, 2):
         if credit is not None:
             credit.attach(stream)

@@ -30,6 +30,7 @@ from creditscope.stream.labels import (
 )
 from creditscope.stream.labels import own_loss as loss_of
 from creditscope.stream.ranks import recover
+from creditscope.stream.untouched import first_run
 
 LABEL_KEYS = ("labels", "label", "y", "targets", "target")
 FEW = 32
@@ -50,6 +51,8 @@ class Batches(list[tuple[Any, Tensor]]):
 
     label_note: str = ""
     """What was done to the labels; part of the convention."""
+    output_note: str = ""
+    """Which of the tensors that the model gives back are the logits, where it gives several."""
 
 
 class SampleHash:
@@ -59,8 +62,8 @@ class SampleHash:
         self._inputs, self._labels = hashlib.sha256(), hashlib.sha256()
 
     def add(self, inputs: Any, y: Tensor) -> None:
-        for t in (tensors_of(inputs) or [y])[:1]:
-            self._inputs.update(t.detach().cpu().contiguous().view(torch.uint8).numpy())  # type: ignore[arg-type]
+        for t in [t for t in (*tensors_of(inputs), y) if _is_dense(t)][:1]:
+            self._inputs.update(t.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
         y = y.detach().cpu()
         y = y.double() if y.is_floating_point() else y.to(torch.int64)
         self._labels.update(y.contiguous().numpy())  # type: ignore[arg-type]
@@ -120,7 +123,9 @@ def split_batch(item: Any) -> tuple[Any, Tensor]:
             )
         return _tensors({k: v for k, v in item.items() if k != key}), _labels(item[key])
     if isinstance(item, tuple | list) and len(item) == 2:
-        return _tensors(item[0]), _labels(item[1])
+        # a mapping of any kind (a tokeniser's BatchEncoding) is given to the model as keywords
+        inputs = dict(item[0]) if isinstance(item[0], Mapping) else item[0]
+        return _tensors(inputs), _labels(item[1])
     what = with_article(item) + (f" of length {len(item)}" if hasattr(item, "__len__") else "")
     lone = " (a single batch goes into a list: [(x, y)])" if isinstance(item, Tensor | np.ndarray) else ""
     raise CreditscopeError(
@@ -130,16 +135,30 @@ def split_batch(item: Any) -> tuple[Any, Tensor]:
 
 def _labels(y: Any) -> Tensor:
     try:
-        return torch.as_tensor(y)
+        labels = from_numpy(y, "labels") if isinstance(y, np.ndarray) else torch.as_tensor(y)
     except (TypeError, ValueError, RuntimeError):
         raise CreditscopeError(
             f"the labels of a batch are a {type(y).__name__} that is not a tensor of numbers; give class indices"
         ) from None
+    return labels.long() if labels.dtype in UNSIGNED else labels
 
 
 def _tensors(inputs: Any) -> Any:
     """numpy arrays as tensors, wherever they stand in the inputs."""
-    return tree_map(lambda t: torch.from_numpy(t) if isinstance(t, np.ndarray) else t, inputs)
+    return tree_map(lambda t: from_numpy(t, "inputs of a batch") if isinstance(t, np.ndarray) else t, inputs)
+
+
+def from_numpy(array: Any, what: str) -> Tensor:
+    """Of any order of its numbers in memory, and of its bytes; one line where torch has no such numbers."""
+    try:
+        return torch.from_numpy(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).reshape(array.shape))
+    except (TypeError, ValueError) as error:
+        why = " ".join(str(error).split())[:120]
+        raise CreditscopeError(f"the {what} are an array of {array.dtype}, which torch cannot read: {why}") from None
+
+
+UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+"""Integers for which torch has no more than their memory."""
 
 
 def as_batches(
@@ -172,9 +191,16 @@ def as_batches(
         if not len(y):
             continue
         tensors = tensors_of(inputs)
-        if tensors and not any(t.dim() and len(t) == len(y) for t in tensors):
+        dense = [t for t in tensors if _is_dense(t)]
+        if not dense:
+            what = f"{tensors[0].layout} tensors" if tensors else with_article(inputs)
             raise CreditscopeError(
-                f"a batch has {len(y)} labels for inputs of shape {list(tensors[0].shape)}; give one label per sample"
+                f"the inputs of a batch are {what}, of which no samples can be taken; give dense tensors: one, a tuple of them "
+                "or a mapping"
+            )
+        if not any(_is_of_samples(t, len(y)) for t in dense):
+            raise CreditscopeError(
+                f"a batch has {len(y)} labels for inputs of shape {list(dense[0].shape)}; give one label per sample"
             )
         if forward_kwargs:
             inputs = Arguments(inputs, dict(forward_kwargs))
@@ -189,7 +215,7 @@ def as_batches(
     _fit_dtype(model, found)
     try:
         asks = not own_loss and _asks(model, found, shift_labels)
-        shape = None if asks else require_logits(model, *_first(found))
+        shape, found.output_note = (None, "") if asks else require_logits(model, *_first(found))
     except CreditscopeError as error:
         if _look_swapped(*found[0]):
             raise CreditscopeError(f"{error}; are x and y swapped? Give (inputs, labels)") from error
@@ -252,16 +278,36 @@ def run(model: nn.Module, inputs: Any) -> Any:
         raise cannot_run(error) from error
 
 
-def require_logits(model: nn.Module, inputs: Any, batch_size: int) -> torch.Size:
-    """Run a few samples and give the shape of their logits: one line where the model does not take them, or gives none back."""
-    logits = logits_of(few_run(model, inputs, batch_size)[2])
+class Answer(NamedTuple):
+    """What a model gives back for a few samples."""
+
+    shape: torch.Size
+    """Of the logits."""
+    note: str
+    """Which of several tensors that may be logits is taken for them."""
+
+
+def require_logits(model: nn.Module, inputs: Any, batch_size: int) -> Answer:
+    """Run a few samples: one line where the model does not take them, or gives no logits back."""
+    _, n, output = few_run(model, inputs, batch_size)
+    logits = logits_of(output)
     if not logits.shape:
         raise CreditscopeError("the model returned a single number; return logits, one row per sample")
     if logits.is_complex():
         raise CreditscopeError(
             f"the model returned logits of {logits.dtype}; return real numbers, such as logits.abs()"
         )
-    return logits.shape
+    return Answer(logits.shape, _among_others(output, logits, n))
+
+
+def _among_others(output: Any, logits: Tensor, n: int) -> str:
+    if not (isinstance(output, tuple | list) and output and output[0] is logits):
+        return ""
+    others = [t for t in output[1:] if isinstance(t, Tensor) and t.is_floating_point() and t.dim() > 1 and len(t) == n]
+    if not others:
+        return ""
+    shapes = " and ".join(str(list(t.shape[1:])) for t in others)
+    return f"the first tensor that the model gives back, {list(logits.shape[1:])} per sample, is taken as logits, not {shapes}"
 
 
 def _split(eval_batches: Iterable[Any]) -> Iterator[tuple[Any, Tensor]]:
@@ -317,7 +363,7 @@ def _require_apart(batches: Batches) -> None:
     """No batch comes twice: its samples would count twice in every interval."""
     seen: dict[tuple[Any, ...], int] = {}
     for k, (inputs, y) in enumerate(batches):
-        given = [t for t in tensors_of(inputs) if t.dim() and len(t) == len(y)]
+        given = [t for t in tensors_of(inputs) if _is_of_samples(t, len(y))]
         if not given or len(y) <= DIFFERENT:
             continue
         key = (y.shape, *(tuple(t[0].flatten()[:DIFFERENT].tolist()) for t in (y.unsqueeze(1), *given)))
@@ -407,7 +453,7 @@ def _asked(model: nn.Module, batches: Batches, logits: torch.Size | None) -> tup
     try:
         asked = _losses(model, batches, batches)
     except CreditscopeError:
-        if logits is None and not _are_classes(batches, y, require_logits(model, *_first(batches))):
+        if logits is None and not _are_classes(batches, y, require_logits(model, *_first(batches)).shape):
             return None, ""
         raise
     return (None, "") if asked is None else (is_shifted(asked), why)
@@ -486,11 +532,12 @@ def call_on(model: nn.Module, inputs: Any, **kwargs: Any) -> Any:
     """`call_model` on these very tensors."""
     if isinstance(inputs, Arguments):
         return call_on(model, inputs.inputs, **inputs.kwargs, **kwargs)
-    if isinstance(inputs, Mapping):
-        return model(**inputs, **kwargs)
-    if isinstance(inputs, tuple | list):
-        return model(*inputs, **kwargs)
-    return model(inputs, **kwargs)
+    with first_run(model):
+        if isinstance(inputs, Mapping):
+            return model(**inputs, **kwargs)
+        if isinstance(inputs, tuple | list):
+            return model(*inputs, **kwargs)
+        return model(inputs, **kwargs)
 
 
 def logits_of(output: Any) -> Tensor:
@@ -515,4 +562,13 @@ def map_samples(inputs: Any, batch_size: int, fn: Any) -> Any:
     """Apply `fn` to every tensor whose first dimension is the batch (extra arguments belong to the call, not to a sample)."""
     if isinstance(inputs, Arguments):
         return Arguments(map_samples(inputs.inputs, batch_size, fn), inputs.kwargs)
-    return tree_map(lambda t: fn(t) if isinstance(t, Tensor) and t.dim() and len(t) == batch_size else t, inputs)
+    return tree_map(lambda t: fn(t) if isinstance(t, Tensor) and _is_of_samples(t, batch_size) else t, inputs)
+
+
+def _is_of_samples(t: Tensor, n: int) -> bool:
+    """Has it a row for each of n samples? What is sparse (the edges of a graph) belongs to all of them."""
+    return _is_dense(t) and t.dim() > 0 and len(t) == n
+
+
+def _is_dense(t: Tensor) -> bool:
+    return t.layout is torch.strided and not t.is_nested

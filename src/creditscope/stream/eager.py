@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
+import sys
+import types
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -50,13 +53,54 @@ def copied(model: nn.Module) -> nn.Module:
     """A deep copy; one line where there is none."""
     require_usable(model)
     try:
-        return copy.deepcopy(model)
+        twin = copy.deepcopy(model)
     except Exception as error:  # it is the user's code: anything may come, and it is told as it is
         why = " ".join((str(error) or type(error).__name__).split())[:120]
         raise CreditscopeError(
             f"{type(model).__name__} cannot be copied ({why}); modules must not keep what a forward pass made: give a new model "
             "with the same weights"
         ) from error
+    own = {id(module) for module in model.modules()}
+    for name, module in twin.named_modules():
+        for key, value in vars(module).items():
+            if isinstance(value, types.FunctionType | types.MethodType) and _holds(value, own):
+                whose = f"module {name!r}" if name else "the model"
+                raise CreditscopeError(
+                    f"{type(model).__name__} cannot be copied: {key!r} of {whose} is a function that holds modules of the "
+                    "original network, with whose weights a copy would go on computing; write it as a method"
+                )
+    return twin
+
+
+def _holds(function: Any, modules: set[int]) -> bool:
+    """Does a function keep one of these modules, in its closure, its defaults or as the object that it is bound to?
+
+    A deep copy takes functions as they are; a bound method is bound to the copy.
+    """
+    todo, seen = [function], set()
+    while todo:
+        found = todo.pop()
+        if id(found) in modules:
+            return True
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        if isinstance(found, types.MethodType):
+            todo += [found.__func__, found.__self__]
+        elif isinstance(found, functools.partial):
+            todo += [found.func, *found.args, *found.keywords.values()]
+        elif isinstance(found, types.FunctionType):
+            todo += [*(found.__defaults__ or ()), *(found.__kwdefaults__ or {}).values()]
+            todo += [cell.cell_contents for cell in found.__closure__ or () if not _is_empty(cell)]
+    return False
+
+
+def _is_empty(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return True
+    return False
 
 
 @contextmanager
@@ -69,6 +113,7 @@ def eagerly(model: nn.Module) -> Iterator[None]:
             stack.enter_context(torch.autocast(device, enabled=False))
         stack.enter_context(full_precision())
         stack.enter_context(_uncompiled(model))
+        stack.enter_context(_no_compiler())
         stack.enter_context(_non_reentrant())
         stack.enter_context(_no_fast_path())
         yield
@@ -102,6 +147,16 @@ def _uncompiled(model: nn.Module) -> Iterator[None]:
             m.__dict__["forward"] = forward
         for m, call in compiled:
             m._compiled_call_impl = call
+
+
+@contextmanager
+def _no_compiler() -> Iterator[None]:
+    """Functions that were compiled (`@torch.compile` above a `forward`) run as they were written, where hooks are seen."""
+    if "torch._dynamo" not in sys.modules or not hasattr(torch.compiler, "set_stance"):  # nothing was; torch before 2.6
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 class _NonReentrant:

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from creditscope.errors import CreditscopeError, with_article
-from creditscope.stream.batches import LABEL_KEYS, as_batches, require_logits, tensors_of
+from creditscope.stream.batches import LABEL_KEYS, as_batches, from_numpy, require_logits, tensors_of
 from creditscope.stream.eager import original
 from creditscope.stream.hooks import HookedStream
 from creditscope.stream.interface import Stream
@@ -44,12 +43,7 @@ def find_blocks(model: nn.Module, example: Any = None) -> list[str]:
     if isinstance(example, np.ndarray):
         if not np.issubdtype(example.dtype, np.number):
             raise CreditscopeError(f"the example is an array of {example.dtype}; give a batch of numbers")
-        try:
-            example = torch.from_numpy(np.ascontiguousarray(example))
-        except (TypeError, ValueError) as error:  # a dtype or byte order that torch does not have
-            raise CreditscopeError(
-                f"the example is an array of {example.dtype}, which torch cannot read: {error}"
-            ) from None
+        example = from_numpy(example, "numbers of the example")
     if isinstance(example, Tensor) and not example.dim():
         raise CreditscopeError("the example is a single number; give a batch, one row per sample")
     if isinstance(example, Mapping) and not tensors_of(dict(example)):

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.jit._script import RecursiveScriptModule
 from torch.utils._pytree import tree_flatten, tree_map
 
 from creditscope.errors import CreditscopeError
@@ -19,7 +20,7 @@ from creditscope.stream.graph import Edge, edge_of, has_skip, reaches
 from creditscope.stream.interface import Stream, Tap, same
 from creditscope.stream.probe import MIXING, Operation, Probe, Watch, distinct, hooks_on, pooled_by_mean, with_input
 from creditscope.stream.ranks import has_shards, recover, reshard
-from creditscope.stream.untouched import Kept, parameters_as
+from creditscope.stream.untouched import Kept, parameters_as, version_of
 
 
 class HookedStream(Stream):
@@ -42,6 +43,11 @@ class HookedStream(Stream):
         serve."""
         self.model = model
         self._blocks = list(blocks.items()) if isinstance(blocks, dict) else resolve_blocks(model, blocks)
+        for name, module in self._blocks:
+            if isinstance(module, RecursiveScriptModule):  # takes no hooks; one that was traced does
+                raise CreditscopeError(
+                    f"block {name!r} is compiled by TorchScript, which hooks cannot see; give the module itself"
+                )
         self._watched: tuple[Any, list[Tensor], list[Any], Kept] | None = None
         self._recognise(inputs, batch_size, read, measured)
 
@@ -70,7 +76,7 @@ class HookedStream(Stream):
         watched = [*states, last, logits] if measured and n == batch_size and not has_shards(self.model) else []
         marks, kept = marked(watched), Kept(self.model) if watched else None  # before any other run
         self.batch_dim = self._find_batch_dim(inputs, batch_size, states[0], n)
-        self._in_place |= last._version != self._last_version  # the readout writes to h_L
+        self._in_place |= version_of(last) != self._last_version  # the readout writes to h_L
         if edge is None or not logits.requires_grad:
             raise CreditscopeError(
                 f"the logits do not depend on the output of {self.names[-1]!r} by a gradient; name the residual blocks"
@@ -168,7 +174,7 @@ class HookedStream(Stream):
 
         def tap(layer: int, value: Tensor, handle: Tensor) -> None:
             if layer == self.depth:
-                self._last_version = handle._version
+                self._last_version = version_of(handle)
                 found.append((handle, edge_of(handle) if handle.requires_grad else None))
 
         with torch.enable_grad(), self.graph():
@@ -388,7 +394,7 @@ def marked(tensors: Sequence[Tensor]) -> list[Any]:
     places = {t.data_ptr() for t in tensors}
     if len(places) < len(tensors):
         return [object()]
-    return [(t._version, _size(t.detach())) for t in tensors]
+    return [(version_of(t), _size(t.detach())) for t in tensors]
 
 
 def _size(t: Tensor) -> float:
@@ -480,7 +486,7 @@ class _Run(_Calls):
             else:
                 h.requires_grad_()
         self.tap(self.calls, h.detach().clone() if self.stream._in_place else h, h)
-        self.versions = {path: t._version for path, t in tensors_in(arguments_of(args, kwargs))}
+        self.versions = {path: version_of(t) for path, t in tensors_in(arguments_of(args, kwargs))}
         self.begins()
         return changed
 

@@ -22,6 +22,7 @@ from creditscope.errors import CreditscopeError
 from creditscope.stream.blocks import Path, arguments_of, at, replaced, spelled, tensors_in
 from creditscope.stream.graph import Edge, edges_in, has_skip, is_carried, reaches
 from creditscope.stream.ranks import in_sharding, shards_itself
+from creditscope.stream.untouched import version_of
 
 Blocks = Sequence[tuple[str, nn.Module]]
 
@@ -176,7 +177,7 @@ class Probe:
                 raise CreditscopeError(f"block {name!r} lies inside another block; name blocks that follow each other")
             call = Call(name, arguments_of(args, kwargs))
             for path, t in tensors_in(call.arguments):
-                call.versions[path] = t._version
+                call.versions[path] = version_of(t)
                 if id(t) in self._made:
                     call.made[path] = self._made[id(t)]
             call.edges = edges_in(call.arguments)
@@ -188,7 +189,7 @@ class Probe:
             out = distinct(out, arguments_of(args, kwargs), call.versions)
             call.output = out
             call.output_edges = edges_in(out)
-            call.output_versions = {path: t._version for path, t in tensors_in(out)}
+            call.output_versions = {path: version_of(t) for path, t in tensors_in(out)}
             self.operations.append([])
             self._edges.append([])
             watch.block_ends()
@@ -197,7 +198,7 @@ class Probe:
         with hooks_on(blocks, before, after), watch:
             self.logits = run(inputs)
         self.in_place = any(
-            at(call.arguments, path)._version != version
+            version_of(at(call.arguments, path)) != version
             for call in self.calls
             for path, version in call.versions.items()
         )
@@ -431,7 +432,7 @@ def distinct(out: Any, arguments: Mapping[int | str, Any], versions: Mapping[Pat
     """The output of a block, with an alias for a tensor that the block was given and hands back: two states are two tensors."""
     for path, given in list(tensors_in(arguments)):
         for where, t in list(tensors_in(out)):
-            if t is given and t._version == versions.get(path, t._version):
+            if t is given and version_of(t) == versions.get(path, version_of(t)):
                 out = replaced(out, where, t.view_as(t))
     return out
 

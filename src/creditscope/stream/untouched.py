@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten
 
 from creditscope.errors import CreditscopeError
 from creditscope.stream.eager import eagerly, require_usable
-from creditscope.stream.ranks import own_part, recover, reshard
+from creditscope.stream.ranks import has_shards, own_part, recover, reshard
 
 CHECK = "CREDITSCOPE_CHECK_UNTOUCHED"
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -42,6 +42,7 @@ def untouched(model: nn.Module, train: bool = False, reads: Any = None) -> Itera
     modes = [(m, m.training) for m in model.modules()]
     params = [(p, p.requires_grad, p.grad) for p in model.parameters()]
     restore_buffers, written, restore_own = _buffers(model), _Written(model), _attributes(model)
+    _TO_WATCH.append(written)
     try:
         with written:
             _set_mode(model, train)
@@ -53,6 +54,7 @@ def untouched(model: nn.Module, train: bool = False, reads: Any = None) -> Itera
         recover(model)
         raise
     finally:
+        _TO_WATCH[:] = [w for w in _TO_WATCH if w is not written]
         reshard(model)
         with written:
             for module, mode in modes:  # parents come first: what they set in their children is set right after them
@@ -66,6 +68,19 @@ def untouched(model: nn.Module, train: bool = False, reads: Any = None) -> Itera
                 p.grad = grad
     if before:
         _require_same(before, fingerprint(model, reads))
+
+
+@contextmanager
+def first_run(model: nn.Module) -> Iterator[None]:
+    """A run of the model; the first one shows to which weights its own forward pass writes (a norm that is bounded there, as in
+    EEGNet), and these are kept. A later one costs nothing."""
+    p = next(model.parameters(), None)
+    watching = [w for w in _TO_WATCH if w.holds(p)]
+    with ExitStack() as stack:
+        for w in watching:
+            stack.enter_context(w)
+        yield
+    _TO_WATCH[:] = [w for w in _TO_WATCH if w not in watching]
 
 
 def _set_mode(model: nn.Module, train: bool) -> None:
@@ -128,11 +143,11 @@ CONTAINERS = (list, dict, set, deque, Tensor)
 def _inside(value: Any) -> tuple[Any, ...]:
     """What `_put_back` takes: of a tensor its numbers, its version and, where it has bytes, the memory in which they lie."""
     if isinstance(value, Tensor):
-        return value.detach().clone(), _version(value), value.detach() if _has_bytes(value) else None
+        return value.detach().clone(), version_of(value), value.detach() if _has_bytes(value) else None
     return (dict(value) if isinstance(value, dict) else list(value), 0, None)
 
 
-def _version(t: Tensor) -> int:
+def version_of(t: Tensor) -> int:
     """Those of inference mode count none."""
     return 0 if t.is_inference() else t._version
 
@@ -146,7 +161,7 @@ def _put_back(value: Any, inside: Any, version: int, memory: Tensor | None) -> N
                 # by its bytes: observers of fake quantisation, .data and numpy write without counting it as a new version
                 if not _equal(value, inside):
                     value.copy_(inside)
-            elif _version(value) != version:
+            elif version_of(value) != version:
                 value.copy_(inside)
     elif not value and not inside:
         return  # as most are
@@ -160,17 +175,19 @@ def _put_back(value: Any, inside: Any, version: int, memory: Tensor | None) -> N
 
 
 class _Written(TorchDispatchMode):
-    """Weights that modules with a `train` of their own write to in it (adapters that are merged for evaluation).
+    """Weights that modules write to in a `train` of their own (adapters that are merged for evaluation) or in their forward pass.
 
     Each is copied before the first write to its storage, or before its address is given away, so that a model that writes to
-    none is not copied. An embedding that renormalises its weight in every forward pass is copied at once.
+    none is not copied. An embedding that renormalises its weight in every forward pass is copied at once. `fully_shard` moves
+    its weights about: of such a model only modules with a `train` of their own are looked at.
     """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         bound = [m for m in model.modules() if getattr(m, "max_norm", None) is not None]
-        own = [*bound, *(m for m in model.modules() if type(m).train is not nn.Module.train)]
-        self._found = {id(p): (p, p.detach()) for m in own for p in m.parameters()}
+        all_own = not has_shards(model)
+        own = [*bound, *(m for m in model.modules() if all_own or type(m).train is not nn.Module.train)]
+        self._found = {id(p): (p, _memory(p)) for m in own for p in m.parameters(recurse=not all_own) if _has_bytes(p)}
         self._storages = {_storage(p) for p, _ in self._found.values()}
         self._kept: dict[int, Tensor] = {}
         self._addresses = _Addresses(self._keep)
@@ -181,11 +198,15 @@ class _Written(TorchDispatchMode):
 
     def _keep_seen_by_numpy(self, model: nn.Module) -> None:
         """Arrays that a module has of its weights are written to without torch."""
-        arrays = [v for m in model.modules() for v in vars(m).values() if isinstance(v, np.ndarray)]
-        for p, before in self._found.values() if arrays else ():
-            memory = own_part(before)
-            if memory.device.type == "cpu" and any(np.shares_memory(memory.numpy(), a) for a in arrays):
+        starts = [_start(v) for m in model.modules() for v in vars(m).values() if isinstance(v, np.ndarray)]
+        for p, before in self._found.values() if starts else ():
+            memory = own_part(before()).untyped_storage()
+            first = memory.data_ptr()
+            if memory.device.type == "cpu" and any(first <= start < first + memory.nbytes() for start in starts):
                 self._keep(p)
+
+    def holds(self, p: nn.Parameter | None) -> bool:
+        return id(p) in self._found
 
     def __enter__(self) -> _Written:
         super().__enter__()  # type: ignore[no-untyped-call]
@@ -207,15 +228,37 @@ class _Written(TorchDispatchMode):
         storage = _storage(written)
         if storage in self._storages:
             self._storages.discard(storage)
-            self._kept |= {key: t.clone() for key, (_, t) in self._found.items() if _storage(t) == storage}
+            views = {key: view() for key, (_, view) in self._found.items()}
+            self._kept |= {key: t.clone() for key, t in views.items() if _storage(t) == storage}
 
     @torch.no_grad()
     def restore(self) -> None:
-        for key, (p, before) in self._found.items():
+        for key, (p, view) in self._found.items():
+            before = view()
             if key in self._kept and not _equal(before, self._kept[key]):
                 before.copy_(self._kept[key])
             if _place(p) != _place(before):  # it was given other data, or turned
                 p.data = before
+
+
+_TO_WATCH: list[_Written] = []
+"""Of models that have not run since `untouched` began."""
+
+
+def _memory(p: nn.Parameter) -> Callable[[], Tensor]:
+    """Gives a view of the numbers of a weight as they lie now; no tensor is held by which others would see them shared."""
+    if type(p) is not nn.Parameter or p.is_conj() or p.is_neg():
+        held = p.detach()
+        return lambda: held
+    storage, offset, shape, stride = p.untyped_storage(), p.storage_offset(), p.shape, p.stride()
+    dtype, device = p.dtype, p.device
+    return lambda: torch.empty(0, dtype=dtype, device=device).set_(storage, offset, shape, stride)
+
+
+def _start(array: Any) -> int:
+    """Where in memory the first number of an array lies."""
+    place: int = array.__array_interface__["data"][0]
+    return place
 
 
 class _Addresses(TorchFunctionMode):
@@ -370,7 +413,7 @@ class Kept:
 
     @staticmethod
     def _state(t: Tensor) -> list[Any]:
-        return [_version(t), _digest(t) if _has_bytes(t) else ""]
+        return [version_of(t), _digest(t) if _has_bytes(t) else ""]
 
 
 def _values(container: Any) -> list[Any]:

@@ -73,9 +73,15 @@ class Excerpt:
 
 def alike(excerpts: Sequence[Excerpt]) -> list[list[Excerpt]]:
     """Those that can be run together: all, or each by itself."""
-    forms = {tuple(t.shape for t in (*tensors_of(given_inputs(e.example)), e.states[0], e.y)) for e in excerpts}
-    apart = len(forms) > 1 or any(shape[:1] != (1,) for form in forms for shape in form[:-2])
+    forms = {(_form(given_inputs(e.example)), e.states[0].shape, e.y.shape) for e in excerpts}
+    apart = len(forms) > 1 or any(t.shape[:1] != (1,) for e in excerpts for t in tensors_of(given_inputs(e.example)))
     return [[each] for each in excerpts] if apart else [[*excerpts]] if excerpts else []
+
+
+def _form(inputs: Any) -> str:
+    """Equal where inputs differ in the numbers of their tensors alone."""
+    leaves, spec = tree_flatten(inputs)
+    return repr((spec, [t.shape if isinstance(t, Tensor) else t for t in leaves]))
 
 
 def given_inputs(example: Any) -> Any:
