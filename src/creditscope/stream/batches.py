@@ -100,8 +100,8 @@ def repeated_samples(batches: Batches) -> int:
 
 def _memory(inputs: Any, y: Tensor) -> list[NDArray[np.uint8]]:
     """[B, bytes] of each tensor of a batch, its labels behind the inputs; nothing where no input has a row for each sample."""
-    given = [t for t in tensors_of(inputs) if t.dim() and len(t) == len(y)]
-    tensors = [t.detach().cpu() for t in (*given, y)] if given else []
+    given = [t for t in tensors_of(inputs) if _is_of_samples(t, len(y))]
+    tensors = [t.detach().cpu().resolve_conj().resolve_neg() for t in (*given, y)] if given else []
     return [t.reshape(len(y), t[0].numel()).contiguous().view(torch.uint8).numpy() for t in tensors]
 
 
