@@ -150,9 +150,9 @@ class Collected:
         self.score(logits, y, of_user)
 
     def add_slope(self, g: Tensor) -> None:
-        """Gradient of the loss at the logits, [B, C] or [B, T, C]; a cross-entropy has at most √2 at each row of C."""
-        rows = max(1, g[0].numel() // g.shape[-1])
-        self.slopes.append(by_rows(lengths, g.detach().flatten(1)) / math.sqrt(2 * rows))
+        """Gradient of the loss at the logits, [B], [B, C] or [B, T, C]; a cross-entropy has at most √2 at each row of C."""
+        rows = g[0].numel() // g.shape[-1] if g.dim() > 1 else 1
+        self.slopes.append(by_rows(lengths, g.detach().reshape(len(g), -1)) / math.sqrt(2 * rows))
 
     def add_samples(self, n: int, losses: Tensor) -> None:
         """A batch of n samples with their losses [n]."""
