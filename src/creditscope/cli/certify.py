@@ -35,8 +35,6 @@ class Certify:
 
     def execute(self) -> int:
         from creditscope.cli.place import measuring
-        from creditscope.data import load_dataset
-        from creditscope.data.dataset import on_device
         from creditscope.files import dump_json, write_atomic
         from creditscope.render.certificate import certificate_lines, plot
         from creditscope.training.bundle import load_bundle
@@ -51,8 +49,7 @@ class Certify:
             raise CreditscopeError(
                 f"{self.bundle} is a null: its blocks are not trained, so there is no update to certify; give the trained network"
             )
-        dataset = on_device(load_dataset(bundle.spec.dataset, self.data_dir), measuring(self.device))
-        found = certify_bundle(bundle, dataset, self.samples)
+        found = certify_bundle(bundle, bundle.dataset(self.data_dir, measuring(self.device)), self.samples)
         if self.json:
             write_atomic(self.json, dump_json(found.to_dict()))
         if self.figure:

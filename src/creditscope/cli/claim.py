@@ -314,7 +314,6 @@ def _of_source(source: Path, certify: bool, data_dir: Path | None) -> tuple[Diag
     if not is_bundle(source):
         raise CreditscopeError(f"{source} is neither a report (JSON) nor a bundle")
     from creditscope.cli.diagnose import Diagnose
-    from creditscope.data import load_dataset
     from creditscope.runs.groups import shape
     from creditscope.training.certify import certify_bundle
 
@@ -322,7 +321,7 @@ def _of_source(source: Path, certify: bool, data_dir: Path | None) -> tuple[Diag
     bundle, pool = command.load()
     report = command.of_bundle(bundle, pool)
     if certify:
-        report = report.with_certificate(certify_bundle(bundle, load_dataset(bundle.spec.dataset, data_dir)))
+        report = report.with_certificate(certify_bundle(bundle, bundle.dataset(data_dir)))
     known = {
         "code": "creditscope",
         "version": bundle.versions.get("creditscope", ""),

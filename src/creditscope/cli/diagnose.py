@@ -118,13 +118,12 @@ class Diagnose:
 
     def of_bundle(self, bundle: Bundle, pool: list[Bundle]) -> DiagnosticReport:
         from creditscope.cli.place import measuring
-        from creditscope.data import load_dataset
-        from creditscope.data.dataset import eval_batches, on_device, profile_batches
+        from creditscope.data.dataset import eval_batches, profile_batches
         from creditscope.protocol.diagnosis import diagnose
         from creditscope.runs.groups import network_and_seed, nulls_for
 
         device = measuring(self.device)
-        dataset = on_device(load_dataset(bundle.spec.dataset, self.data_dir), device)
+        dataset = bundle.dataset(self.data_dir, device)
         found = nulls_for(bundle, pool)
         if self.null and not ({"matched", "bp"} & found.keys()):
             raise CreditscopeError(

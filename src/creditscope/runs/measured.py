@@ -7,15 +7,12 @@ from pathlib import Path
 
 import torch
 
-from creditscope.data import load_dataset
-from creditscope.data.dataset import on_device
 from creditscope.errors import CreditscopeError
 from creditscope.files import dump_json, make_directory, read_json, write_atomic
 from creditscope.measure.facts import Facts
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.runs.record import measure_full
 from creditscope.runs.store import Store
-from creditscope.stream.devices import CPU
 from creditscope.training.certify import certify_bundle
 
 SAME = 1e-3
@@ -59,8 +56,7 @@ def measure(
         if not (math.isclose(then, now, rel_tol=SAME) or then == now or (math.isnan(then) and math.isnan(now))):
             raise CreditscopeError(f"the weights of run {key[:10]} give {name} {now:g} and its report states {then:g}")
     if not bundle.spec.frozen:
-        dataset = on_device(load_dataset(bundle.spec.dataset, data_dir), device or CPU)
-        report = report.with_certificate(certify_bundle(bundle, dataset))
+        report = report.with_certificate(certify_bundle(bundle, bundle.dataset(data_dir, device)))
         content = report.to_dict()
     path = _file(store, key)
     make_directory(path.parent, f"cannot write to the store {store.root}", parents=False)

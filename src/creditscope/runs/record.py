@@ -172,25 +172,22 @@ def measure_full(
     """The report of level full of a finished run, at its end or after a kept epoch, from its weights; of a network at its end
     also the training facts, and of a trained one the depth profile, where training has not measured it. `device`: where it is
     measured; None: on the CPU."""
-    from creditscope.data import load_dataset
-    from creditscope.data.dataset import eval_batches, on_device, profile_batches
+    from creditscope.data.dataset import eval_batches, profile_batches
     from creditscope.measure.weight_growth import training_facts
     from creditscope.protocol.diagnosis import diagnose
-    from creditscope.stream.devices import CPU
     from creditscope.training.build import build_model
 
-    spec, place = bundle.spec, device or CPU
-    dataset = on_device(load_dataset(spec.dataset, data_dir), place)
+    spec, dataset = bundle.spec, bundle.dataset(data_dir, device)
     known = spec.frozen or epoch is not None or bundle.report.get("facts", {}).get("profile")
     model, training = bundle.model(dataset, epoch), None
     if epoch is None:  # the seed of the spec gives the weights before the first step
-        initial = build_model(spec, dataset.input_shape, dataset.n_classes).to(place)
+        initial = build_model(spec, dataset.input_shape, dataset.n_classes).to(dataset.test_y.device)
         training = training_facts(bundle.trajectory, model.state_dict(), initial.state_dict())
     return diagnose(
         model,
         eval_batches(dataset),
         method_name=spec.label,
-        credit=bundle.rule(epoch, place),
+        credit=bundle.rule(epoch, dataset.test_y.device),
         level="full",
         run=spec.hash,
         checkpoint="final" if epoch is None else f"epoch {epoch}",

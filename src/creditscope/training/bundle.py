@@ -105,6 +105,14 @@ class Bundle:
             raise CreditscopeError(f"{self.path / REPORT} is {with_article(content)}, not a report; train it again")
         return content
 
+    def dataset(self, data_dir: str | Path | None = None, device: torch.device | None = None) -> Dataset:
+        """The data that it was trained on, on `device` (None: the CPU); `data_dir`: where the CIFAR files are."""
+        from creditscope.data import load_dataset
+        from creditscope.data.dataset import on_device
+        from creditscope.stream.devices import CPU
+
+        return on_device(load_dataset(self.spec.dataset, data_dir), device or CPU)
+
     def model(self, dataset: Dataset, epoch: int | None = None) -> StreamModel:
         """The trained network, on the device of the data: at the end, or after `epoch` (one of the spec's checkpoint_epochs)."""
         from creditscope.training.build import build_model
