@@ -100,9 +100,9 @@ def is_archive(path: Path) -> bool:
     return (path / INDEX).is_file() and (path / "runs").is_dir()
 
 
-def open_source(path: str | Path) -> Store | Archive:
-    """A store, or an archive of results; whichever the directory is."""
-    return Archive(path) if is_archive(Path(path)) else Store(path)
+def open_source(path: str | Path, measures: bool = True) -> Store | Archive:
+    """A store, or an archive of results; whichever the directory is. `measures`: see `Store`."""
+    return Archive(path) if is_archive(Path(path)) else Store(path, measures=measures)
 
 
 def read_run(path: Path) -> Record:

@@ -52,10 +52,10 @@ Row = dict[str, Any]
 
 
 class Store:
-    """A directory of runs. `create` makes it where there is none."""
+    """A directory of runs. `create` makes it where there is none; without `measures` the full level is read, never measured."""
 
-    def __init__(self, root: str | Path, create: bool = False) -> None:
-        self.root = Path(root)
+    def __init__(self, root: str | Path, create: bool = False, measures: bool = True) -> None:
+        self.root, self.measures = Path(root), measures
         meta = self.root / META
         if create:
             version_line = dump_json({"schema_version": SCHEMA_VERSION})
@@ -165,12 +165,17 @@ class Store:
     def cached(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """JSON under full/<name>.json, made where it is missing or unreadable; kept if the store can be written."""
         path = self.root / "full" / f"{name}.json"
+        if not self.measures and not path.is_file():
+            from creditscope.runs.record import NotMeasured  # torch is slow to import
+
+            raise NotMeasured("the full level was not measured; --full measures it")
         if path.exists():
             try:
                 content: dict[str, Any] = read_json(path, "measured facts")
                 return content
             except CreditscopeError:
-                pass
+                if not self.measures:
+                    raise
         content = make()
         # a store that cannot be written is still one to read: measured again next time
         with contextlib.suppress(OSError, CreditscopeError):

@@ -6,13 +6,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from creditscope.errors import CreditscopeError
-from creditscope.files import read_json
 from creditscope.protocol.report import DiagnosticReport
-from creditscope.runs.archive import Archive, is_archive
-from creditscope.runs.record import NotMeasured, Record, mixed_devices, records_of
+from creditscope.runs.archive import Archive, is_archive, open_source
+from creditscope.runs.record import Record, mixed_devices, records_of
 from creditscope.runs.store import Store
 from creditscope.studies.catalogue import NAMES, get_study
 from creditscope.studies.grid import PRESETS
@@ -22,17 +20,6 @@ from creditscope.training.spec import RunSpec, recorded_spec
 
 ENOUGH = 0.5
 """Share of a study's trained networks from which it is shown although nobody planned it."""
-
-
-class Measured(Store):
-    """A store whose full level is read and never measured."""
-
-    def cached(self, name: str, make: Any) -> dict[str, Any]:
-        path = self.root / "full" / f"{name}.json"
-        if not path.is_file():
-            raise NotMeasured("the full level was not measured; --full measures it")
-        content: dict[str, Any] = read_json(path, "measured facts")
-        return content
 
 
 def show(name: str, preset: str, source: Store | Archive, data_dir: str | Path | None = None) -> Table:
@@ -70,9 +57,9 @@ def _instead(study: Study, name: str, preset: str, source: Store | Archive) -> s
 
 def every_record(root: str | Path) -> tuple[list[Record], list[str]]:
     """All finished runs of a store or an archive, and a line for each that cannot be used; the full level is never measured."""
-    if is_archive(Path(root)):
-        return Archive(root).runs(), []
-    store = Measured(root)
+    store = open_source(root, measures=False)
+    if isinstance(store, Archive):
+        return store.runs(), []
     return records_of(store, [recorded_spec(json.loads(row["spec"])) for row in store.rows() if not row["problem"]])
 
 
@@ -91,7 +78,7 @@ def stored_studies(root: str | Path, full: bool = False, data_dir: str | Path | 
 
     `full`: measure the full level where it is missing (and keep it in the store); otherwise a table says where it is missing.
     """
-    source = Archive(root) if is_archive(Path(root)) else Store(root) if full else Measured(root)
+    source = open_source(root, measures=full)
     plans = {(str(p["study"]), str(p["preset"])) for p in source.plans()}
     presets = {preset for _, preset in plans} or set(PRESETS)
     results: list[tuple[str, Table]] = []
