@@ -105,12 +105,9 @@ def _row(key: Key, a: Cell, b: Cell) -> Row:
 def _outside(a: Cell, b: Cell) -> bool | None:
     if a.number is None or b.number is None:
         return None
-    spans = [(c.low, c.high) if c.low is not None and c.high is not None else None for c in (a, b)]
-    if spans[0] is None and spans[1] is None:
+    if a.ends is None and b.ends is None:
         return None
-    (low, high), (other_low, other_high) = (
-        span or (value, value) for span, value in zip(spans, (a.number, b.number), strict=True)
-    )
+    (low, high), (other_low, other_high) = a.ends or (a.number, a.number), b.ends or (b.number, b.number)
     return other_low > high or other_high < low
 
 

@@ -62,6 +62,11 @@ class Cell:
         return float(self.value) if ok else None
 
     @property
+    def ends(self) -> tuple[float, float] | None:
+        """Of the interval, where there is one."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
     def std(self) -> float | None:
         return sample_std(self.values)
 

@@ -286,9 +286,14 @@ class DepthMargin(Fact):
     """Binomial standard error of the difference from the size of the test set; printed, not added."""
 
     @property
+    def ends(self) -> tuple[float, float] | None:
+        """Of the interval, where there is one."""
+        return None if self.low_pp is None or self.high_pp is None else (self.low_pp, self.high_pp)
+
+    @property
     def paired(self) -> bool:
         """Is the interval one over pairs of a network and its null? Old files say it by the name of the interval alone."""
-        return self.low_pp is not None and self.high_pp is not None and self.interval.startswith(PAIRED)
+        return self.ends is not None and self.interval.startswith(PAIRED)
 
 
 class Depth(Fact):

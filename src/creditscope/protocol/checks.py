@@ -230,8 +230,7 @@ def check_depth(facts: Facts, thresholds: DiagnosticThresholds, earned: bool = T
         answer, reason = "not measurable", "not judged: the accuracies are inconsistent"
         sentence = f"depth margin not judged (threshold {number(needed)} pp): {contradiction}"
     else:
-        value, kind = margin.margin_pp, margin.interval
-        interval = None if margin.low_pp is None or margin.high_pp is None else (margin.low_pp, margin.high_pp)
+        value, kind, interval = margin.margin_pp, margin.interval, margin.ends
         if margin.from_evaluation and not earned:
             interval, kind = None, "point comparison"
         convention = f"{null_name(margin.null)}; {kind}"

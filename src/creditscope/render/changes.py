@@ -86,7 +86,7 @@ def _side(row: Row, side: str) -> str:
     value = num(cell.number) if cell.number is not None else str(cell.value)
     if name == "C":
         value = INTERPRETIVE.get(value, value)
-    if cell.low is None or cell.high is None:
+    if cell.ends is None:
         return value
-    low, high, remark = cut(cell.low, cell.high, *POSSIBLE.get(name, (-math.inf, math.inf)))
+    low, high, remark = cut(*cell.ends, *POSSIBLE.get(name, (-math.inf, math.inf)))
     return f"{value} [{num(low)}, {num(high)}]{remark}"

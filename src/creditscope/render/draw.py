@@ -63,12 +63,8 @@ def panel(
     for group, name, cell in points:
         marks = [(f"run {k}", v) for k, v in enumerate(cell.values, 1)] if len(cell.values) > 1 else []
         marks = marks or ([("", cell.number)] if cell.number is not None else [])
-        rows.append(Row(" ".join(filter(None, [say(name.value), group])), marks, _interval(cell)))
+        rows.append(Row(" ".join(filter(None, [say(name.value), group])), marks, cell.ends))
     return Dots(*about, column.heading, rows, zero=quantity is None or quantity.scale is Scale.LINEAR, **shared)
-
-
-def _interval(cell: tables.Cell) -> tuple[float, float] | None:
-    return (cell.low, cell.high) if cell.low is not None and cell.high is not None else None
 
 
 def _chart(
@@ -86,7 +82,7 @@ def _chart(
         cells = [cell for *_, cell in mine]
         own = [across.number or 0.0 for _, across, _ in mine]
         at = [float(xs.index(v)) for v in own] if places else own
-        spread = [_interval(c) or c.std for c in cells]
+        spread = [c.ends or c.std for c in cells]
         series.append(Series(name or column.heading, [c.number for c in cells], spread, at, line=not measured))
     return Chart(
         *about, column.heading, list(map(float, range(len(xs)))) if places else xs, series, base.heading,

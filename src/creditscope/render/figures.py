@@ -314,10 +314,8 @@ def audit_panels(groups: Sequence[AuditRow], longest: int = LONGEST) -> list[Pan
         mine = []
         for name, group in zip(labels, groups, strict=True):
             m = group.margin(null)  # BP's matched null is its bp null
-            interval = None if m is None or m.low_pp is None or m.high_pp is None else (m.low_pp, m.high_pp)
-            mine.append(
-                Row(name, [] if m is None else [(f"mean of n={m.n}, {null_name(null)}", m.margin_pp)], interval)
-            )
+            marks = [] if m is None else [(f"mean of n={m.n}, {null_name(null)}", m.margin_pp)]
+            mine.append(Row(name, marks, None if m is None else m.ends))
         level = rule("frozen_acc_margin_pp", limit)
         convention = "trained minus null, percentage points; bar: 95 % interval"
         title = f"margin to {null_name(null)}"

@@ -64,10 +64,11 @@ def _number_and_spread(cell: Cell, column: Column) -> str:
     if column.spread is Spread.STD and cell.std is not None:
         alike = column.quantity is not None and column.quantity.scale is Scale.SHARE
         return f"{number} ± {number_text(cell.std, column) if alike else num(cell.std, 2)}"
-    if column.spread is Spread.INTERVAL and cell.low is not None and cell.high is not None:
+    if column.spread is Spread.INTERVAL and cell.ends is not None:
         if column.quantity is not None and column.quantity.unit == "pp":
-            return f"{number} {interval_of(cell.low, cell.high)}"
-        return f"{number} [{number_text(cell.low, column)}, {number_text(cell.high, column)}]"
+            return f"{number} {interval_of(*cell.ends)}"
+        low, high = (number_text(end, column) for end in cell.ends)
+        return f"{number} [{low}, {high}]"
     return number
 
 

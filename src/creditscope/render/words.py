@@ -39,7 +39,7 @@ SENTENCES = {
     "over seeds; for one seed binomial, this network only).",
     "D3 not measurable": "D3 is not measurable where BP itself does not beat its null by the threshold.",
     "in some": "{label} in {k} of {n}",
-    "partly": "; in some seeds only: {groups:and}",
+    "partly": "; in some seeds only: {groups:names}",
     "cells missing": "{cells} of the 4 cells have runs. The comparison needs all four, with a seed in common.",
     # the studies
     "audit": "{failed:count} of {groups} methods fail the protocol ({failed:names}{partly}). S1, which looks at accuracy "
@@ -52,7 +52,7 @@ SENTENCES = {
     "Full: S1, and none of (a), (b), (d) fails, so D1 or D2 alone rejects. Not decidable: what would decide is "
     "inconclusive or not measured.",
     "at epochs": "{label} {span:span}",
-    "temporal": "Mode 1 (D1 and D2) fires in {fired} of {runs} runs, at a median epoch of {median:g} ({by_method:comma}). "
+    "temporal": "Mode 1 (D1 and D2) fires in {fired} of {runs} runs, at a median epoch of {median:g} ({by_method:list}). "
     "Stopping there would save {saved:%} of a run's epochs on average (false stops: {wrong}).",
     "temporal, none": "Mode 1 (D1 and D2 together) fires in none of {runs} runs; one of the two fires in {one} of them. "
     "Stopping at Mode 1 would have saved nothing.",
@@ -65,7 +65,7 @@ SENTENCES = {
     "early convention": "Epochs 1 to {epochs}. Share: |cos_l| / Σ|cos| over the layers that count.",
     "cosine and rho": "{state} {c:+3} / {r:+3}",
     "best state": ". The credit predicts loss changes best in the {state} state",
-    "triangulation": "Deep cosine / ρ of {label:names}: {states:comma}{best}.",
+    "triangulation": "Deep cosine / ρ of {label:names}: {states:list}{best}.",
     "triangulation convention": "Early: after epoch {early}. Penalised: λ = {penalty:g}. Layers of 1..L that count, mean "
     "over seeds. The controls of ρ are taken on the same networks, over all layers 1..L.",
     "interventions": "‖h_L‖: geometric mean over seeds. "
@@ -79,7 +79,7 @@ SENTENCES = {
     "{before:+1} to {after:+1} pp, over {seeds:shared}.",
     "rank": "{quantity} {value:+2}",
     "functional": "Rank correlation of the deep cosine over {points} methods ({labels:list}; {seeds:means}) with "
-    "{ranks:comma}. {by_cosine} has the highest cosine, {winner} the highest accuracy.{chance}",
+    "{ranks:list}. {by_cosine} has the highest cosine, {winner} the highest accuracy.{chance}",
     "same winner": "also",
     "other winner": "while {label} has",
     "chance of order": " With {points} points, a rank correlation of +1 or -1 arises by chance with p = {p:num2}.",
@@ -124,8 +124,8 @@ SENTENCES = {
     "chosen": "{label} in {k}",
     "all at once": ", all of them at once in {k}",
     "selections": "There are {choices} choices of {size} of the {seeds} seeds that have their nulls. The mean margin is "
-    "below the threshold of D3 for {below:comma}{every_below}. Its whole paired 95 % interval is below it for "
-    "{fail:comma}{every_fail}.",
+    "below the threshold of D3 for {below:list}{every_below}. Its whole paired 95 % interval is below it for "
+    "{fail:list}{every_fail}.",
     "seeds convention": "Networks: {networks:or=none finished}. Every seed that was run, none selected; each judged alone "
     "(binomial interval, this network only). Share: Clopper-Pearson.",
     "weighed by one seed": "The method's factor is {ratio:.2g} times the norm's; one seed does not decide which is larger.",
@@ -143,7 +143,7 @@ SENTENCES = {
     "{weighed}",
     "recipes": "{failed:count} of {groups} recipes of {method} fail ({failed:names}{partly}).",
     "of method": "{k} of {n} with {method}",
-    "rescue": "On {dataset}, {passing} of {tried} recipes pass all three checks ({counts:and}).",
+    "rescue": "On {dataset}, {passing} of {tried} recipes pass all three checks ({counts:names}).",
     "rescue convention": "Every recipe that was tried, the best first (by verdict, failed checks, lower end of the margin, "
     "accuracy).",
     "relaxed": "Γ ≥ {limit:g} in {same} of {pairs} relaxations.",
@@ -257,10 +257,8 @@ def means_over(counts: Sequence[int]) -> str:
 
 LISTS = {
     "names": names,
-    "and": names,
     "count": lambda v: str(len(v)),
     "list": lambda v: ", ".join(map(words, v)),
-    "comma": lambda v: ", ".join(map(words, v)),
     "either": lambda v: " or ".join(map(words, v)),
     "seeds": lambda v: f"seed{'s' if len(v) > 1 else ''} {', '.join(map(str, v))}",
     "shared": lambda v: f"the seed{'s' if len(v) > 1 else ''} that all have ({', '.join(map(str, v))})",
@@ -295,11 +293,12 @@ class _Template(Formatter):
     def _with_interval(self, cell: Cell, spec: str) -> str:
         form, _, unit = spec.partition(" ")
         value = self.format_field(cell.value, form) + (f" {unit}" if unit else "")
-        if cell.low is None or cell.high is None:
+        if cell.ends is None:
             return value
         if unit == "pp":
-            return f"{value} {interval_of(cell.low, cell.high, int(form[1:]))}"
-        return f"{value} [{self.format_field(cell.low, form)}, {self.format_field(cell.high, form)}]"
+            return f"{value} {interval_of(*cell.ends, int(form[1:]))}"
+        low, high = (self.format_field(end, form) for end in cell.ends)
+        return f"{value} [{low}, {high}]"
 
 
 _TEMPLATE = _Template()

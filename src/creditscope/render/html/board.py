@@ -288,7 +288,7 @@ def _rows(audit: Audit, profile: bool = True) -> list[Row]:
         Row(
             "unstated null" if m.null == UNSTATED else null_name(m.null),
             [("" if m.n == 1 else f"mean of {m.n}", m.margin_pp)],
-            None if m.low_pp is None or m.high_pp is None else (m.low_pp, m.high_pp),
+            m.ends,
         )
         for m in margins
     ]
