@@ -44,10 +44,11 @@ NOTHING_FAILED: Mapping[Status, str] = {
 NO_EVIDENCE = "no temporal, intervention or cross-architecture evidence was given"
 
 S1_WORDS: Mapping[Decision, str] = {
-    "accept": "S1 accepts",
-    "reject": "S1 rejects",
-    "not decidable": "S1 cannot decide",
+    "accept": "accepts",
+    "reject": "rejects",
+    "not decidable": "cannot decide",
 }
+"""What strategy S1 does."""
 
 
 class ChainStep(Judgement):
@@ -96,8 +97,8 @@ def _claim(facts: Facts, headline_acc: tuple[float, ...], n_test: int | None) ->
     decision = S1_WORDS[s1(facts, headline_acc, n_test)]
     return ChainStep(
         title="Accuracy and Γ alone",
-        answer=decision,
-        sentence=f"{' and '.join(parts)}: strategy S1 (accuracy above chance and Γ > 0) {decision.removeprefix('S1 ')}",
+        answer=f"S1 {decision}",
+        sentence=f"{' and '.join(parts)}: strategy S1 (accuracy above chance and Γ > 0) {decision}",
     )
 
 

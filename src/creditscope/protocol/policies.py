@@ -41,6 +41,8 @@ DEPTH_UNUSED = "depth unused"
 
 MOSTLY = 0.5
 """Share of the evaluation samples that repeat others from which on the verdict names it."""
+VERDICT = "VERDICT: "
+"""How the line of a verdict begins."""
 JUDGED = ("D1", "D2", "D3")
 """The checks that a verdict rests on; C is interpretive."""
 
@@ -97,6 +99,11 @@ class Verdict(Judgement):
     alternative: str | None = None
     """The same policy without D3 (four-diagnostic only)."""
     checks: tuple[Check, ...]
+
+    @property
+    def conclusion(self) -> str:
+        """The line without its first word."""
+        return self.line.removeprefix(VERDICT)
 
     @model_validator(mode="after")
     def _every_check_once(self) -> Verdict:
@@ -202,7 +209,7 @@ def judge(facts: Facts, thresholds: DiagnosticThresholds, policy: str | Policy =
     return Verdict(
         policy=policy.version,
         status=status,
-        line=f"VERDICT: {conclusion}" + (f" (warning: {', '.join(warned)})" if warned else ""),
+        line=f"{VERDICT}{conclusion}" + (f" (warning: {', '.join(warned)})" if warned else ""),
         failed=findings.failed,
         warned=warned,
         reasons=tuple(by_id[id_].sentence for id_ in findings.deciding),

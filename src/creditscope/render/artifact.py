@@ -62,13 +62,13 @@ def _name(entry: Entry) -> str:
 
 
 def _found(entry: Entry) -> str:
-    verdicts = list(dict.fromkeys(r.verdict.line.removeprefix("VERDICT: ") for r in entry.reports))
-    return clip(f"{_accuracy(entry)}; {'; or '.join(verdicts)} ({entry.reports[0].protocol})")
+    verdicts = list(dict.fromkeys(r.verdict.conclusion for r in entry.reports))
+    return clip(f"accuracy {_accuracy(entry)}; {'; or '.join(verdicts)} ({entry.reports[0].protocol})")
 
 
 def _accuracy(entry: Entry) -> str:
     this = "" if entry.alone is None else f" (this network: {share(entry.alone)})"
-    return f"accuracy {accuracy(entry.stated)}{this}" if entry.stated else "accuracy not stated"
+    return f"{accuracy(entry.stated)}{this}" if entry.stated else "not stated"
 
 
 def _needs(entries: Sequence[Entry], versions: Mapping[str, Sequence[str]]) -> Section:
@@ -148,9 +148,7 @@ def _expect(entries: Sequence[Entry]) -> Section:
                 margin_text += f" {interval_of(margin.low_pp, margin.high_pp)}, {clip(margin.interval, 60)}"
         growth = [r.facts.scale.growth for r in e.reports]
         reference = [r.facts.reference.batch_mean_128[-1] for r in e.reports]
-        rows.append(
-            [f"C{k}", _accuracy(e).removeprefix("accuracy "), margin_text, _span(growth), _span(reference), e.runs]
-        )
+        rows.append([f"C{k}", _accuracy(e), margin_text, _span(growth), _span(reference), e.runs])
     header = ["claim", "accuracy", "margin (pp), 95 % interval", "growth", "‖g_L‖/128", "runs"]
     lines = [
         "The same versions on the same kind of CPU give the same bits: creditscope runs verify HASH --store STORE "

@@ -169,7 +169,7 @@ def claimed_section(report: DiagnosticReport) -> Section:
         [f"headline Γ {headline_text(report.facts)}", f"Γ {gamma_text(report)}"],
     ]
     decision = S1_WORDS[s1(report.facts, report.headline_acc, report.n_test)]
-    rows.append([f"{decision} (accuracy above chance, Γ > 0)", report.verdict.line.removeprefix("VERDICT: ")])
+    rows.append([f"S1 {decision} (accuracy above chance, Γ > 0)", report.verdict.conclusion])
     return Section("", ("accuracy + Γ alone", "the protocol finds"), rows)
 
 
@@ -268,7 +268,7 @@ def accuracies(report: DiagnosticReport) -> tuple[float, ...]:
 
 def pair_text(report: DiagnosticReport) -> str:
     """The two numbers that papers report, and what strategy S1 decides by them."""
-    decision = S1_WORDS[s1(report.facts, report.headline_acc, report.n_test)].removeprefix("S1 ")
+    decision = S1_WORDS[s1(report.facts, report.headline_acc, report.n_test)]
     acc = accuracies(report)
     gamma = "Γ not measured" if report.facts.aggregate is None else f"Γ {headline_text(report.facts)}"
     gamma += " (this network)" if report.facts.aggregate is not None and len(acc) > 1 else ""

@@ -129,7 +129,7 @@ def _verdicts(entry: Entry) -> list[str]:
     found: dict[tuple[str, ...], list[str]] = {}
     for r in entry.reports:
         reasons = r.verdict.reasons or tuple(c.sentence for c in r.verdict.checks if c.answer not in ("pass", "fail"))
-        verdict = map(clip, (r.verdict.line.removeprefix("VERDICT: "), *reasons, *r.verdict.warnings))
+        verdict = map(clip, (r.verdict.conclusion, *reasons, *r.verdict.warnings))
         found.setdefault(tuple(verdict), []).append(short(r))
     return [
         f"Verdict (run{'s' if len(runs) > 1 else ''} {', '.join(runs)}): {'. '.join(map(_begun, verdict))}."
@@ -310,7 +310,7 @@ def _locality(entry: Entry) -> list[Section]:
         if r.certificate is not None:
             found = certificate_section(r.certificate)
             rows = [[clip(cell) for cell in row] for row in found.rows]
-            caption = f"Locality of the update (run {short(r)}): {clip(found.title.removeprefix('LOCALITY: '))}."
+            caption = f"Locality of the update (run {short(r)}): {clip(r.certificate.label)}."
             caption = " ".join([caption, *map(clip, found.lines)])
             sections.append(Section(header=found.header, rows=rows, caption=caption, widths=(26, 26, 9, 9, 30)))
     return sections

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from creditscope.measure.facts import DepthMargin
 from creditscope.protocol import DiagnosticThresholds
@@ -21,9 +21,8 @@ from creditscope.training.spec import RunSpec, norm_remark
 if TYPE_CHECKING:
     from creditscope.training.bundle import Bundle
 
-NULL_KINDS = ("matched", "bp")
+NULL_KINDS: tuple[Literal["matched"], Literal["bp"]] = ("matched", "bp")
 ORDER = ("bp", "ep", "fa", "dfa", "cb", "sb")
-LINE = "VERDICT: "
 
 F = TypeVar("F", bound="Record | Bundle")
 
@@ -139,7 +138,7 @@ class AuditRow:
 
     @property
     def found(self) -> Finding:
-        lines = tuple(r.verdict.line.removeprefix(LINE) for r in self.reports)
+        lines = tuple(r.verdict.conclusion for r in self.reports)
         return Finding(self.outcome, tuple(r.status for r in self.reports), lines, self.judged_by)
 
     def answer(self, check: str) -> str:
@@ -234,7 +233,7 @@ def nulls_for(run: Finished, pool: Sequence[F]) -> dict[str, F]:
 
 def relatives(spec: RunSpec) -> dict[str, str]:
     """Hashes of the runs that judge this one: its nulls, and backpropagation itself."""
-    wanted: dict[str, RunSpec] = {kind: spec.null(kind) for kind in NULL_KINDS}  # type: ignore[arg-type]
+    wanted: dict[str, RunSpec] = {kind: spec.null(kind) for kind in NULL_KINDS}
     wanted["bp_trained"] = wanted["bp"].changed(train_last=None, targets=spec.targets)
     return {kind: found.hash for kind, found in wanted.items()}
 
@@ -300,6 +299,12 @@ def alone(run: Finished) -> DiagnosticReport:
 
 
 # ---- names of networks ------------------------------------------------------------------------------------------------
+
+
+def differing(specs: Sequence[RunSpec], besides: Collection[str]) -> list[str]:
+    """Names of the settings in which some of these runs differ, `besides` those that nobody asks for."""
+    names = (name for name in RunSpec.model_fields if name not in besides)
+    return [name for name in names if len({str(getattr(s, name)) for s in specs}) > 1]
 
 
 def network(s: RunSpec) -> str:

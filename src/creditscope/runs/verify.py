@@ -53,15 +53,28 @@ TOLERANCE = (
     f"every epoch is compared: at epoch 0, and wherever a later epoch is equal to the bit, every number within 1e-5; after the "
     f"last one {LAST}, the same checks fired; in between {BETWEEN}"
 )
-NAMES = {"h": "‖h‖", "g_per_sample": "‖g‖", "train_loss": "train loss", "gamma": "Γ", "fired": "checks fired"}
+REPORTED = ("facts", "headline_acc", "n_test")
+"""Entries of a report that are compared."""
+NAMES = {"h": "‖h‖", "g_per_sample": "‖g‖", "train_loss": "train loss", "gamma": "Γ", "fired": "checks fired"} | {
+    name: f"{name} of the report" for name in REPORTED
+}
 
 
 @dataclass(frozen=True)
 class Difference:
     epoch: int
-    what: str
+    name: str
+    """Of an entry of the trajectory, or of the report."""
     recorded: Any
     here: Any
+    layer: int | None = None
+
+    @property
+    def what(self) -> str:
+        """As a person reads it."""
+        return NAMES.get(self.name, self.name.replace("_", " ")) + (
+            "" if self.layer is None else f" at layer {self.layer}"
+        )
 
 
 @dataclass(frozen=True)
@@ -165,16 +178,11 @@ def _of_report(recorded: dict[str, Any], here: dict[str, Any], epoch: int) -> li
         facts = [_of_both(then), _of_both(now)]
     else:
         facts = [f.model_dump(mode="json") for f in (then, now)]
-    for found in facts:
-        found["convention"].pop("device")  # it is compared by itself
-        found.get("stream", {}).pop("notes", None)  # words
-    pairs: dict[str, list[Any]] = {"facts": facts}
-    pairs |= {name: [recorded.get(name), here.get(name)] for name in ("headline_acc", "n_test")}
-    return [
-        Difference(epoch, f"{name} of the report", "as it is", "another")
-        for name, (a, b) in pairs.items()
-        if plain(a) != plain(b)
-    ]
+    for each in facts:
+        each["convention"].pop("device")  # it is compared by itself
+        each.get("stream", {}).pop("notes", None)  # words
+    pairs: dict[str, list[Any]] = {name: [recorded.get(name), here.get(name)] for name in REPORTED} | {"facts": facts}
+    return [Difference(epoch, name, "as it is", "another") for name, (a, b) in pairs.items() if plain(a) != plain(b)]
 
 
 def _as_held(then: Any, now: Any) -> Any:
@@ -231,12 +239,11 @@ def _unequal(recorded: dict[str, Any], here: dict[str, Any]) -> Iterator[Differe
     epoch = int(recorded["epoch"])
     for name in dict.fromkeys([*recorded, *here]):
         a, b = recorded.get(name), here.get(name)
-        what = NAMES.get(name, name.replace("_", " "))
         if name != "fired" and isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
             pairs = enumerate(zip(a, b, strict=True))
-            yield from (Difference(epoch, f"{what} at layer {k}", x, y) for k, (x, y) in pairs if x != y)
+            yield from (Difference(epoch, name, x, y, k) for k, (x, y) in pairs if x != y)
         elif a != b:
-            yield Difference(epoch, what, a, b)
+            yield Difference(epoch, name, a, b)
 
 
 def _comparable(d: Difference) -> bool:
@@ -244,7 +251,7 @@ def _comparable(d: Difference) -> bool:
     a, b = d.recorded, d.here
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys()
-    return d.what == NAMES["fired"] if isinstance(a, list) and isinstance(b, list) else _number(a) and _number(b)
+    return d.name == "fired" if isinstance(a, list) and isinstance(b, list) else _number(a) and _number(b)
 
 
 def _number(a: Any) -> bool:
@@ -264,17 +271,17 @@ def _tolerated(d: Difference, parted: int, last: int) -> bool:
         return _rounded(d)
     if d.epoch == last:
         return _within(d, LAST)
-    return d.what == NAMES["fired"] or _within(d, BETWEEN)  # when a check first fires may shift by an epoch
+    return d.name == "fired" or _within(d, BETWEEN)  # when a check first fires may shift by an epoch
 
 
 def _within(d: Difference, limits: Limits) -> bool:
-    a, b, kind = d.recorded, d.here, d.what.split(" at layer")[0]
+    a, b = d.recorded, d.here
     if not (_number(a) and _number(b)):
         return isinstance(a, dict) and isinstance(b, dict)
-    if kind == "accuracy":
+    if d.name == "accuracy":
         return bool(abs(a - b) <= limits.accuracy)
-    if kind in ("cosine", "Γ"):
+    if d.name in ("cosine", "gamma"):
         return bool(abs(a - b) <= limits.cosine)
-    if kind in ("‖h‖", "‖g‖", "growth", "train loss"):
+    if d.name in ("h", "g_per_sample", "growth", "train_loss"):
         return a > 0 and b > 0 and abs(math.log(a / b)) <= math.log(limits.factor)
     return True  # stability: a mean over pairs of batches near zero

@@ -99,14 +99,14 @@ def section(network: Network) -> dict[str, Any]:
     parts = [functional_section(facts)]
     parts += [profile_section(facts.profile)] if facts.profile else []
     parts.append(Section("Depth margin", lines=margin_lines(facts)))
-    line = report.verdict.line.removeprefix("VERDICT: ").removeprefix(f"{report.status}: ")
+    line = report.verdict.conclusion.removeprefix(f"{report.status}: ")
     return {
         **shown,
         "run_name": shortened(run, 160),
         "verdict": "null (random-blocks baseline), not judged" if network.null else line,
         "sentences": _sentences(network),
         "gamma_text": gamma_text(report),
-        "s1": S1_WORDS[s1(facts, report.headline_acc, report.n_test)],
+        "s1": f"S1 {S1_WORDS[s1(facts, report.headline_acc, report.n_test)]}",
         "figure": figure_of(*layer_panels(facts), title="By layer", quick=True),
         "layers": layers_section(facts, PAGE),
         "layers_full": layers_full(facts),
