@@ -15,12 +15,12 @@ from creditscope.credit.registry import all_rules
 from creditscope.measure.facts import FreshB
 from creditscope.protocol import DiagnosticThresholds
 from creditscope.render.words import paragraph
-from creditscope.runs.groups import Outcome
+from creditscope.runs.groups import NULL_KINDS, Outcome
 from creditscope.runs.record import Record
 from creditscope.studies import credit_norm, field, functional, learning_rates, rescue, seeds, temporal, thresholds
 from creditscope.studies.ablation import Decision
 from creditscope.studies.catalogue import NAMES, RUNS, get_study, question
-from creditscope.studies.grid import BP, CB, CLIP, DFA, DFA_NONE, EP, FA, FA_RMS, NULLS, OUTPUT, PRESETS, SB, make
+from creditscope.studies.grid import BP, CB, CLIP, DFA, DFA_NONE, EP, FA, FA_RMS, OUTPUT, PRESETS, SB, make
 from creditscope.studies.triangulation import State
 from creditscope.tables import Table
 from creditscope.training.spec import RunSpec, make_spec
@@ -400,7 +400,7 @@ def test_rescue_goes_on_in_stages_each_chosen_from_the_one_before():
     second = rescue.then("paper", search)
     trained = [s for s in second if not s.frozen]
     assert [(s.dataset, s.epochs, s.seed, s.credit_site) for s in trained] == [("cifar10", 30, 42, "output")] * 6
-    assert {s.hash for s in second} == {s.hash for s in (*trained, *(s.null(k) for s in trained for k in NULLS))}
+    assert {s.hash for s in second} == {s.hash for s in (*trained, *(s.null(k) for s in trained for k in NULL_KINDS))}
     on_cifar = [
         record(s, 0.35 if s.frozen else 0.4 if s.hash == trained[3].hash else 0.3) for s in second
     ]  # one of them passes

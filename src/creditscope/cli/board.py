@@ -33,12 +33,11 @@ class List:
 
         held = _held(self.dir)[0]
         wide = max([len("entry"), *(len(printable(entry.claim.name)) for entry in held)])
-        print(f"{'entry':<{wide}} {'claimed':>7} {'audited':>7} {'margin (pp)':>20}  {'verdict':<15} locality")
-        for entry in held:
-            r = row(entry)
-            name, claimed, audited = printable(entry.claim.name), share(r["claimed"]), share(r["audited"])
-            margin = f"{r['margin_text']} {r['interval']}"
-            print(f"{name:<{wide}} {claimed:>7} {audited:>7} {margin:>20}  {r['mark']:<15} {r['locality']}")
+        line = f"{{:<{wide}}} {{:>7}} {{:>7}} {{:>20}}  {{:<15}} {{}}".format
+        print(line("entry", "claimed", "audited", "margin (pp)", "verdict", "locality"))
+        for r in map(row, held):
+            name, margin = printable(r["claim"].name), f"{r['margin_text']} {r['interval']}"
+            print(line(name, share(r["claimed"]), share(r["audited"]), margin, r["mark"], r["locality"]))
         print("claimed, audited: accuracy. margin: audited accuracy minus that of the null (random-blocks baseline).")
         return 0
 

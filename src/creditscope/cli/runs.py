@@ -32,7 +32,7 @@ class List:
     """Discard the index and read every run directory again."""
 
     def execute(self) -> int:
-        from creditscope.render.numbers import num, printable
+        from creditscope.render.numbers import printable
         from creditscope.runs.archive import open_source
 
         if self.rebuild:
@@ -41,30 +41,14 @@ class List:
         rows = sorted(source.rows(), key=_place)
         if self.method:
             rows = _by(rows, self.method, self.store)
-        names = {
-            r["hash"]: (
-                printable(r["label"]) + _rate(r),
-                r["arch"] + norm_remark(r["arch"], r["terminal_norm"]),
-                _length(r),
-            )
-            for r in rows
-            if not r["problem"]
-        }
-        heads = ("method", "arch", "epochs")
-        label, arch, length = (max(map(len, cells)) for cells in zip(heads, *names.values(), strict=True))
-        lines = [
-            f"{'run':<10}  {'method':<{label}}  {'dataset':<10} {'arch':<{arch}} {'d':>4} {'L':>3} {'epochs':>{length}} "
-            f"{'seed':>6} accuracy  growth"
-        ]
+        head = ("run", "method", "dataset", "arch", "d", "L", "epochs", "seed", "accuracy", "growth")
+        usable = {r["hash"]: _cells(r) for r in rows if not r["problem"]}
+        label, arch, epochs = (max(len(str(cells[k])) for cells in (head, *usable.values())) for k in (1, 3, 6))
+        line = f"{{:<10}}  {{:<{label}}}  {{:<10}} {{:<{arch}}} {{:>4}} {{:>3}} {{:>{epochs}}} {{:>6}} {{:>8}}  {{}}".format
+        lines = [line(*head)]
         for r in rows:
-            if r["problem"]:
-                lines.append(f"{printable(r['hash'][:10]):<10}  unusable: {printable(r['problem'])}")
-                continue
-            name, network, epochs = names[r["hash"]]
-            lines.append(
-                f"{r['hash'][:10]:<10}  {name:<{label}}  {r['dataset']:<10} {network:<{arch}} {r['width']:>4} {r['depth']:>3} "
-                f"{epochs:>{length}} {r['seed']:>6} {r['accuracy']:>8.3f}  {num(r['growth'])}"
-            )
+            problem = f"{printable(r['hash'][:10]):<10}  unusable: {printable(r['problem'])}" if r["problem"] else ""
+            lines.append(problem or line(*usable[r["hash"]]))
         failures = source.failures()
         lines += [f"{key[:10]:<10}  failed: {printable(f['message'])}" for key, f in failures.items()]
         bad = sum(bool(r["problem"]) for r in rows)
@@ -312,6 +296,15 @@ def _place(row: Row) -> tuple[Any, ...]:
         return (1, row["hash"])
     keys = ("dataset", "arch", "width", "depth", "label", "epochs", "seed", "hash")
     return (0, *(row[k] for k in keys))
+
+
+def _cells(row: Row) -> tuple[Any, ...]:
+    """The line of a run, column by column."""
+    from creditscope.render.numbers import num, printable
+
+    label, arch = printable(row["label"]) + _rate(row), row["arch"] + norm_remark(row["arch"], row["terminal_norm"])
+    task = (row["hash"][:10], label, row["dataset"], arch, row["width"], row["depth"], _length(row), row["seed"])
+    return (*task, f"{row['accuracy']:.3f}", num(row["growth"]))
 
 
 def _rate(row: Row) -> str:

@@ -115,15 +115,14 @@ def entries(sources: Sources, protocol: str) -> list[Entry]:
 
 def _told_apart(entries: list[Entry]) -> list[Entry]:
     """Entries of one label and network, with the settings in which they differ behind the label."""
-    from creditscope.runs.groups import shape
+    from creditscope.runs.groups import differing, shape
     from creditscope.tables import grouped_by
-    from creditscope.training.spec import RunSpec
 
     labels: dict[int, str] = {}
     known = [(k, e.label, e.spec) for k, e in enumerate(entries) if e.spec is not None]
     for alike in grouped_by(known, lambda item: (item[1], item[2].dataset, shape(item[2]))).values():
         specs = [spec for _, _, spec in alike]
-        names = [n for n in RunSpec.model_fields if n != "seed" and len({str(getattr(s, n)) for s in specs}) > 1]
+        names = differing(specs, ("seed",))
         for k, label, spec in alike:
             labels[k] = ", ".join([label, *(f"{n.replace('_', ' ')} {getattr(spec, n)}" for n in names)])
     return [replace(entry, label=labels.get(k, entry.label)) for k, entry in enumerate(entries)]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
 from creditscope.errors import CreditscopeError, unknown
+from creditscope.runs.groups import NULL_KINDS
 from creditscope.training.spec import RunSpec, make_spec
 
 Preset = Literal["smoke", "quick", "paper", "reduced"]
@@ -21,8 +22,6 @@ RECIPES: dict[str, dict[str, Any]] = {
 100, and the studies that say so leave out seeds or epochs. docs/audit.md is made from it."""
 PAPER_SEEDS = (42, 123, 456)
 SEEDS: dict[str, tuple[int, ...]] = {"smoke": PAPER_SEEDS, "quick": (42,), "paper": PAPER_SEEDS, "reduced": PAPER_SEEDS}
-
-NULLS: tuple[Literal["matched"], Literal["bp"]] = ("matched", "bp")
 
 BP: dict[str, Any] = {"method": "bp"}
 FA: dict[str, Any] = {"method": "fa", "credit_norm": "none"}
@@ -88,7 +87,7 @@ def grid(preset: str, methods: Iterable[dict[str, Any]], **changes: Any) -> list
 def with_nulls(specs: Iterable[RunSpec]) -> list[RunSpec]:
     """The specs, then the matched and the `bp` null of each; each once."""
     specs = list(specs)
-    nulls = [spec.null(kind) for spec in specs if not spec.frozen for kind in NULLS]
+    nulls = [spec.null(kind) for spec in specs if not spec.frozen for kind in NULL_KINDS]
     return unique([*specs, *nulls])
 
 

@@ -27,7 +27,7 @@ from creditscope.render.numbers import accuracy, mark, num, share, shortened, si
 from creditscope.render.report import check_interval
 from creditscope.render.tables import texts, three_digits
 from creditscope.render.words import STATUSES, paragraph
-from creditscope.runs.groups import AuditRow, Group, reported
+from creditscope.runs.groups import AuditRow, Group, differing, reported
 from creditscope.studies.audit import audit_table
 from creditscope.tables import Table
 
@@ -190,18 +190,10 @@ def told_apart(group: AuditRow, rows: Sequence[AuditRow]) -> str:
     """What differs between groups of the same name, task and shape: "epochs 30, checkpoint_epochs 1"."""
     if not isinstance(group, Group):
         return ""
-    groups = [row for row in rows if isinstance(row, Group)]
-    shape = {"dataset", "arch", "width", "depth"}
-    seen = {"seed", "options", "schedule_epochs", *shape}
-
-    def alike(g: Group) -> bool:
-        return g.label == group.label and g.spec.model_dump(include=shape) == group.spec.model_dump(include=shape)
-
-    mine = group.spec.model_dump(exclude=seen)
-    others = [g.spec.model_dump(exclude=seen) for g in groups if g is not group and alike(g)]
-    differing = [name for name, value in mine.items() if any(o[name] != value for o in others)]
-    values = {name: ", ".join(map(str, v)) or "none" if isinstance(v := mine[name], tuple) else v for name in differing}
-    return ", ".join(f"{name} {value}" for name, value in values.items())
+    alike = [row.spec for row in rows if isinstance(row, Group) and (row.label, row.task) == (group.label, group.task)]
+    values = {name: getattr(group.spec, name) for name in differing(alike, ("seed", "options", "schedule_epochs"))}
+    shown = {name: ", ".join(map(str, v)) or "none" if isinstance(v, tuple) else v for name, v in values.items()}
+    return ", ".join(f"{name} {value}" for name, value in shown.items())
 
 
 def audit_cells(group: AuditRow) -> dict[str, str]:
