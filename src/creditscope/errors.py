@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import reprlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Model = TypeVar("Model", bound="BaseModel")
 SHORT = reprlib.Repr()
 """Of a value that somebody else wrote: aliases in YAML make a small file an object without end."""
 SHORT.maxlevel, SHORT.maxlist, SHORT.maxdict, SHORT.maxstring, SHORT.maxother, SHORT.maxlong = 2, 4, 4, 80, 80, 80
@@ -75,3 +80,15 @@ def misfit(item: Mapping[str, Any], known: Iterable[str]) -> str:
     else:
         why = " ".join(complaint(item).split())[:200]
     return f"{ascii(where)[1:-1]}: {why}"
+
+
+def fitted(kind: type[Model], content: object, what: str) -> Model:
+    """JSON that somebody else wrote (text, or what it holds) as a model; what does not fit is a line that begins with `what`."""
+    from pydantic import ValidationError  # the list of commands is printed without it
+
+    try:
+        return kind.model_validate_json(content if isinstance(content, str) else json.dumps(content))
+    except RecursionError:
+        raise CreditscopeError(f"{what} is nested too deeply") from None
+    except ValidationError as error:
+        raise CreditscopeError(f"{what} does not fit: {misfit(error.errors()[0], kind.model_fields)}") from None

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from creditscope.arrays import diagnose_arrays
-from creditscope.errors import CreditscopeError, meant, misfit
+from creditscope.errors import CreditscopeError, fitted, meant
 from creditscope.files import check_size, read_metadata, read_tensors
 from creditscope.protocol.report import DiagnosticReport
 
@@ -122,13 +122,7 @@ def _header(path: Path, text: str) -> Header:
         raise CreditscopeError(
             f"the header of {path} has schema {str(schema)[:80]!r}; this creditscope reads {SCHEMA!r}"
         )
-    try:
-        return Header.model_validate_json(text)
-    except RecursionError:
-        raise CreditscopeError(f"the header of {path} is nested too deeply") from None
-    except ValidationError as error:
-        why = misfit(error.errors()[0], Header.model_fields)
-        raise CreditscopeError(f"the header of {path} does not fit: {why}") from None
+    return fitted(Header, text, f"the header of {path}")
 
 
 def _entries(path: Path, arrays: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:

@@ -18,7 +18,6 @@ from creditscope.render.words import paragraph
 from creditscope.runs.groups import NULL_KINDS, Outcome
 from creditscope.runs.record import Record
 from creditscope.studies import credit_norm, field, functional, learning_rates, rescue, seeds, temporal, thresholds
-from creditscope.studies.ablation import Decision
 from creditscope.studies.catalogue import NAMES, RUNS, get_study, question
 from creditscope.studies.grid import BP, CB, CLIP, DFA, DFA_NONE, EP, FA, FA_RMS, OUTPUT, PRESETS, SB, make
 from creditscope.studies.triangulation import State
@@ -88,7 +87,7 @@ def test_a_margin_beside_an_unmeasurable_d3_is_explained():
 
 def test_ablation_finds_what_s1_accepts_and_s3_rejects():
     found = table("ablation", pool(*CLASSIC, (DFA_NONE, 0.351, 0.35, {})))
-    row, accept, reject = found.row(method="dfa(rms)"), Decision.ACCEPT, Decision.REJECT
+    row, accept, reject = found.row(method="dfa(rms)"), "accept", "reject"
     assert [row.value(s) for s in ("S0", "S1", "S2", "S3", "+(c)")] == [accept, accept, reject, reject, accept]
     assert "accepts 2 that the whole protocol (S3) rejects (dfa(rms) and dfa(none))" in conclusion(found)
     assert "1 of them only by D3 (dfa(none)). All four strategies accept bp and fa(none)." in conclusion(found)

@@ -13,9 +13,9 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from creditscope.errors import CreditscopeError, misfit
+from creditscope.errors import CreditscopeError, fitted
 from creditscope.files import dump_json, read_json, write_atomic
 
 SCHEMA: Literal["creditscope-claim/1"] = "creditscope-claim/1"
@@ -188,10 +188,4 @@ def claim_of(content: Any, source: str) -> Claim:
         what = f"{schema[:80]!r}" if isinstance(schema, str) else f"a {type(schema).__name__}"
         upgrade = "; upgrade creditscope" if newer and int(newer[1]) > 1 else ""
         raise CreditscopeError(f"{source} has schema {what}; this creditscope reads {SCHEMA!r}{upgrade}")
-    try:
-        return Claim.model_validate_json(json.dumps(content))
-    except RecursionError:
-        raise CreditscopeError(f"{source} is nested too deeply") from None
-    except ValidationError as error:
-        why = misfit(error.errors()[0], Claim.model_fields)
-        raise CreditscopeError(f"{source} does not fit: {why}") from None
+    return fitted(Claim, content, source)

@@ -88,11 +88,7 @@ class Audit:
     @property
     def line(self) -> str:
         """The verdict in words."""
-        lines = dict.fromkeys(self.row.found.lines)
-        if len(lines) == 1:
-            return next(iter(lines))
-        statuses = self.row.found.statuses
-        return "; ".join(f"{statuses.count(s)} of {len(statuses)} networks {s}" for s in dict.fromkeys(statuses))
+        return self.row.found.summary("networks")
 
     @property
     def accuracies(self) -> tuple[float, ...]:

@@ -198,13 +198,7 @@ def span_text(ends: tuple[float, float] | None, digits: int = 2) -> str:
 
 def finding_text(found: Finding) -> str:
     """The verdict over seeds in one cell."""
-    lines = dict.fromkeys(found.lines)
-    joined = "; ".join(
-        f"{found.statuses.count(s)} of {len(found.statuses)} seeds {s}" for s in dict.fromkeys(found.statuses)
-    )
-    return (next(iter(lines)) if len(lines) == 1 else joined) + (
-        f" (D3 by the {null_name(found.null)})" if found.null else ""
-    )
+    return found.summary("seeds") + (f" (D3 by the {null_name(found.null)})" if found.null else "")
 
 
 def verdict_text(group: Group) -> str:

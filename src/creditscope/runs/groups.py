@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -49,6 +50,13 @@ class Finding:
     """The verdict lines of the protocol."""
     null: str = ""
     """The null that D3 was judged by, where it is not the matched one."""
+
+    def summary(self, networks: str) -> str:
+        """The verdict line that all have; else how many of the `networks` have which status."""
+        if len(set(self.lines)) == 1:
+            return self.lines[0]
+        counts, n = Counter(self.statuses), len(self.statuses)
+        return "; ".join(f"{k} of {n} {networks} {status}" for status, k in counts.items())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import Enum
 
 from creditscope.protocol.checks import Answer
-from creditscope.protocol.strategies import STRATEGIES, V1_COLUMNS, Case, answers_of, decide
+from creditscope.protocol.strategies import STRATEGIES, V1_COLUMNS, Case, Decision, answers_of, decide
 from creditscope.runs.groups import Group, audit
 from creditscope.runs.record import Record
 from creditscope.studies.audit import specs
 from creditscope.studies.study import METHOD, Study, judged
 from creditscope.tables import Cell, Column, Plot, Row, Table, state
-
-
-class Decision(Enum):
-    ACCEPT = "accept"
-    REJECT = "reject"
-    OPEN = "not decidable"
-
 
 COLUMNS = {
     "S0": "accepted if accuracy is above chance",
@@ -46,20 +38,20 @@ def case_of(group: Group) -> Case:
 
 def decisions(group: Group) -> dict[str, Decision]:
     case = case_of(group)
-    return {k: Decision(v) for k, v in {**decide(case, V1_COLUMNS), **decide(case)}.items()}
+    return {**decide(case, V1_COLUMNS), **decide(case)}
 
 
 def build(study: Study, records: Sequence[Record]) -> Table:
     groups = audit(records)
     decided = {g.label: decisions(g) for g in groups}
-    caught = [k for k, d in decided.items() if (d["S1"], d["S3"]) == (Decision.ACCEPT, Decision.REJECT)]
+    caught = [k for k, d in decided.items() if (d["S1"], d["S3"]) == ("accept", "reject")]
     conclusion = state(
         "ablation",
         groups=len(groups),
         caught=caught,
-        late=[k for k in caught if decided[k]["S2"] is Decision.ACCEPT],
-        healthy=[k for k, d in decided.items() if all(d[s] is Decision.ACCEPT for s in STRATEGIES)],
-        open=[k for k, d in decided.items() if d["S3"] is Decision.OPEN],
+        late=[k for k in caught if decided[k]["S2"] == "accept"],
+        healthy=[k for k, d in decided.items() if all(d[s] == "accept" for s in STRATEGIES)],
+        open=[k for k, d in decided.items() if d["S3"] == "not decidable"],
     )
     rows = [
         Row({"method": Cell(g.label), **{k: Cell(v, n=len(g.seeds)) for k, v in decided[g.label].items()}}, g.hashes)
