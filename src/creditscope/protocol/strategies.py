@@ -14,14 +14,14 @@ not measured leaves a strategy `not decidable`, unless another part already reje
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from creditscope.errors import CreditscopeError
 from creditscope.measure.depth import Accuracy
-from creditscope.protocol.checks import Answer, Check
+from creditscope.protocol.checks import Answer
 from creditscope.protocol.intervals import accuracy_interval
 
 Decision: TypeAlias = Literal["accept", "reject", "not decidable"]
@@ -37,11 +37,6 @@ class Case:
     gamma: float | None = None
     answers: Mapping[str, Answer] = field(default_factory=dict)
     n_test: int | None = None
-
-
-def answers_of(checks: Iterable[Check]) -> dict[str, Answer]:
-    """The answers by check id, as a `Case` takes them."""
-    return {check.id: check.answer for check in checks}
 
 
 # A condition is True, False, or None where it cannot be decided.

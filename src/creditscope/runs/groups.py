@@ -149,10 +149,10 @@ class AuditRow:
         lines = tuple(r.verdict.conclusion for r in self.reports)
         return Finding(self.outcome, tuple(r.status for r in self.reports), lines, self.judged_by)
 
-    def answer(self, check: str) -> str:
-        """What all seeds answer to a check, else `mixed`."""
+    def answer(self, check: str, otherwise: str = Outcome.MIXED.value) -> str:
+        """What all seeds answer to a check; `otherwise` where they disagree."""
         answers = {r.checks[check].answer for r in self.reports}
-        return answers.pop() if len(answers) == 1 else Outcome.MIXED.value
+        return answers.pop() if len(answers) == 1 else otherwise
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from creditscope.protocol.checks import Answer
-from creditscope.protocol.strategies import STRATEGIES, V1_COLUMNS, Case, Decision, answers_of, decide
+from creditscope.protocol.strategies import STRATEGIES, V1_COLUMNS, Case, Decision, decide
 from creditscope.runs.groups import Group, audit
 from creditscope.runs.record import Record
 from creditscope.studies.audit import specs
@@ -26,10 +26,9 @@ COLUMNS = {
 }
 
 
-def over_seeds(group: Group) -> dict[str, Answer]:
+def over_seeds(group: Group) -> dict[str, Any]:
     """One answer per check: what all seeds say; `inconclusive` where they disagree."""
-    each = [answers_of(r.verdict.checks) for r in group.reports]
-    return {k: each[0][k] if len({a[k] for a in each}) == 1 else "inconclusive" for k in each[0]}
+    return {check: group.answer(check, "inconclusive") for check in group.reports[0].checks}
 
 
 def case_of(group: Group) -> Case:

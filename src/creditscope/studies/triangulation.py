@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 
 from creditscope.quantities import get_quantity
 from creditscope.runs.record import Record
@@ -16,15 +15,7 @@ PENALTY = 1e-2
 EARLY = 1
 
 
-class State(Enum):
-    EARLY = "early"
-    CONVERGED = "converged"
-    PENALISED = "penalised"
-    REFERENCE = "control a = g"
-    RANDOM = "control a = random"
-
-
-CONTROLS = {State.REFERENCE: "rho_reference", State.RANDOM: "rho_random"}
+CONTROLS = {"control a = g": "rho_reference", "control a = random": "rho_random"}
 
 
 def specs(preset: str) -> list[RunSpec]:
@@ -35,13 +26,13 @@ def specs(preset: str) -> list[RunSpec]:
     return found
 
 
-def states(records: Sequence[Record]) -> dict[State, list[tuple[Record, int | None]]]:
+def states(records: Sequence[Record]) -> dict[str, list[tuple[Record, int | None]]]:
     """The networks of every state: a record, and the epoch (None: the end)."""
     plain = [r for r in records if not r.spec.penalty]
-    found: dict[State, list[tuple[Record, int | None]]] = {
-        State.EARLY: [(r, r.spec.checkpoint_epochs[0]) for r in plain if r.spec.checkpoint_epochs],
-        State.CONVERGED: [(r, None) for r in plain],
-        State.PENALISED: [(r, None) for r in records if r.spec.penalty],
+    found: dict[str, list[tuple[Record, int | None]]] = {
+        "early": [(r, r.spec.checkpoint_epochs[0]) for r in plain if r.spec.checkpoint_epochs],
+        "converged": [(r, None) for r in plain],
+        "penalised": [(r, None) for r in records if r.spec.penalty],
     }
     return {name: networks for name, networks in found.items() if networks}
 
