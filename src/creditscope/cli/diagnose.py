@@ -58,6 +58,11 @@ class Diagnose:
         get_policy(self.protocol)
         null, beside = False, ""
         if not self.bundle.exists() and self.bundle.suffix not in SUFFIXES:
+            begun = self.bundle.with_name(f".{self.bundle.name}.partial")
+            if begun.is_dir():
+                raise CreditscopeError(
+                    f"{self.bundle} is not trained to its end; run the same `creditscope train` again, unless it is running"
+                )
             raise CreditscopeError(
                 f"{self.bundle} does not exist; give the directory of a bundle, a record or a report (.json)"
             )
