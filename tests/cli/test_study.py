@@ -31,10 +31,11 @@ def test_run_again_has_nothing_to_do(study_store, capsys):
         ("x = 1\n", "defines no STUDY"),
     ],
 )
-def test_a_file_that_cannot_be_loaded_is_one_line(text, says, tmp_path, capsys):
+def test_a_file_that_cannot_be_loaded_is_one_line(text, says, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(text)
     for command in ("plan", "run", "show"):
-        args = ["study", command, str(tmp_path / "mine.py"), "--store", str(tmp_path / "store")]
+        args = ["study", command, "mine.py", "--store", "store"]
         assert says in one_line_error(capsys, *args)
     assert not (tmp_path / "store").exists()
 

@@ -63,7 +63,7 @@ def get_study(name: str) -> Study:
 
 def _line_in(path: Path, error: Exception) -> str:
     """Where in the file it happened, unless the message of the error says so itself (a SyntaxError does)."""
-    lines = [f.lineno for f in extract_tb(error.__traceback__) if Path(f.filename) == path and f.lineno]
+    lines = [f.lineno for f in extract_tb(error.__traceback__) if Path(f.filename) == path.absolute() and f.lineno]
     return f", line {lines[-1]}" if lines else ""
 
 
