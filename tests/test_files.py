@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from filelock import Timeout
 from tests.refusals import refusal
 
 from creditscope import CreditscopeError
@@ -111,3 +112,17 @@ def test_a_lock_that_cannot_be_made_is_one_line(tmp_path):
     with pytest.raises(CreditscopeError, match="cannot create"), locked(tmp_path / "link", CreditscopeError("busy")):
         pass
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_directory_that_takes_no_lock_is_not_called_busy(tmp_path, monkeypatch):
+    """filelock answers both with a timeout; /proc is such a directory."""
+
+    def acquire(*_, **__):
+        raise Timeout("")
+
+    monkeypatch.setattr("creditscope.files.FileLock.acquire", acquire)
+    with pytest.raises(CreditscopeError, match=r"cannot create .*choose another directory"):
+        locked(tmp_path / "none" / "lock", CreditscopeError("busy")).__enter__()
+    (tmp_path / "lock").touch()
+    with pytest.raises(CreditscopeError, match=r"^busy$"):
+        locked(tmp_path / "lock", CreditscopeError("busy")).__enter__()

@@ -84,7 +84,9 @@ def claim_directory(root: Path, marker: str, content: bytes, what: str, own: Col
         if path.exists():  # looked for last: who finds files of a finished claim above finds the marker here
             return
     except OSError as error:
-        raise CreditscopeError(f"cannot create {what} {root}: {error.strerror or error}") from None
+        raise CreditscopeError(
+            f"cannot create {what} {root}: {error.strerror or error}; choose another directory"
+        ) from None
     if foreign:
         raise CreditscopeError(f"{root} is not empty and not {what} (it holds {foreign[0]}); choose another directory")
     write_atomic(path, content)
@@ -109,6 +111,7 @@ def locked(path: Path, busy: CreditscopeError, wait: float = 0.2) -> Iterator[No
     try:
         lock.acquire(timeout=wait, poll_interval=min(0.02, wait) or 0.02)
     except Timeout:
+        _creatable(path)
         raise busy from None
     except OSError as error:
         raise CreditscopeError(f"cannot create {path}: {error.strerror or error}; choose another directory") from None
@@ -116,6 +119,15 @@ def locked(path: Path, busy: CreditscopeError, wait: float = 0.2) -> Iterator[No
         yield
     finally:
         _release(lock, path)
+
+
+def _creatable(path: Path) -> None:
+    """Refuse a directory that takes no file: filelock tries again and again there, and times out as where it is held."""
+    if not os.path.lexists(path):
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT))
+        except OSError as error:
+            raise CreditscopeError(f"cannot create {path}: {error.strerror}; choose another directory") from None
 
 
 def is_locked(path: Path) -> bool:

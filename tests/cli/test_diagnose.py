@@ -121,3 +121,8 @@ def test_damaged_bundles_are_one_line(store, capsys, tmp_path):
 def _edit(bundle: Path, **changes: object) -> None:
     content = json.loads((bundle / "spec.json").read_text())
     (bundle / "spec.json").write_text(json.dumps({**content, **changes}))
+
+
+def test_a_run_that_was_interrupted_is_not_called_missing(tmp_path, capsys):
+    (tmp_path / ".dfa.partial").mkdir()
+    assert "is not trained to its end; run the same" in one_line_error(capsys, "diagnose", str(tmp_path / "dfa"))

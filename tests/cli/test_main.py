@@ -10,7 +10,9 @@ import pytest
 
 from creditscope.cli import main
 from creditscope.cli.commands import ROOT, Group
+from creditscope.protocol.report import make_report
 
+from ..protocol.factory import make_facts
 from .calls import commands, one_line_error, out
 
 
@@ -66,6 +68,13 @@ for call in {calls}:
 def test_the_index_of_a_store_is_read_without_torch(study_store):
     for words in (["runs", "list"], ["runs", "export"], ["study", "status"]):
         assert "torch" not in modules_after(*words, "--store", str(study_store))
+
+
+def test_a_report_is_judged_again_without_torch(tmp_path):
+    path = tmp_path / "report.json"
+    make_report(make_facts()).to_json(path)
+    for command in ("diagnose", "report"):
+        assert "torch" not in modules_after(command, str(path))
 
 
 def test_version(capsys):

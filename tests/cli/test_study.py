@@ -19,6 +19,27 @@ def test_run_again_has_nothing_to_do(study_store, capsys):
     assert "6 of 6 runs" in out(capsys, "study", "run", "early", "freshb", "--preset", "smoke", "--store", study_store)
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("def (", "cannot be loaded (SyntaxError: invalid syntax (mine.py, line 1)); correct the file"),
+        ("x = 1\ny = z\n", "cannot be loaded (NameError: name 'z' is not defined, line 2); correct the file"),
+        (
+            "from creditscope.training.spec import make_spec\nmake_spec({'methud': 1})\n",
+            "mine.py: methud: unknown field",
+        ),
+        ("x = 1\n", "defines no STUDY"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_is_one_line(text, says, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(text)
+    for command in ("plan", "run", "show"):
+        args = ["study", command, "mine.py", "--store", "store"]
+        assert says in one_line_error(capsys, *args)
+    assert not (tmp_path / "store").exists()
+
+
 def test_show_in_every_form(study_store, capsys):
     assert "Mode 2" in out(capsys, "study", "show", "early", "--store", study_store)
     assert "| method |" in out(capsys, "study", "show", "early", "--store", study_store, "--markdown")

@@ -14,7 +14,7 @@ from creditscope.pitfalls.base import Answer
 from creditscope.pitfalls.evidence import Evidence
 from creditscope.protocol import DiagnosticThresholds, judge
 from creditscope.protocol.report import make_report
-from creditscope.stream.recorded import GIVEN_AS_ARRAYS
+from creditscope.stream.notes import GIVEN_AS_ARRAYS
 from creditscope.training.spec import make_spec
 
 from ..protocol.factory import make_facts

@@ -79,3 +79,10 @@ def test_rows_are_numbered_where_the_first_column_does_not_tell_them_apart():
     assert [line.split("│")[1].strip() for line in text.splitlines() if line.count("0.5")] == [
         *map(str, range(1, 9))
     ] * 2
+
+
+def test_a_part_of_few_columns_does_not_break_cells_that_have_room():
+    long = "incomplete: D3 depth utility not measurable (no failure found so far)"
+    rows = [[f"method {n}", *(f"{k} {'x' * 20}" for k in range(5)), long] for n in range(8)]
+    text = to_text(Sheet(["method", *"abcde", "the protocol finds"], rows, widest=40), 118)
+    assert text.count(long) == 8

@@ -44,6 +44,8 @@ def test_seeds_that_disagree_are_mixed_and_a_shorter_training_says_so():
     assert group.found.statuses.count("fail") == 1
     short = record(make("paper", DFA, 42, intervention=True), 0.3)
     assert [g.label for g in audit([*records, short])] == ["dfa(rms)", "dfa(rms) [30 epochs]"]
+    one = record(make("smoke", DFA, 42, epochs=1), 0.3)
+    assert [g.label for g in audit([*records, one])] == ["dfa(rms)", "dfa(rms) [1 epoch]"]
 
 
 def test_a_bundle_whose_accuracy_was_changed_is_inconsistent():

@@ -40,7 +40,7 @@ class Demo:
 
         from creditscope.cli.place import chosen, several
         from creditscope.cli.report import TITLE, summary
-        from creditscope.files import write_atomic
+        from creditscope.files import make_directory, write_atomic
         from creditscope.render.html import html_page, networks
         from creditscope.render.tables import table_markdown, table_text
         from creditscope.runs.execute import run_specs
@@ -57,10 +57,12 @@ class Demo:
         devices = several(self.devices, self.device) if self.devices else None
         device = None if devices else str(chosen(self.device))
         executor = LocalExecutor(self.workers, devices=devices, per_device=self.per_device)
+        make_directory(self.out / "networks", f"cannot create {self.out / 'networks'}", "; choose another --out")
         epochs = f"{self.epochs} epoch{'s' * (self.epochs != 1)}"
         console.print(
             f"{len(specs)} networks (ResMLP d=128, L=4, quadratic teacher, {epochs}), {executor.workers} at a "
-            "time: a few minutes. If interrupted, run it again to resume."
+            "time: a few minutes. If interrupted, run it again to resume.",
+            soft_wrap=not console.is_terminal,  # in a log it is one line
         )
         bundles = run_specs(specs, self.out / "networks", executor, console=console, device=device)
         executor.shutdown()

@@ -53,11 +53,15 @@ class Diagnose:
 
     def execute(self) -> int:
         from creditscope.protocol import get_policy
-        from creditscope.record import SUFFIXES
 
         get_policy(self.protocol)
         null, beside = False, ""
-        if not self.bundle.exists() and self.bundle.suffix not in SUFFIXES:
+        if not self.bundle.exists() and not _names_a_record(self.bundle):
+            begun = self.bundle.with_name(f".{self.bundle.name}.partial")
+            if begun.is_dir():
+                raise CreditscopeError(
+                    f"{self.bundle} is not trained to its end; run the same `creditscope train` again, unless it is running"
+                )
             raise CreditscopeError(
                 f"{self.bundle} does not exist; give the directory of a bundle, a record or a report (.json)"
             )
@@ -158,6 +162,12 @@ def _others(bundle: Bundle, pool: Iterable[Bundle]) -> str:
         return ""
     named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     return f"Judged alone. With {named} beside it: creditscope report {bundle.path.parent}"
+
+
+def _names_a_record(path: Path) -> bool:
+    from creditscope.record import SUFFIXES  # imports torch, which a report does without
+
+    return path.suffix in SUFFIXES
 
 
 def siblings(path: Path) -> list[Bundle]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, NoReturn, Protocol, Union, get_args, get_type_hints
 
 import tyro
@@ -104,9 +105,10 @@ def _load(words: Sequence[str]) -> Any:
 
 
 def _words(hint: Any) -> str:
-    """How an argument of words stands in the help; empty for other arguments."""
+    """How an argument of words, or of any number of values, stands in the help; empty for other arguments."""
     kind, positional = (hint.__origin__, True) if hasattr(hint, "__metadata__") else (hint, False)
-    forms = {str: "{}", str | None: "[{}]" if positional else "{}", tuple[str, ...]: "[{} ...]"}
+    forms: dict[Any, str] = {str: "{}", str | None: "[{}]" if positional else "{}", tuple[str, ...]: "[{} ...]"}
+    forms |= {tuple[Path, ...]: "[PATH ...]", tuple[int, ...]: "[INT ...]", tuple[float, ...]: "[FLOAT ...]"}
     return forms.get(kind, "")
 
 
@@ -160,7 +162,7 @@ def _mistake(event: Any, args: Sequence[str], words: Sequence[str], options: Seq
     argument = getattr(event, "argument", None)
     if argument is None:
         return _in_command(words, " ".join(str(getattr(event, "message", type(event).__name__)).split()))
-    name, wanted = argument.display_name(), str(argument.lowered.metavar)
+    name, wanted = argument.display_name(), str(argument.lowered.metavar).strip("[]")
     if isinstance(event, events.InvalidChoice):
         choices = sorted(set(event.choices) - {"None"})  # tyro's order is that of a set
         near = meant(event.value, choices).rstrip()

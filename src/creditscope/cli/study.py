@@ -62,18 +62,20 @@ class Plan:
     """Where the CIFAR files are."""
 
     def execute(self) -> int:
+        from creditscope.runs.execute import duration_text
         from creditscope.runs.plan import plan
 
         specs = _chosen(self.name, self.preset, self.seeds, self.store, self.archive)
         store = Store(self.store) if self.store and self.store.exists() else None
         left = _lacking(self.archive, specs)
         p = plan(left, store, self.workers, self.data_dir)
-        duration = f"{p.hours:.1f} hours" if p.hours >= 1 else f"{60 * p.hours:.1f} minutes"
+        duration = f"about {p.hours:.1f} hours" if p.hours >= 1 else duration_text(60 * p.hours)
+        disk = f"{p.bytes / 2**20:.0f} MB" if p.bytes >= 2**20 or not p.bytes else "less than 1 MB"
         done = len(specs) - len(left) + p.done
         print(
             f"{self.name} ({self.preset}): {len(specs)} run{'s' * (len(specs) != 1)}, {done} done, {len(specs) - done} left"
         )
-        print(f"about {duration} on {p.workers} workers; disk {p.bytes / 2**20:.0f} MB")
+        print(f"{duration} on {p.workers} workers; disk {disk}")
         print(f"(calibration: {p.calibration})")
         if get_study(self.name).then:
             print(

@@ -46,6 +46,7 @@ def _default(name: str) -> str:
         "head_lr": "as lr",
         "train_last": "all blocks",
         "schedule_epochs": "as many as epochs",
+        "checkpoint_epochs": "none",
     }
     return words.get(name, str(field.default))
 

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from creditscope.display import Shown
+from creditscope.stream.notes import GIVEN_AS_ARRAYS, TOKEN_READS
 
 GROUP = 128
 """Samples per group wherever a fact needs batches (stability, intervals): the batch size that papers quote."""
@@ -79,15 +80,11 @@ class StreamInfo(Fact):
     @property
     def vector(self) -> str:
         """Which vector of its tokens stands for a sample: "cls token", "last token", "token mean"; "" where all do."""
-        from creditscope.stream.interface import TOKEN_READS
-
         return TOKEN_READS.get(self.read, "")
 
     @property
     def given_as_arrays(self) -> bool:
         """Did states, credit and reference come from outside, so that only their author knows how they were taken?"""
-        from creditscope.stream.recorded import GIVEN_AS_ARRAYS
-
         return GIVEN_AS_ARRAYS in self.notes
 
 

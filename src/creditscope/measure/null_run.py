@@ -60,11 +60,11 @@ class NullRun(Fact):
         widest = 100.0 if self.metric == ACCURACY else math.inf
         low, high, remark = cut(self.low, self.high, -widest, widest)
         line += f" [{low:.3g}, {high:.3g}]{remark} (needed {self.needed:g})"
+        chance = ", if the trained networks beat chance (diagnose asks that)" if self.metric == ACCURACY else ""
         if self.more_seeds != 0:
-            chance = ", if the trained networks beat chance (diagnose asks that)" if self.metric == ACCURACY else ""
             return f"{line}: not decided; {seeds_text(self.more_seeds, 'decide')}{chance}"
         side = "above" if self.low > (self.needed or 0.0) else "below"
-        return f"{line}: decided, the margin is {side} what is needed"
+        return f"{line}: decided, the margin is {side} what is needed{chance}"
 
 
 def run_null(

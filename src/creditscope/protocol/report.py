@@ -118,7 +118,7 @@ def _validated(kind: type[Model], data: Any, source: str) -> Model:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         message = "is no part of one" if first["type"] == "extra_forbidden" else first["msg"]
-        what = " ".join(f"{where}: {message}".split())
+        what = " ".join(": ".join(part for part in (where, message) if part).split())
         raise CreditscopeError(f"{source} is not a creditscope report: {what}") from None
 
 

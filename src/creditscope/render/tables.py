@@ -152,10 +152,12 @@ def _html(text: str) -> str:
 
 
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
-<style>body{{font:15px system-ui,sans-serif;margin:2em;color-scheme:light dark}}table{{border-collapse:collapse;margin:1em 0}}
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>:root{{color-scheme:light dark}}body{{font:15px system-ui,sans-serif;margin:2em}}
+table{{border-collapse:collapse;margin:1em 0}}
 td,th{{border-bottom:1px solid #8886;padding:3px 8px;text-align:left;vertical-align:top}}
 caption{{text-align:left;font-weight:600}}
-th{{position:sticky;top:0;background:Canvas}}.filter{{position:sticky;left:0;font:inherit;width:30em}}</style>
+th{{position:sticky;top:0;background:Canvas}}.filter{{position:sticky;left:0;font:inherit;width:30em;max-width:75vw}}</style>
 <h1>{title}</h1><label>Show lines with all of these words: <input class="filter" type="search"></label>{tables}
 <script>document.querySelector(".filter").addEventListener("input",e=>{{const w=e.target.value.toLowerCase().split(/\\s+/);
 for(const r of document.querySelectorAll("tbody tr"))r.hidden=!w.every(x=>r.textContent.toLowerCase().includes(x))}})</script>

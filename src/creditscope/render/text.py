@@ -78,6 +78,9 @@ class Sheet:
             return None
         made = [self._of(columns) for columns in parts]
         for n, part in enumerate(made):
+            free = Sheet(part.header, part.rows, right=sorted(part.right), **part.style)
+            if free._widths(room, wide=True):  # a part of few columns has room for long cells
+                part.widest = None
             part.style |= {"show_lines": part.style.get("show_lines") and part._breaks(room)}
             part.style |= {"title": None} if n else {}
         return made

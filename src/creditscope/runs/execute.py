@@ -293,7 +293,7 @@ class _Bar:
         # a log gets a line now and then, not a bar
         if left and done >= self._before + 1 and elapsed > self._tell_after:
             minutes = elapsed * (self._total - done) / (done - self._before) / 60
-            self._console.print(f"{len(left)} of {len(self._todo)} runs left, {_duration(minutes)}", soft_wrap=True)
+            self._console.print(f"{len(left)} of {len(self._todo)} runs left, {duration_text(minutes)}", soft_wrap=True)
             self._tell_after = 3 * elapsed
 
     def _done(self, left: set[str]) -> float:
@@ -307,7 +307,7 @@ class _Bar:
         return done
 
 
-def _duration(minutes: float) -> str:
+def duration_text(minutes: float) -> str:
     if minutes >= 1.5:
         return f"about {minutes:.0f} minutes"
     return "about a minute" if minutes >= 0.75 else "less than a minute"

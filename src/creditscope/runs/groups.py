@@ -288,7 +288,9 @@ def audit(
         groups.append(Group(label=spec.label, spec=spec, seeds=seeds, records=tuple(members), reports=reports))
     longest = max((g.spec.epochs or 0 for g in groups), default=0)
     return [
-        g if g.spec.epochs == longest else dataclasses.replace(g, label=f"{g.label} [{g.spec.epochs} epochs]")
+        g
+        if g.spec.epochs == longest
+        else dataclasses.replace(g, label=f"{g.label} [{g.spec.epochs} epoch{'s' * (g.spec.epochs != 1)}]")
         for g in groups  # one that trained for fewer epochs than the others says so in its name
     ]
 

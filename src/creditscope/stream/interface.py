@@ -23,6 +23,7 @@ from creditscope.errors import CreditscopeError, with_article
 from creditscope.stream.batches import SAMPLES, call_model, copied, logits_of, map_samples
 from creditscope.stream.devices import wide
 from creditscope.stream.eager import original
+from creditscope.stream.notes import TOKEN_READS
 from creditscope.stream.ranks import has_shards
 from creditscope.stream.untouched import no_parameter_grads
 
@@ -30,8 +31,6 @@ Tap = Callable[[int, Tensor, Tensor], None]
 """tap(l, value, handle): `value` is h_l; a gradient hook on `handle` receives g_l."""
 
 READS = ("vector", "cls", "last", "mean", "flatten")
-TOKEN_READS = {"cls": "cls token", "last": "last token", "mean": "token mean"}
-"""Reads that take one vector of the tokens of a sample, and its name."""
 
 
 class OtherRead(CreditscopeError):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from creditscope.errors import CreditscopeError, meant, with_article
 from creditscope.stream.interface import READS, Stream, Tap
+from creditscope.stream.notes import GIVEN_AS_ARRAYS
 
 LossFrom = Callable[[int, Any, Any], Any]
 """loss_from(layer, h, y) -> the loss of each sample [n], when a run starts at h_layer = h (numpy, float64, [n, ...]); y: the
@@ -24,8 +25,6 @@ EACH = "each"
 """batch_size: the loss is averaged over each batch as it is given."""
 MAX_BATCH = 2**31
 HALF = (torch.float16, torch.bfloat16)
-GIVEN_AS_ARRAYS = "given as arrays: the network itself was not seen"
-"""The note of every such stream."""
 ON_CPU = 1
 """kDLCPU of the DLPack protocol."""
 

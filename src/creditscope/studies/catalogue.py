@@ -6,6 +6,7 @@ import ast
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING
 
 from creditscope.errors import CreditscopeError, unknown
@@ -60,6 +61,12 @@ def get_study(name: str) -> Study:
     return study
 
 
+def _line_in(path: Path, error: Exception) -> str:
+    """Where in the file it happened, unless the message of the error says so itself (a SyntaxError does)."""
+    lines = [f.lineno for f in extract_tb(error.__traceback__) if Path(f.filename) == path.absolute() and f.lineno]
+    return f", line {lines[-1]}" if lines else ""
+
+
 def _of_file(path: Path) -> Study:
     from creditscope.studies.study import Study
 
@@ -67,7 +74,13 @@ def _of_file(path: Path) -> Study:
     if found is None or found.loader is None:
         raise CreditscopeError(f"{path} is not a file; give the path of a Python file that defines STUDY")
     module = module_from_spec(found)
-    found.loader.exec_module(module)
+    try:
+        found.loader.exec_module(module)
+    except CreditscopeError as error:
+        raise CreditscopeError(f"{path}: {error}") from None
+    except Exception as error:
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise CreditscopeError(f"{path} cannot be loaded ({what}{_line_in(path, error)}); correct the file") from error
     study = getattr(module, "STUDY", None)
     if not isinstance(study, Study):
         raise CreditscopeError(f"{path} defines no STUDY; it must be a creditscope.studies.study.Study")

@@ -456,7 +456,8 @@ def _transport_answers(e: Experiment, found: Transport, floor: float) -> dict[st
     def untested(parts: Sequence[str], power: Cells) -> str:
         for name, why in found.refused.items():
             if set(e.part_of[name]) & set(parts):
-                return f"no null space in {name}: {why}"
+                advice = "; give fewer or smaller samples" if why.startswith("inputs of rank") else ""
+                return f"no null space in {name}: {why}{advice}"
         weak = [cell for cell, v in power.items() if not v > POWER]
         return f"a change of {weak[0][0]} does not move the exact gradient of {weak[0][1]} either" if weak else ""
 

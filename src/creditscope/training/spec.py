@@ -74,7 +74,7 @@ class RunSpec(BaseModel):
     penalty: float = Field(0.0, ge=0, le=1e6)
     """λ of the per-block penalty λ‖f_l(h_l)‖²."""
     train_last: int | None = Field(None, ge=0)
-    """Train only the last k blocks; 0 is the frozen-blocks null."""
+    """Train only the last k blocks; 0 is the null (random-blocks baseline)."""
     targets: Literal["labels", "random"] = "labels"
     """`random`: labels redrawn for every batch (growth without signal)."""
     epochs: int | None = Field(None, ge=1, le=100_000)
