@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.cli.calls import one_line_error, out
 from tests.refusals import refusal
 
-from creditscope import DiagnosticReport, diagnose_arrays, diff
+from creditscope import DiagnosticReport, InterfaceStream, diagnose, diagnose_arrays, diff
+from creditscope.credit.registry import make_rule
+from creditscope.models import ResMLP
 from creditscope.render.changes import changes_text
 from creditscope.tables import Cell, Column, Row, Table
 
@@ -50,6 +53,16 @@ def test_changes_and_their_intervals_by_hand():
     assert table.row(quantity="h", layer=1).value("change") == 0
     assert table.row(quantity="h", layer=1).value("outside") is None  # no interval there
     assert table.title == "one → other"
+
+
+def test_the_deep_cosine_leaves_out_exact_layers():
+    """FA's a_L is the gradient: the mean over layers 1..L - 1 is the one that tables have."""
+    model, batches = ResMLP(D, 3, width=D, depth=3), [(torch.randn(N, D), torch.randint(0, 3, (N,)))]
+    rule = make_rule("fa")
+    rule.setup(InterfaceStream(model, batches[0][0][:3]), 3, torch.Generator().manual_seed(0))
+    found: Any = diagnose(model, batches, credit=rule)
+    (value,) = {row.value("a") for row in diff(found, found).rows if row.value("quantity") == "deep_cosine"}
+    assert value == pytest.approx(np.mean(found.facts.alignment.mean[1:3]))
 
 
 def test_c_decides_nothing_and_is_high_or_low():

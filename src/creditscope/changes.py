@@ -13,6 +13,7 @@ from creditscope.measure.facts import Facts, LayerMeans, Readout
 from creditscope.measure.student_t import t_975
 from creditscope.protocol.intervals import t_interval
 from creditscope.protocol.report import DiagnosticReport
+from creditscope.quantities import deep_mean
 from creditscope.record import SUFFIXES, read_record
 from creditscope.tables import Cell, Column, Row, Spread, Table, state
 
@@ -138,7 +139,7 @@ def _of_network(facts: Facts) -> Iterator[tuple[str, Cell]]:
     if facts.aggregate is not None:
         yield "gamma", Cell(facts.aggregate.headline)
     if facts.concentration is not None:
-        yield "deep_cosine", Cell(facts.concentration.deep_mean)
+        yield "deep_cosine", Cell(deep_mean(facts.concentration))
         yield "top_share", Cell(facts.concentration.top_share)
     yield "growth", Cell(facts.scale.growth, *_over(facts.scale.growth_by_group))
     groups = facts.reference.deepest_by_group

@@ -196,6 +196,7 @@ def test_an_accuracy_that_reaches_chance_decides_nothing_about_depth():
         report = diagnose(net, batches, headline_acc=0.112, frozen_baseline_acc=null)
         assert (report.status, report.checks["D3"].answer) == ("inconclusive", "inconclusive")
         assert "reaches chance 0.1" in report.checks["D3"].sentence
+        assert "; interval of the accuracy reaches chance" in " ".join(str(report).split())
     net, batches = answering(205)
     above = diagnose(net, batches, headline_acc=0.2, frozen_baseline_acc=0.02)
     assert above.status == "pass"

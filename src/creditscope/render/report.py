@@ -15,7 +15,7 @@ from rich.text import Text
 from creditscope.measure.certificate import UNDETERMINED
 from creditscope.measure.facts import Facts
 from creditscope.protocol.chain import S1_WORDS, s1
-from creditscope.protocol.checks import Check, chosen_margin, what_decides
+from creditscope.protocol.checks import CHANCE, Check, chosen_margin, what_decides
 from creditscope.protocol.report import DiagnosticReport
 from creditscope.protocol.wording import between, compared, in_percent, null_name
 from creditscope.render.card import card
@@ -290,7 +290,7 @@ def _finding(check: Check, null: str, tokens: str) -> str:
     if check.id == "D3":
         interval = f" {interval_of(*check.interval)}" if check.interval else ""
         margin = f"{signed(check.value, 1)}{interval} pp over random blocks ({null}), {num(check.threshold)} needed"
-        return margin if "interval" in check.reason or check.answer != "inconclusive" else f"{margin}; {check.reason}"
+        return f"{margin}; {check.reason}" if check.reason == CHANCE else margin
     symbol = {"D1": "growth ", "D2": "‖g_L‖/128 "}.get(check.id, "")
     tokens = tokens if check.id == "D1" else ""
     if check.answer == "inconclusive" and check.interval:
