@@ -12,6 +12,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -184,21 +185,22 @@ class _Written(TorchDispatchMode):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        bound = [m for m in model.modules() if getattr(m, "max_norm", None) is not None]
-        all_own = not has_shards(model)
-        own = [*bound, *(m for m in model.modules() if all_own or type(m).train is not nn.Module.train)]
-        self._found = {id(p): (p, _memory(p)) for m in own for p in m.parameters(recurse=not all_own) if _has_bytes(p)}
-        self._storages = {_storage(p) for p, _ in self._found.values()}
+        modules = list(model.modules())
+        bound = [m for m in modules if getattr(m, "max_norm", None) is not None]
+        own = [*bound, *(m for m in modules if type(m).train is not nn.Module.train)] if has_shards(model) else [model]
+        self._found = {id(p): (p, _memory(p)) for m in own for p in m.parameters() if _has_bytes(p)}
+        self._places = {key: _place(p) for key, (p, _) in self._found.items()}
+        self._storages = {place[0] for place in self._places.values()}
         self._kept: dict[int, Tensor] = {}
         self._addresses = _Addresses(self._keep)
         for p in (p for m in bound for p in m.parameters(recurse=False)):
             self._keep(p)
         if self._storages:
-            self._keep_seen_by_numpy(model)
+            self._keep_seen_by_numpy(modules)
 
-    def _keep_seen_by_numpy(self, model: nn.Module) -> None:
+    def _keep_seen_by_numpy(self, modules: Sequence[nn.Module]) -> None:
         """Arrays that a module has of its weights are written to without torch."""
-        starts = [_start(v) for m in model.modules() for v in vars(m).values() if isinstance(v, np.ndarray)]
+        starts = [_start(v) for m in modules for v in vars(m).values() if isinstance(v, np.ndarray)]
         for p, before in self._found.values() if starts else ():
             memory = own_part(before()).untyped_storage()
             first = memory.data_ptr()
@@ -219,9 +221,10 @@ class _Written(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        for t in tree_flatten(_written_to(func, args, kwargs))[0]:
-            if isinstance(t, Tensor):
-                self._keep(t)
+        if written := _written_to(func, args, kwargs):
+            for t in tree_flatten(written)[0]:
+                if isinstance(t, Tensor):
+                    self._keep(t)
         return func(*args, **kwargs)
 
     def _keep(self, written: Tensor) -> None:
@@ -234,11 +237,10 @@ class _Written(TorchDispatchMode):
     @torch.no_grad()
     def restore(self) -> None:
         for key, (p, view) in self._found.items():
-            before = view()
-            if key in self._kept and not _equal(before, self._kept[key]):
+            if key in self._kept and not _equal(before := view(), self._kept[key]):
                 before.copy_(self._kept[key])
-            if _place(p) != _place(before):  # it was given other data, or turned
-                p.data = before
+            if _place(p) != self._places[key]:  # it was given other data, or turned
+                p.data = view()
 
 
 _TO_WATCH: list[_Written] = []
@@ -290,11 +292,20 @@ def _storage(t: Tensor) -> int:
 
 def _written_to(func: Any, args: Any, kwargs: Any) -> Any:
     """The arguments to which an operation may write."""
+    places = _written_places(func)
+    if places is None:
+        return args, kwargs
+    return [args[k] if k < len(args) else kwargs.get(name) for k, name in places]
+
+
+@cache
+def _written_places(func: Any) -> list[tuple[int, str]] | None:
+    """Their places and names; None: they are not known. Asked at every operation of a run."""
     schema = getattr(func, "_schema", None)
     if schema is None:
-        return args, kwargs
-    given = dict(zip((a.name for a in schema.arguments), args, strict=False)) | kwargs
-    return [given.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        return None
+    written = [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments]
+    return [(k, a.name) for k, a in enumerate(schema.arguments) if written[k]]
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:
