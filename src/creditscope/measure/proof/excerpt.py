@@ -22,9 +22,9 @@ class Excerpt:
     """What the measurement sees of some samples of one batch: native states and gradients of l = 0..L (not deep: of
     0), logits."""
 
-    def __init__(self, stream: Stream, number: int, inputs: Any, y: Tensor, samples: Sequence[int], deep: bool) -> None:
-        """number: of the batch; samples: their numbers in it."""
-        self.number, self.samples, self.deep = number, list(samples), deep
+    def __init__(self, stream: Stream, inputs: Any, y: Tensor, samples: Sequence[int], deep: bool) -> None:
+        """samples: their numbers in the batch."""
+        self.samples, self.deep = list(samples), deep
         self.batch_size, self.dim, self.inputs = len(y), stream.batch_dim, inputs
         self.example = map_samples(inputs, len(y), lambda t: self._few(t, 0))
         self.y = self._few(y, 0)

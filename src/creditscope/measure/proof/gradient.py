@@ -117,6 +117,7 @@ class GradientCheck:
     loss_fn: LossFn
     coupled: bool
     at_once: int
+    """As in `Differences`."""
     apart: bool = False
     """The steps were seen to depend on nothing but their state: one step after the other may be checked."""
     later: Sequence[Excerpt] = ()

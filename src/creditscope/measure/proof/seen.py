@@ -77,9 +77,9 @@ class Seen:
         if self.quick and not number:
             # the gradient of the last one is looked at; of a few that is the first, which no later one is
             samples = [*range(SAMPLES - 1), sample] if n > SAMPLES else [*range(1, n), 0]
-            self._first = Excerpt(self._stream, number, inputs, y, samples, True)
+            self._first = Excerpt(self._stream, inputs, y, samples, True)
             return self._first
-        return Excerpt(self._stream, number, inputs, y, [sample], self.quick) if number in self._drawn else None
+        return Excerpt(self._stream, inputs, y, [sample], self.quick) if number in self._drawn else None
 
     @torch.no_grad()
     def look(self, excerpt: Excerpt) -> None:
